@@ -1,0 +1,1 @@
+"""Measurements: seeded, each a table with ratios taken in one run."""

@@ -1,0 +1,25 @@
+"""``python -m benchmarks [speed] [quality]``: all of them by default."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from rich.console import Console
+
+BENCHMARKS = ("speed", "quality")
+
+
+def main(names: list[str]) -> int:
+    """Run these benchmarks; answers the exit code."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no benchmark {unknown[0]!r}: there are {', '.join(BENCHMARKS)}")
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for name in names or BENCHMARKS:
+        importlib.import_module(f"benchmarks.{name}").main(console)
+    return 0
+
+
+sys.exit(main(sys.argv[1:]))

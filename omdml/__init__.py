@@ -1,0 +1,5 @@
+"""The learning core of omdml: arrays in, arrays out; no files, no network, no clock."""
+
+from omdml.learners import LEARNERS, LOMDML, Learner
+
+__all__ = ["LEARNERS", "LOMDML", "Learner"]

@@ -1,0 +1,147 @@
+"""Feedback as it travels: a closed union of frozen types, decoded once, at the edge.
+
+JSON by default, MessagePack where the record's header ``content-type`` says so. Whatever cannot be decoded raises
+FeedbackError with a reason code; the caller makes a dead letter of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from omdml.errors import FeedbackError
+
+MAX_EVENT_BYTES = 1 << 20  # of one event, inline vectors included
+MAX_COMPARISONS = 1000  # that one event may stand for
+MESSAGEPACK = "application/msgpack"
+
+REASONS = {
+    "not_json": "the payload is not JSON (or not MessagePack, where its header says so)",
+    "invalid": "a field is missing, of the wrong type or out of range",
+    "oversize": "the event is larger than the limit",
+    "empty_list": "a list that must name items is empty",
+    "too_many": "the event stands for more comparisons than the limit",
+    "unknown_model": "no model of this name, and no pattern that matches it, is configured",
+    "not_accepted": "the model's learner does not learn from this kind of feedback",
+    "unknown_item": "an item is not in the catalogue, and the event brings no vectors for it",
+    "missing_modality": "an inline item lacks a modality",
+    "dimension": "an inline vector has the wrong dimension",
+    "not_finite": "a value is NaN or infinite",
+    "diverged": "learning from it would make the model's numbers overflow",
+    "wrong_partition": "the model's events live in another partition",
+}
+
+Id = Annotated[str, Meta(min_length=1, max_length=512)]
+Items = Annotated[tuple[Id, ...], Meta(max_length=10_000)]
+Vectors = dict[str, dict[str, list[float]]]
+
+
+class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True, gc=False):
+    """What every event has.
+
+    ``at`` is event time in seconds since the epoch. ``features`` may bring vectors inline: item id to modality to
+    numbers, in the units the catalogue was built from.
+    """
+
+    model: Id
+    at: float | None = None
+    features: Vectors | None = None
+
+
+class Triplet(Feedback, frozen=True, kw_only=True, tag="triplet", gc=False):
+    """``relevant`` should be closer to ``query`` than ``irrelevant`` is."""
+
+    query: Id
+    relevant: Id
+    irrelevant: Id
+
+
+class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
+    """Every one of ``relevant`` should be closer to ``query`` than every one of ``irrelevant`` is."""
+
+    query: Id
+    relevant: Items
+    irrelevant: Items
+
+
+class Pair(Feedback, frozen=True, kw_only=True, tag="pair", gc=False):
+    """``left`` and ``right`` are similar, or not, in the sense of ``task``."""
+
+    left: Id
+    right: Id
+    similar: bool
+    task: Id = "default"
+
+
+class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False):
+    """The two of ``near`` should be closer to each other than the two of ``far`` are, by ``margin``."""
+
+    near: tuple[Id, Id]
+    far: tuple[Id, Id]
+    margin: float = 1.0
+
+
+class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
+    """Sets that hold elements of ``relevant`` answer ``query`` better than those that hold ``irrelevant`` ones."""
+
+    query: Items
+    relevant: Items
+    irrelevant: Items
+
+
+AnyFeedback = Triplet | Ranking | Pair | Quadruplet | SetJudgement
+LISTS: dict[type, tuple[str, ...]] = {
+    Ranking: ("relevant", "irrelevant"),
+    SetJudgement: ("query", "relevant", "irrelevant"),
+}
+
+_json = msgspec.json.Decoder(AnyFeedback)
+_messagepack = msgspec.msgpack.Decoder(AnyFeedback)
+_encoder = msgspec.json.Encoder()
+_packer = msgspec.msgpack.Encoder()
+
+
+def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedback:
+    """One event.
+
+    Raises
+    ------
+    FeedbackError
+        ``reason`` is one of :data:`REASONS`; the message names the field by its path.
+
+    Examples
+    --------
+    >>> decode(b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}').relevant
+    'b'
+    >>> decode(b'{"type":"triplet","model":"shop","query":"a","relevant":"b"}')
+    Traceback (most recent call last):
+    omdml.errors.FeedbackError: event: Object missing required field `irrelevant`
+    """
+    if len(payload) > MAX_EVENT_BYTES:
+        raise FeedbackError(
+            f"event of {len(payload)} bytes, at most {MAX_EVENT_BYTES} are taken: split it", reason="oversize"
+        )
+    decoder = _messagepack if content_type == MESSAGEPACK else _json
+    try:
+        event = decoder.decode(payload)
+    except msgspec.ValidationError as error:
+        raise FeedbackError(f"event: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FeedbackError(f"event is not {content_type}: {error}", reason="not_json") from error
+    for field in LISTS.get(type(event), ()):
+        if not getattr(event, field):
+            raise FeedbackError(f"event: list `{field}` is empty, name at least one item", reason="empty_list")
+    # MessagePack carries NaN and infinity; JSON cannot
+    if event.at is not None and not math.isfinite(event.at):
+        raise FeedbackError(f"event: `at` is {event.at}, expected seconds since the epoch", reason="not_finite")
+    if isinstance(event, Quadruplet) and not math.isfinite(event.margin):
+        raise FeedbackError(f"event: `margin` is {event.margin}, expected a number", reason="not_finite")
+    return event
+
+
+def encode(event: AnyFeedback, content_type: str = "application/json") -> bytes:
+    """The inverse of :func:`decode`."""
+    return (_packer if content_type == MESSAGEPACK else _encoder).encode(event)

@@ -1,0 +1,105 @@
+"""Starts of low-rank metrics: PCA, WPCA, Gaussian and identity rows, scaled to unit spread (MATHS 2 (b))."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse.linalg import LinearOperator, eigsh
+
+from omdml.blas import one_blas_thread
+from omdml.errors import StartError
+
+Array = NDArray[Any]
+STARTS = ("pca", "wpca", "gaussian", "identity")
+SAMPLE = 10_000  # rows, and pairs of rows, that a start looks at
+DENSE = 2_000  # dimensions up to which the covariance is decomposed whole
+
+
+def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init: str, seed: int) -> dict[str, Array]:
+    """W_i (r_i, d_i), float64, of each modality, at unit spread.
+
+    Parameters
+    ----------
+    features
+        Matrices (n, d_i); a sample of at most 10,000 rows and 10,000 pairs of them is drawn with ``seed``.
+    ranks
+        r_i of each modality, at most d_i.
+    init
+        One of :data:`STARTS`. ``gaussian`` and ``identity`` assume unit variance where there are no two rows.
+
+    Raises
+    ------
+    StartError
+        Too few rows for this start, or a value in the sample that is not finite.
+    """
+    draw = np.random.default_rng(seed)
+    count = len(next(iter(features.values())))
+    rows = np.sort(draw.choice(count, min(count, SAMPLE), replace=False))
+    size = len(rows)
+    left = draw.integers(0, max(1, size), SAMPLE)
+    right = (left + draw.integers(1, max(2, size), SAMPLE)) % max(1, size)
+    started = {}
+    with one_blas_thread():
+        for name, rank in ranks.items():
+            sample = np.asarray(features[name][rows], np.float64)
+            if not np.isfinite(sample).all():
+                bad = int(rows[np.flatnonzero(~np.isfinite(sample).all(axis=1))[0]])
+                raise StartError(f"row {bad} of modality {name!r} holds values that are not finite: repair the features")
+            matrix = _rows(sample, rank, init, draw, name)
+            spread = _spread(matrix, sample, left, right) if size > 1 else 2 * float((matrix**2).sum())
+            if spread > 0:
+                matrix /= np.sqrt(spread)
+            else:
+                warnings.warn(f"modality {name!r}: all sampled items are alike, its start stays unscaled", stacklevel=2)
+            started[name] = matrix
+    return started
+
+
+def _rows(sample: Array, rank: int, init: str, draw: np.random.Generator, name: str) -> Array:
+    width = sample.shape[1]
+    if init == "identity":
+        return np.eye(rank, width)
+    if init == "gaussian":
+        return draw.standard_normal((rank, width)) / np.sqrt(rank)
+    if len(sample) <= rank:
+        raise StartError(
+            f"modality {name!r}: {init} of rank {rank} needs more than {rank} rows, got {len(sample)}: "
+            "give more items, a lower rank, or init='gaussian'"
+        )
+    values, vectors = principal(sample, rank)
+    if init == "pca":
+        return vectors
+    kept = values > 1e-12 * values[0]  # a direction without variance would be divided by zero: it stays out
+    return vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None]
+
+
+def principal(sample: Array, rank: int) -> tuple[Array, Array]:
+    """The ``rank`` largest eigenvalues of the sample's covariance, falling, and their vectors as rows.
+
+    A vector's largest entry is positive, so that the same sample gives the same rows.
+    """
+    centred = sample - sample.mean(axis=0)
+    width = centred.shape[1]
+    if width <= DENSE:
+        covariance = centred.T @ centred / len(centred)
+        values, vectors = eigh(covariance, subset_by_index=[width - rank, width - 1])
+    else:
+        operator = LinearOperator(
+            (width, width), matvec=lambda v: centred.T @ (centred @ v) / len(centred), dtype=centred.dtype
+        )
+        values, vectors = eigsh(operator, k=rank, v0=np.ones(width))
+    values, rows = values[::-1], vectors[:, ::-1].T
+    signs = np.sign(rows[np.arange(rank), np.abs(rows).argmax(axis=1)])
+    return np.maximum(values, 0.0), rows * signs[:, None]
+
+
+def _spread(matrix: Array, sample: Array, left: Array, right: Array) -> float:
+    """Mean squared distance, under ``matrix``, of random pairs of items."""
+    projected = sample @ matrix.T
+    difference = projected[left] - projected[right]
+    return float(np.einsum("ij,ij->", difference, difference)) / len(left)

@@ -1,0 +1,238 @@
+"""LOMDML: a low-rank metric a modality, and weights over the modalities (OMDML, Algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from omdml.blocks import Engine
+from omdml.kernels.lomdml import Rule
+from omdml.learners.base import (
+    Array,
+    Learner,
+    LowRankStart,
+    Outcome,
+    check_dims,
+    check_init,
+    check_rows,
+    expect,
+    not_started,
+    number,
+    tables,
+    whole,
+)
+from omdml.metric import ProjectionMetric, check_features
+
+
+class LOMDML(Learner):
+    """Low-rank online multi-modal distance metric learning (Wu et al., TKDE 2016, Algorithm 2).
+
+    ``D(p, q) = sum_i theta_i |W_i (p_i - q_i)|^2``. For each triplet (query q, relevant r, irrelevant s), with
+    ``f_i = D_i(q, r) - D_i(q, s)`` and ``f = sum_i theta_i f_i``: where ``f + gamma > 0``, modalities with ``f_i > 0``
+    lose weight (Hedge), and those with ``f_i + 1 > 0`` take ``W_i <- W_i - rate grad_i``.
+
+    Departures from the paper, each measured (MATHS 2): the step is capped at the smallest rate that brings the loss to
+    zero, so no ``eta`` diverges (on mfeat the fixed rate falls from mAP 0.95 at 0.003 to 0.14 at 0.1); starts have unit
+    spread (mistakes halve); Hedge forgets (0.372 against 0.324 mAP after 300,000 triplets of caltech101_rest81).
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality.
+    rank
+        Rows of each W_i: ``r_i = min(rank, d_i)``.
+    eta
+        Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
+    beta
+        Discount of a modality that ranked a gated triplet wrong, in (0, 1].
+    memory
+        Gated events over which Hedge's losses fade, >= 1; 0 never forgets (the paper's).
+    gamma
+        Margin of the gate on the combined distance, >= 0.
+    step
+        ``"pa"`` (exact passive-aggressive cap) or ``"ogd"`` (the paper's fixed rate, which can diverge).
+    init
+        ``"pca"``, ``"wpca"``, ``"gaussian"``, ``"identity"``, or arrays (r_i, d_i) taken as they are.
+    average
+        Events over which the served metric is averaged; 0 serves the newest W.
+    dtype
+        ``"float32"`` or ``"float64"``.
+    seed
+        Of the sample, and of Gaussian rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> draw = np.random.default_rng(0)
+    >>> label = draw.integers(0, 3, 300)
+    >>> features = {"good": np.eye(3)[label] + draw.normal(0, 0.5, (300, 3)), "noise": draw.normal(0, 1, (300, 8))}
+    >>> same, other = (np.array([draw.choice(np.flatnonzero(test(label, c))) for c in label])
+    ...                for test in (np.equal, np.not_equal))
+    >>> model = LOMDML(dims={"good": 3, "noise": 8}, rank=2)
+    >>> model.learn_many(np.stack([np.arange(300), same, other], axis=1), features).mistakes
+    67
+    >>> {name: round(weight, 2) for name, weight in model.weights.items()}
+    {'good': 0.52, 'noise': 0.48}
+    >>> LOMDML.from_bytes(model.to_bytes()).version
+    300
+    """
+
+    name: ClassVar[str] = "lomdml"
+    accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        rank: int = 50,
+        eta: float = 0.01,
+        beta: float = 0.999,
+        memory: float = 10_000,
+        gamma: float = 1.0,
+        step: str = "pa",
+        init: str | Mapping[str, ArrayLike] = "pca",
+        average: int = 0,
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        self.dims = dims
+        self.rank = rank
+        self.eta = eta
+        self.beta = beta
+        self.memory = memory
+        self.gamma = gamma
+        self.step = step
+        self.init = init
+        self.average = average
+        self.dtype = dtype
+        self.seed = seed
+        self._check()
+        self._engine: Engine | None = None
+        if not isinstance(init, str):
+            self._begin(LowRankStart.given(init, dims, dtype))
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"dims": {"a": 4, "b": 3}, "rank": 2}
+
+    def _check(self) -> None:
+        check_dims(self.dims)
+        expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
+        expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
+        expect(number(self.beta) and 0 < self.beta <= 1, "beta", self.beta, "a discount in (0, 1]")
+        expect(
+            number(self.memory) and (self.memory == 0 or self.memory >= 1),
+            "memory", self.memory, "a number of events of at least 1, or 0 to never forget",
+        )  # fmt: skip
+        expect(number(self.gamma) and self.gamma >= 0, "gamma", self.gamma, "a margin of at least 0")
+        expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
+        expect(whole(self.average) and self.average >= 0, "average", self.average, "a number of events, 0 for none")
+        expect(self.dtype in ("float32", "float64"), "dtype", self.dtype, "'float32' or 'float64'")
+        expect(whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
+        check_init(self.init, self.dims)
+
+    def _begin(self, matrices: Mapping[str, Array]) -> None:
+        keep = 1.0 - 1.0 / self.memory if self.memory else 1.0
+        rule = Rule(
+            float(self.eta), float(self.gamma), math.log(self.beta), keep, self.step == "pa", int(self.average)
+        )
+        self._engine = Engine(matrices, rule)
+
+    def start(self, features: Mapping[str, Array]) -> None:
+        """Begin from a sample of these features; raises StartError, or FeedbackError where they do not fit ``dims``."""
+        if self._engine is None and isinstance(self.init, str):
+            self._begin(LowRankStart.sampled(self.init, self.dims, self.rank, features, self.seed, self.dtype))
+
+    def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
+        """Learn triplets in order, all of them or none.
+
+        Parameters
+        ----------
+        rows : (T, 3)
+            Row numbers of query, relevant, irrelevant.
+        features
+            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+
+        Raises
+        ------
+        FeedbackError
+            A row out of range or with values that are not finite (``row`` says which), features that do not fit. The
+            state is as before.
+        StartError
+            On the first call, features too few for the start.
+        """
+        expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
+        triplets = check_rows(rows, 3, check_features(features, self.dims))
+        fresh = self._engine is None
+        self.start(features)
+        engine = self._started("learn_many")
+        try:
+            table, matrices = tables(triplets, features, engine.names, np.dtype(self.dtype))
+            return Outcome(engine.learn(np.ascontiguousarray(table[:, (0, 1, 0, 2)]), matrices))
+        except Exception:
+            self._engine = None if fresh else engine
+            raise
+
+    def _started(self, what: str) -> Engine:
+        if self._engine is None:
+            raise not_started(what)
+        return self._engine
+
+    @property
+    def metric(self) -> ProjectionMetric:
+        """What is served: averaged where ``average`` is set."""
+        engine = self._started("metric")
+        weights, matrices = engine.means() if self.average else (engine.weights, engine.matrices())
+        names = engine.names
+        return ProjectionMetric(
+            dict(zip(names, weights.tolist(), strict=True)), dict(zip(names, matrices, strict=True))
+        )
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """theta_i of each modality."""
+        engine = self._started("weights")
+        return dict(zip(engine.names, engine.weights.tolist(), strict=True))
+
+    @property
+    def matrices(self) -> dict[str, Array]:
+        """W_i (r_i, d_i) of each modality, as learned: never averaged."""
+        engine = self._started("matrices")
+        return dict(zip(engine.names, engine.matrices(), strict=True))
+
+    @property
+    def version(self) -> int:
+        """Comparisons learned."""
+        return self._engine.version if self._engine else 0
+
+    @property
+    def mistakes(self) -> int:
+        """Comparisons with f > 0."""
+        return self._engine.mistakes if self._engine else 0
+
+    @property
+    def updates(self) -> int:
+        """Comparisons that opened the gate, ``f + gamma > 0``."""
+        return self._engine.updates if self._engine else 0
+
+    @property
+    def hedge_loss(self) -> float:
+        """H, the faded sum of ``sum_i theta_i [f_i > 0]`` over gated events (MATHS 10)."""
+        return self._engine.hedge_loss if self._engine else 0.0
+
+    @property
+    def hedge_loss_bound(self) -> float:
+        """What H can at most be: ``(ln(1/beta) min_i sum_t rho^(T-t) z_i + ln m) / (1 - beta)``; infinite at beta 1."""
+        best = self._engine.fewest_mistakes if self._engine else 0.0
+        return (-math.log(self.beta) * best + math.log(len(self.dims))) / (1 - self.beta) if self.beta < 1 else math.inf
+
+    def _tensors(self) -> dict[str, Array]:
+        return self._started("to_bytes").to_tensors()
+
+    def _resume(self, tensors: Mapping[str, Array]) -> None:
+        ranks = Engine.ranks(tensors, list(self.dims))
+        self._begin({name: np.zeros((ranks[name], size), self.dtype) for name, size in self.dims.items()})
+        self._started("from_bytes").restore(tensors)

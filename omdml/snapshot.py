@@ -1,0 +1,136 @@
+"""What leaves the process: a Checkpoint to resume learning from, a Snapshot to serve queries with.
+
+Both are safetensors with one metadata key that holds JSON, and a sha256 of the tensors in it (safetensors has no
+checksum and would let a damaged value pass). Never pickle. Any client in any language can read them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from omdml.errors import CorruptError
+from omdml.metric import Metric, metric_from_tensors
+
+Tensors = dict[str, NDArray[Any]]
+KEY = "omdml"
+FORMAT = 1
+
+
+def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> bytes:
+    """Arrays and JSON-able metadata to bytes: the same input gives the same bytes."""
+    whole = {name: np.ascontiguousarray(tensor) for name, tensor in sorted(tensors.items())}
+    body = {"format": FORMAT, "sha256": digest(whole), **metadata}
+    return save(whole, {KEY: msgspec.json.encode(body, order="sorted").decode()})
+
+
+def unpack(data: bytes, what: str = "state") -> tuple[Tensors, dict[str, Any]]:
+    """The inverse of :func:`pack`.
+
+    Raises
+    ------
+    CorruptError
+        Not safetensors, no metadata of ours, another format, a digest that differs, a floating value not finite.
+    """
+    try:
+        tensors = load(bytes(data))
+        header = msgspec.json.decode(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        metadata = msgspec.json.decode(header["__metadata__"][KEY])
+        found, expected = metadata.pop("format"), metadata.pop("sha256")
+    except (SafetensorError, msgspec.DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CorruptError(f"{what}: {len(data)} bytes that are no omdml safetensors ({error})") from error
+    if found != FORMAT:
+        raise CorruptError(f"{what}: format {found!r}, this omdml reads format {FORMAT}: use the release that wrote it")
+    if digest(tensors) != expected:
+        raise CorruptError(f"{what}: sha256 of the tensors is {digest(tensors)}, its metadata says {expected}: damaged")
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
+            raise CorruptError(f"{what}: tensor {name!r} holds values that are not finite")
+    return tensors, metadata
+
+
+def digest(tensors: Mapping[str, NDArray[Any]]) -> str:
+    """Sha256 over names, types, shapes and bytes, in the order of the names."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        total.update(f"{name}:{tensor.dtype.str}:{tensor.shape}".encode())
+        total.update(np.ascontiguousarray(tensor).data)
+    return total.hexdigest()
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that resumes the learning of one model, in one atomic object.
+
+    ``home`` is the partition (topic id, number) that the model's events lie in, ``next`` the offset after the last
+    event taken from it, learned or dead-lettered. ``state`` is the learner's own ``to_bytes()``, open block included.
+    """
+
+    model: str
+    home: tuple[str, int]
+    next: int
+    version: int
+    generation: str
+    configuration: str
+    platform: str
+    event_time: float | None
+    progress: dict[str, Any]
+    state: bytes
+
+    def to_bytes(self) -> bytes:
+        """Safetensors: the state as one tensor of bytes, the rest as metadata."""
+        metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "state"}
+        return pack({"state": np.frombuffer(self.state, np.uint8)}, {"checkpoint": metadata})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Checkpoint:
+        """The checkpoint in these bytes; raises CorruptError."""
+        tensors, metadata = unpack(data, "checkpoint")
+        try:
+            return msgspec.convert({**metadata["checkpoint"], "state": tensors["state"].tobytes()}, cls)
+        except (KeyError, msgspec.ValidationError) as error:
+            raise CorruptError(f"checkpoint: not of this kind ({error})") from error
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """An immutable metric with its provenance: what a node serves.
+
+    ``event_time`` is that of the newest event learned; ``oldest_event_time`` that of the oldest one which no earlier
+    publication held (freshness is measured from it); both in seconds since the epoch, None where events had none.
+    """
+
+    model: str
+    learner: str
+    version: int
+    generation: str
+    event_time: float | None
+    oldest_event_time: float | None
+    progress: dict[str, Any]
+    metric: Metric
+
+    def to_bytes(self) -> bytes:
+        """Safetensors: ``<modality>/W`` and ``weights``, the rest as metadata."""
+        metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "metric"}
+        tensors, description = self.metric.to_tensors()
+        return pack(tensors, {"snapshot": metadata, "metric": {"kind": self.metric.kind, **description}})
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of the metric's tensors: two snapshots of the same learning have the same, whenever published."""
+        return digest(self.metric.to_tensors()[0])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Snapshot:
+        """The snapshot in these bytes; raises CorruptError."""
+        tensors, metadata = unpack(data, "snapshot")
+        try:
+            metric = metric_from_tensors(metadata["metric"]["kind"], tensors, metadata["metric"])
+            return msgspec.convert({**metadata["snapshot"], "metric": metric}, cls)
+        except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+            raise CorruptError(f"snapshot: not of this kind ({error})") from error

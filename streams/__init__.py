@@ -1,0 +1,1 @@
+"""Bytes in and out: feedback logs, catalogues of items, stores of checkpoints and snapshots."""

@@ -1,0 +1,210 @@
+"""The contracts of everything that brings bytes in or takes bytes out; docstrings are the contract, suites test it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.snapshot import Checkpoint, Snapshot
+
+
+class Partition(NamedTuple):
+    """An ordered part of a log. ``topic_id`` is the log's identity, not its name: a log created anew has another."""
+
+    topic_id: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}/{self.number}"
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One event as it lies in the log.
+
+    ``offset`` orders the records of a partition; offsets may leave gaps. ``timestamp`` is seconds since the epoch, or
+    None where the log knows none. ``headers`` holds (name, bytes) pairs.
+    """
+
+    partition: Partition
+    offset: int
+    value: bytes
+    key: bytes | None = None
+    timestamp: float | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Listener(Protocol):
+    """Told by a source, inside ``poll`` or ``close``, of what it was given and what was taken from it."""
+
+    def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
+        """Take over these partitions (with their committed offsets); answer where to start (None: the beginning)."""
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Save what can be saved within a third of the session timeout, and let go."""
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        """Let go without saving: somebody else may already own them."""
+
+
+class Source(Protocol):
+    """A feedback log that is read in order, from positions the caller keeps. One thread uses it."""
+
+    def subscribe(self, listener: Listener) -> None:
+        """Ask for partitions; the listener hears of them inside a later ``poll``."""
+
+    def poll(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Records in order within each partition, at most ``max_records``; waits up to ``timeout_s`` for the first.
+
+        Raises
+        ------
+        GapError
+            The log no longer holds the events at the position, or is not the log that the position belongs to.
+        SourceError
+            The log cannot be used (a folder without access, a compacted topic). A log that is out of reach for a
+            while is waited for, in silence but for one log line: ``poll`` then answers an empty list.
+        """
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Continue this partition at ``offset``."""
+
+    def commit(self, offsets: Mapping[Partition, int]) -> bool:
+        """Record these offsets (first event not yet in a checkpoint) in the log's own books.
+
+        True when recorded; False when the log is out of reach or this member no longer owns a partition.
+        """
+
+    def progress(self) -> Mapping[Partition, tuple[int, int]]:
+        """Of each owned partition: the offset of the next record to come, and the log's end."""
+
+    def close(self) -> None:
+        """Leave the group at once, so that another member can take over."""
+
+
+class Sink(Protocol):
+    """Where events go: a feedback log, or its dead letters."""
+
+    def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Queue one event. ``key`` (the model's name) keeps a model's events in one partition, in order.
+
+        Raises SourceError where the sink can take no more for now.
+        """
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Return when everything sent is durable and acknowledged; raise SourceError when it could not be."""
+
+    def close(self) -> None:
+        """Flush, and let go."""
+
+
+class Catalogue(Protocol):
+    """The items' vectors, immutable within a generation; scaled already."""
+
+    dims: Mapping[str, int]
+    generation: str
+    ids: Sequence[str]
+
+    @property
+    def features(self) -> Mapping[str, NDArray[np.float32]]:
+        """A matrix (n, d) a modality, float32, C-contiguous; a memory map will do. Row i belongs to ``ids[i]``."""
+
+    def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Row numbers of these ids, -1 for an unknown one."""
+
+    def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """Raw vectors (n, d) a modality, scaled as the catalogue's own were.
+
+        Raises CatalogueError naming a missing or unknown modality, a wrong dimension, a value that is not finite.
+        """
+
+
+class Written(enum.StrEnum):
+    """What became of a compare-and-set write."""
+
+    STORED = "stored"
+    ALREADY = "already"  # the same bytes are there: a retry
+    FENCED = "fenced"  # another epoch owns the model, or its position is ahead: nothing was written
+
+
+class Claim(NamedTuple):
+    """What a new owner gets. ``fell_back``: the newest checkpoint was damaged and this is the one before it."""
+
+    epoch: str
+    checkpoint: Checkpoint | None
+    fell_back: bool = False
+
+
+class CheckpointStore(Protocol):
+    """Where learning resumes from."""
+
+    def claim(self, model: str) -> Claim:
+        """Become the owner: raise the model's epoch (counter and random nonce), answer its newest valid checkpoint.
+
+        Raises CorruptError when checkpoints exist and none of them is valid.
+        """
+
+    def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
+        """Keep this checkpoint if ``epoch`` still owns the model and its position is not behind the kept one.
+
+        The checkpoint before it is kept as well. Raises StoreLost where the store knows no epoch of the model.
+        """
+
+    def marks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offset of each partition below which everything is in checkpoints; absent where never set."""
+
+    def move_marks(self, marks: Mapping[Partition, int]) -> None:
+        """Set marks."""
+
+    def models(self) -> list[str]:
+        """Names of the models kept here, sorted."""
+
+    def delete(self, model: str) -> None:
+        """Forget everything about a model: checkpoints, snapshots, history, epoch."""
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    """Which snapshot is live. ``serial`` only grows within one ``store_id``: nodes order by it, not by version."""
+
+    serial: int
+    version: int
+    digest: str
+    epoch: str
+    published_at: float
+    pinned: bool = False
+    store_id: str = ""
+
+
+class Watch(Protocol):
+    """A cheap wait for news; hints may be lost or spurious, so pointers are polled as well."""
+
+    def wait(self, timeout_s: float) -> set[str]:
+        """Models that may have moved, as soon as there is one; empty after ``timeout_s``."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class SnapshotStore(Protocol):
+    """What nodes serve from."""
+
+    def publish(self, snapshot: Snapshot, epoch: str) -> Written:
+        """Keep the snapshot and move the pointer to it (the pointer stays where it is pinned), if ``epoch`` owns it."""
+
+    def current(self, model: str) -> Pointer | None:
+        """The live pointer, cheaply; None where nothing was published."""
+
+    def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
+        """The live snapshot, or the kept one of ``version``; None where there is none. Raises CorruptError."""
+
+    def history(self, model: str) -> list[dict[str, Any]]:
+        """Moves of the pointer, oldest first: ``{"what", "version", "serial", "at", ...}``."""
+
+    def move(self, model: str, version: int | None, pin: bool) -> Pointer:
+        """Point at a kept version (None: the newest published) and pin or unpin. Raises StoreError if not kept."""
+
+    def watch(self, models: Iterable[str]) -> Watch:
+        """Hints about these models."""

@@ -1,0 +1,65 @@
+"""Slow literal twins of the kernels: one event at a time, float64, as the papers write them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def exact_rate(W, a, b, eta):
+    """The smallest rate at which the hinge loss is zero, found on the loss itself; or its minimiser."""
+    G = 2 * (np.outer(W @ a, a) - np.outer(W @ b, b))
+
+    def loss(rate):
+        V = W - rate * G
+        return np.sum((V @ a) ** 2) - np.sum((V @ b) ** 2) + 1
+
+    slope = np.sum(G * G)
+    kappa = np.sum((G @ a) ** 2) - np.sum((G @ b) ** 2)
+    roots = np.roots([kappa, -slope, loss(0.0)]) if slope else np.array([])
+    if not roots.size:
+        return 0.0
+    real = [root.real for root in np.atleast_1d(roots) if abs(root.imag) < 1e-9 * abs(root) and root.real > 0]
+    return min(eta, min(real) if real else slope / (2 * kappa))
+
+
+def lomdml(rows, features, W, *, eta, beta, memory, gamma, exact):
+    """OMDML, Algorithm 2, with the departures of MATHS 2; answers (W, theta, mistakes, updates, certificate)."""
+    W = {name: w.copy() for name, w in W.items()}
+    names = list(W)
+    log_weights = np.zeros(len(names))
+    keep = 1 - 1 / memory if memory else 1.0
+    mistakes = updates = 0
+    losses, own = np.zeros(len(names)), 0.0
+    for q, r, s in rows:
+        theta = np.exp(log_weights) / np.exp(log_weights).sum()
+        pairs = [(features[name][q] - features[name][r], features[name][q] - features[name][s]) for name in names]
+        f = np.array(
+            [
+                np.sum((W[name] @ a) ** 2) - np.sum((W[name] @ b) ** 2)
+                for name, (a, b) in zip(names, pairs, strict=True)
+            ]
+        )
+        mistakes += theta @ f > 0
+        if theta @ f + gamma <= 0:
+            continue
+        updates += 1
+        losses, own = keep * losses + (f > 0), keep * own + theta @ (f > 0)
+        log_weights = keep * (log_weights + math.log(beta) * (f > 0))
+        for name, (a, b), value in zip(names, pairs, f, strict=True):
+            if value + 1 > 0 and (a.any() or b.any()):
+                rate = exact_rate(W[name], a, b, eta) if exact else eta
+                W[name] = W[name] - rate * 2 * (np.outer(W[name] @ a, a) - np.outer(W[name] @ b, b))
+    theta = np.exp(log_weights) / np.exp(log_weights).sum()
+    return W, theta, mistakes, updates, (own, losses.min())
+
+
+def average_precision(relevance):
+    """Precision at every relevant place, averaged."""
+    found, total = 0, 0.0
+    for place, relevant in enumerate(relevance, start=1):
+        if relevant:
+            found += 1
+            total += found / place
+    return total / max(found, 1)
