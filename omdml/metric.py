@@ -31,6 +31,11 @@ class Metric(ABC):
     def dims(self) -> dict[str, int]:
         """Numbers that an item has in each modality."""
 
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks with a metric of their own beside the shared one; empty where there is one for all."""
+        return ()
+
     @abstractmethod
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """Vectors (n, R) of items with ``features`` (n, d) a modality."""

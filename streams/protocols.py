@@ -70,13 +70,16 @@ class Source(Protocol):
         """
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Continue this partition at ``offset``."""
+        """Continue this partition at its first record at or after ``offset``."""
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool:
         """Record these offsets (first event not yet in a checkpoint) in the log's own books.
 
         True when recorded; False when the log is out of reach or this member no longer owns a partition.
         """
+
+    def home(self, key: str) -> Partition:
+        """The partition that our sinks send this key to."""
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Of each owned partition: the offset of the next record to come, and the log's end."""
@@ -119,6 +122,13 @@ class Catalogue(Protocol):
         """Raw vectors (n, d) a modality, scaled as the catalogue's own were.
 
         Raises CatalogueError naming a missing or unknown modality, a wrong dimension, a value that is not finite.
+        """
+
+    def refresh(self) -> int:
+        """Take in the items added to the generation since; answers how many. Rows keep their numbers.
+
+        One thread refreshes. Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises
+        CatalogueError where the place can no longer tell, as when it holds another generation by now.
         """
 
 
@@ -191,14 +201,21 @@ class Watch(Protocol):
 class SnapshotStore(Protocol):
     """What nodes serve from."""
 
-    def publish(self, snapshot: Snapshot, epoch: str) -> Written:
-        """Keep the snapshot and move the pointer to it (the pointer stays where it is pinned), if ``epoch`` owns it."""
+    def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
+        """Keep the snapshot and move the pointer to it, if ``epoch`` owns the model.
+
+        The pointer stays where it is while it is pinned, or where ``held`` says why this snapshot must not go live; the
+        history tells. Versions of one epoch only grow: a lower one is FENCED. Raises StoreLost as ``save`` does.
+        """
 
     def current(self, model: str) -> Pointer | None:
         """The live pointer, cheaply; None where nothing was published."""
 
     def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
-        """The live snapshot, or the kept one of ``version``; None where there is none. Raises CorruptError."""
+        """The live snapshot, or the kept one of ``version``; None where there is none. Raises CorruptError.
+
+        The pointer to a version that is not live is the one that its publication set, with serial 0 where it set none.
+        """
 
     def history(self, model: str) -> list[dict[str, Any]]:
         """Moves of the pointer, oldest first: ``{"what", "version", "serial", "at", ...}``."""

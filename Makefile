@@ -1,0 +1,40 @@
+# The whole developer interface. Every target sets up what it needs, as an ordinary user: .venv here, and real
+# servers in a cache folder (deploy/local/README.md). PYTHON=... picks the Python, 3.11 or newer.
+SHELL := /bin/bash
+export PYTHON
+SETUP := deploy/local/setup.sh
+BIN := .venv/bin
+MADE_FROM := pyproject.toml constraints.txt
+
+.PHONY: demo test lint format bench services constraints clean
+
+demo: .venv/.demo ## everything on this machine: people who click, worker, node, console
+	$(BIN)/omdml demo
+
+test: .venv/.dev ## flat tests first, then those that need Kafka and Redis, then those that kill processes
+	$(BIN)/python -m pytest omdml streams workers tests --ignore=tests/integration --ignore=tests/fault
+	$(BIN)/python -m pytest tests/integration tests/fault
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy omdml streams workers deploy
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: .venv/.dev
+	$(BIN)/python -m benchmarks
+
+services: .venv/.dev ## a real Kafka and a real Valkey until Ctrl-C
+	$(BIN)/python -m deploy.local up kafka valkey
+
+constraints:
+	$(SETUP) constraints
+
+.venv/.demo .venv/.dev: $(MADE_FROM)
+	@$(SETUP) $(@F:.%=%)
+
+clean:
+	rm -rf .venv .venv.lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,11 @@
+"""Real Kafka, Redis and Valkey on this machine, without containers and without root.
+
+Importing this needs the standard library only; ``README.md`` beside this file says how to use it.
+"""
+
+from deploy.local.errors import ServiceError
+from deploy.local.kafka import KafkaServer
+from deploy.local.redis import RedisServer, ValkeyServer
+from deploy.local.server import Server
+
+__all__ = ["KafkaServer", "RedisServer", "Server", "ServiceError", "ValkeyServer"]

@@ -1,0 +1,73 @@
+"""``python -m deploy.local``: fetch real services, or run them in the foreground."""
+
+import argparse
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+from deploy.local import KafkaServer, RedisServer, Server, ServiceError, ValkeyServer, fetch
+
+KINDS: dict[str, Callable[[int | None], Server]] = {
+    "kafka": lambda port: KafkaServer(port=port),
+    "redis": lambda port: RedisServer(port=port),
+    "valkey": lambda port: ValkeyServer(port=port),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "fetch":
+            _fetch(options.piece)
+        else:
+            _up(options)
+    except ServiceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m deploy.local", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    bring = commands.add_parser("fetch", help="bring what the services need into the cache, and say where it is")
+    bring.add_argument("piece", nargs="?", choices=["all", "pip"], default="all")
+    up = commands.add_parser("up", help="run services until Ctrl-C")
+    up.add_argument("service", nargs="*", metavar="{kafka,redis,valkey}", help="default: kafka and valkey")
+    for kind in KINDS:
+        up.add_argument(f"--{kind}-port", type=int, metavar="PORT", help="a port of your choice instead of a free one")
+    return parser
+
+
+def _fetch(piece: str) -> None:
+    found = {"pip": fetch.pip_wheel()} if piece == "pip" else fetch.everything()
+    for name, path in found.items():
+        print(path if piece == "pip" else f"{name:<7}{path}")
+
+
+def _up(options: argparse.Namespace) -> None:
+    chosen = options.service or ["kafka", "valkey"]
+    unknown = sorted(set(chosen) - set(KINDS))
+    if unknown:
+        raise ServiceError(
+            f"no service is called {', '.join(unknown)}",
+            where="python -m deploy.local up",
+            do=f"choose among {', '.join(KINDS)}",
+        )
+    for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a shell's background process starts with it ignored
+        signal.signal(number, signal.default_int_handler)
+    with ExitStack() as stack:
+        for name in dict.fromkeys(chosen):
+            server = stack.enter_context(KINDS[name](getattr(options, f"{name}_port")))
+            print(f"{'kafka' if name == 'kafka' else 'redis':<7}{getattr(server, 'url', server.address)}", flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

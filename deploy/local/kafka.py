@@ -1,0 +1,151 @@
+"""One real Kafka node in KRaft mode: broker and controller."""
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.local import fetch, ports
+from deploy.local.server import Server
+from deploy.local.tool import run
+
+STARTED = "Kafka Server started"
+QUIET = ("org.apache.kafka.common.config", "kafka.server.KafkaConfig", "org.apache.kafka.common.utils.AppInfoParser")
+
+
+class KafkaServer(Server):
+    """A Kafka broker, from its jars.
+
+    Parameters
+    ----------
+    port, start_limit_s, stop_limit_s
+        As for :class:`Server`.
+    protocol
+        What clients speak: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``.
+    properties
+        Lines for ``server.properties``, over those chosen here: mechanisms, key stores, limits.
+    client_options
+        What kafka-python's clients must be given to be let in, such as ``sasl_plain_password``.
+    format_options
+        Arguments for the formatting of its storage, such as ``("--add-scram", "SCRAM-SHA-256=[...]")``.
+    java_options
+        Arguments for Java, such as ``("-Djava.security.auth.login.config=...",)``.
+    heap_mb
+        Memory for Java's heap, MB.
+    """
+
+    name = "kafka"
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        protocol: str = "PLAINTEXT",
+        properties: Mapping[str, str] | None = None,
+        client_options: Mapping[str, Any] | None = None,
+        format_options: Sequence[str] = (),
+        java_options: Sequence[str] = (),
+        heap_mb: int = 512,
+        start_limit_s: float = 60.0,
+        stop_limit_s: float = 20.0,
+    ) -> None:
+        super().__init__(port=port, start_limit_s=start_limit_s, stop_limit_s=stop_limit_s)
+        self.controller_port = ports.free_port()
+        self.protocol = protocol
+        self.properties = dict(properties or {})
+        self.client_options = {"security_protocol": protocol, **(client_options or {})}
+        self.format_options = tuple(format_options)
+        self.java_options = (f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:-UsePerfData", *java_options)
+
+    @property
+    def servers(self) -> str:
+        """What clients call ``bootstrap_servers``."""
+        return self.address
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic and return when every partition has its leader."""
+        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs or {})}
+        with self._admin() as admin:
+            admin.create_topics({name: wanted}, wait_for_metadata=True)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        with self._admin() as admin:
+            admin.delete_topics([name])
+
+    @contextmanager
+    def _admin(self) -> Iterator[Any]:
+        from kafka.admin import KafkaAdminClient  # imported late: to fetch and to serve needs no client
+
+        admin = KafkaAdminClient(bootstrap_servers=self.servers, **self.client_options)
+        try:
+            yield admin
+        finally:
+            admin.close()
+
+    def _command(self) -> tuple[Sequence[str | Path], Mapping[str, str]]:
+        log = [f"-Dorg.slf4j.simpleLogger.log.{logger}=warn" for logger in QUIET]
+        log += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
+        return [*self._java(*log), "kafka.Kafka", self._settings], os.environ
+
+    def _prepare(self) -> None:
+        lines = {**self._defaults(), **self.properties}
+        self._settings.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        cluster = uuid.uuid4().hex[:22]  # 22 characters of base64; one that starts with a dash would pass for an option
+        tool = [*self._java("-XX:TieredStopAtLevel=1"), "kafka.tools.StorageTool", "format"]
+        run(
+            [*tool, "-t", cluster, "-c", self._settings, *self.format_options],
+            where=f"kafka at {self.address}",
+            do="check the properties and format_options given",
+        )
+
+    def _java(self, *options: str) -> list[str | Path]:
+        """Java with Kafka's jars, up to the name of the class to run."""
+        java, jars = fetch.kafka()
+        temporary = f"-Djava.io.tmpdir={self.folder}"
+        return [java, *self.java_options, *options, temporary, "-cp", f"{jars}/*"]
+
+    def _ready(self, log: str) -> bool:
+        return STARTED in log
+
+    @property
+    def _settings(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _defaults(self) -> dict[str, str]:
+        """Settings for one node that starts fast and holds little."""
+        controller = f"{ports.HOST}:{self.controller_port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{self.protocol}://{self.address},CONTROLLER://{controller}",
+            "advertised.listeners": f"{self.protocol}://{self.address}",
+            "inter.broker.listener.name": self.protocol,
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+            ),
+            "log.dirs": str(self.data / "logs"),
+            "auto.create.topics.enable": "false",
+            "num.partitions": "1",
+            "default.replication.factor": "1",
+            "min.insync.replicas": "1",
+            "offsets.topic.num.partitions": "2",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.num.partitions": "2",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "broker.heartbeat.interval.ms": "400",
+            "broker.session.timeout.ms": "2000",  # after a kill, a restarted node waits this long for its old self
+            "group.initial.rebalance.delay.ms": "0",
+            "group.min.session.timeout.ms": "1000",
+            "log.cleaner.dedupe.buffer.size": "4194304",
+            "num.network.threads": "2",
+            "num.io.threads": "4",
+        }

@@ -1,0 +1,34 @@
+"""Free ports on loopback."""
+
+import random
+import socket
+
+from deploy.local.errors import ServiceError
+
+HOST = "127.0.0.1"
+# Below the range out of which Linux gives clients their ports: a server that is down for a moment gets its port back,
+# and a client that knocks at the closed port cannot end up connected to itself.
+FIRST, LAST = 20_000, 32_000
+TRIES = 200
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    for _ in range(TRIES):
+        port = random.SystemRandom().randrange(FIRST, LAST)
+        if is_free(port):
+            return port
+    raise ServiceError(
+        f"none of {TRIES} ports tried is free", where=f"{HOST}:{FIRST}-{LAST}", do="end some of the servers there"
+    )
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on `port`."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

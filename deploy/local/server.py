@@ -1,0 +1,236 @@
+"""A real server as a child of this process: started, stopped, killed, stopped in its tracks, started again."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from deploy.local import ports
+from deploy.local.errors import ServiceError
+from deploy.local.spawn import spawn
+
+LAST_LINES = 20
+LOOK_EVERY_S = 0.02
+PREFIX = "omdml-local-"
+OWNER = "owner"
+
+
+class Server:
+    """One server on loopback, with its data in a temporary folder.
+
+    As a context manager it is started on entry and closed on exit. It ends at the latest with this process.
+
+    Parameters
+    ----------
+    port
+        Port to listen on; None picks a free one, which stays the same over restarts.
+    start_limit_s, stop_limit_s
+        Seconds within which it must be ready, and end after SIGTERM (then SIGKILL follows).
+
+    Attributes
+    ----------
+    port, folder, data, log
+        Its port; its temporary folder; in it, the folder of its data and the file of its log.
+    """
+
+    name = "server"
+
+    def __init__(self, *, port: int | None = None, start_limit_s: float = 60.0, stop_limit_s: float = 20.0) -> None:
+        self.port = port or ports.free_port()
+        self.start_limit_s = start_limit_s
+        self.stop_limit_s = stop_limit_s
+        self.folder = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = False
+        self._owned: IO[str] | None = None  # locked while this process owns the folder
+
+    # What a kind of server defines
+
+    def _command(self) -> tuple[Sequence[str | Path], Mapping[str, str]]:
+        """The command that runs it in the foreground, and its environment."""
+        raise NotImplementedError
+
+    def _prepare(self) -> None:
+        """Make `data` ready before its first start; the folder is there and empty."""
+
+    def _ready(self, log: str) -> bool:
+        """Whether it serves; `log` is what it wrote since this start."""
+        raise NotImplementedError
+
+    # What it can be asked
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "server.log"
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{ports.HOST}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def paused(self) -> bool:
+        return self.running and self._paused
+
+    @property
+    def pid(self) -> int:
+        """Its process id; raises ServiceError when it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            raise self._error("it does not run", "call start() or restart() first")
+        return self._process.pid
+
+    def last_lines(self, count: int = LAST_LINES) -> str:
+        """The end of its log."""
+        return "\n".join(self._written(0).splitlines()[-count:])
+
+    # What it can be told
+
+    def start(self) -> Self:
+        """Start it on its port with the data it has, and return when it serves.
+
+        Raises
+        ------
+        ServiceError
+            The port is taken, it ended, or it was not ready in time; the error quotes its last lines.
+        """
+        if self.running:
+            return self
+        if not ports.is_free(self.port):
+            raise self._error("another process listens on its port", "end that process or choose another port")
+        self._make_ready_to_start()
+        command, environment = self._command()
+        before = self.log.stat().st_size if self.log.exists() else 0
+        self._process = spawn(command, cwd=self.data, log=self.log, env=environment)
+        self._paused = False
+        try:
+            self._wait_until_ready(before)
+        except BaseException:  # an interrupt too: nothing may be left running
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End it with SIGTERM, after `stop_limit_s` with SIGKILL; port, log and data stay."""
+        if self._process is None:
+            return
+        self.resume()
+        self._process.terminate()
+        try:
+            self._process.wait(self.stop_limit_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would; port, log and data stay."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self, *, keep_data: bool = True) -> Self:
+        """Stop it if it runs, and start it on the same port, with its data or as if new."""
+        self.stop()
+        if not keep_data and self.data.is_dir():
+            shutil.rmtree(self.data)
+        return self.start()
+
+    def pause(self) -> None:
+        """Stop it in its tracks (SIGSTOP): connections stay open, nothing is answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        if self.running and self._paused:
+            os.kill(self.pid, signal.SIGCONT)
+        self._paused = False
+
+    def close(self) -> None:
+        """Stop it and remove its folder."""
+        self.stop()
+        if self.folder.name:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = Path()
+        if self._owned:
+            self._owned.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # How it does it
+
+    def _make_ready_to_start(self) -> None:
+        if not self.folder.name:
+            self._make_folder()
+        if self.data.is_dir():
+            return
+        self.data.mkdir()
+        try:
+            self._prepare()
+        except BaseException:  # data half prepared would pass for data at the next start
+            shutil.rmtree(self.data)
+            raise
+
+    def _make_folder(self) -> None:
+        _sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX + self.name + "-"))
+        self._owned = (self.folder / f"{OWNER}.new").open("w")
+        fcntl.flock(self._owned, fcntl.LOCK_EX)
+        (self.folder / f"{OWNER}.new").rename(self.folder / OWNER)
+
+    def _wait_until_ready(self, before: int) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + self.start_limit_s
+        while not self._ready(self._written(before)):
+            if self._process.poll() is not None:
+                raise self._error(f"it ended with status {self._process.returncode} before it was ready", "see its log")
+            if time.monotonic() > deadline:
+                raise self._error(
+                    f"it was not ready within {self.start_limit_s:.0f} s", "see its log, or allow it more start_limit_s"
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def _written(self, start: int) -> str:
+        if not self.folder.name or not self.log.exists():
+            return ""
+        with self.log.open("rb") as file:
+            file.seek(start)
+            return file.read().decode(errors="replace")
+
+    def _error(self, what: str, do: str) -> ServiceError:
+        return ServiceError(what, where=f"{self.name} at {self.address}", do=do, log=self.last_lines())
+
+
+def _sweep() -> None:
+    """Remove the folders that killed processes left: those whose owner's lock is free."""
+    for owner in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
+        try:
+            with owner.open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(owner.parent, ignore_errors=True)
+        except OSError:  # its owner lives, or is another user, or somebody else swept it
+            continue

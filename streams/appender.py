@@ -1,0 +1,52 @@
+"""Appending whole lines to one file that other processes append to as well."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Appender:
+    """An open file that grows. Its methods are called under the log's lock, and nobody else appends meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._inode = os.fstat(self._descriptor).st_ino
+        self._whole = 0  # the size up to which the file is known to end in a newline
+        self._dirty = False
+
+    def is_at(self, path: Path) -> bool:
+        """The file at this path is still the one that is open here."""
+        try:
+            return os.stat(path).st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def has_room(self, length: int, limit: int) -> bool:
+        """A line of this length fits below the limit, or the file is empty."""
+        size = os.fstat(self._descriptor).st_size
+        return not size or size + length <= limit
+
+    def append(self, line: bytes) -> None:
+        """Write a line, after ending a torn one that a killed writer left. On an error nothing of it stays."""
+        size = os.fstat(self._descriptor).st_size
+        if size not in (0, self._whole) and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        written = 0
+        try:
+            while written < len(line):  # a second round only where the disk is full: it brings the error
+                written += os.write(self._descriptor, line[written:])
+        except OSError:
+            os.ftruncate(self._descriptor, size)
+            raise
+        self._whole, self._dirty = size + written, True
+
+    def sync(self) -> None:
+        """Wait until what was appended is on the disk."""
+        if self._dirty:
+            os.fsync(self._descriptor)
+            self._dirty = False
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)

@@ -1,0 +1,100 @@
+"""Events that bring vectors of their own, and queries made of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError, FeedbackError
+from omdml.feedback import Feedback
+from streams.protocols import Catalogue
+
+Vectors = Mapping[str, Sequence[float]]  # of one item: modality to raw numbers
+
+
+class InlineTable:
+    """The items that some events touch, from the catalogue and from the events themselves.
+
+    An inline item overrides the catalogue's of the same id, for its event only: each event has rows of its own for it.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._row_of: dict[int, int] = {}  # of the catalogue's rows in this table
+        self._inline: list[tuple[int, dict[str, NDArray[np.float32]]]] = []
+
+    def __len__(self) -> int:
+        return len(self._row_of) + len(self._inline)
+
+    def add(self, event: Feedback, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Rows (len(ids),) in this table of items that the event names.
+
+        Raises
+        ------
+        FeedbackError
+            ``unknown_item``, and what :func:`scaled_item` raises; the table is as it was before.
+        """
+        brought = event.features or {}
+        distinct = list(dict.fromkeys(ids))
+        inline = {one: scaled_item(self._catalogue, one, brought[one]) for one in distinct if one in brought}
+        known = self._known([one for one in distinct if one not in brought])
+        rows = {one: self._row_of.setdefault(row, len(self)) for one, row in known.items()}
+        for one, vectors in inline.items():
+            rows[one] = len(self)
+            self._inline.append((rows[one], vectors))
+        return np.array([rows[one] for one in ids], np.int64)
+
+    @property
+    def features(self) -> dict[str, NDArray[np.float32]]:
+        """A matrix (k, d) a modality, scaled: what the rows handed out so far point into."""
+        places, sources = list(self._row_of.values()), list(self._row_of)
+        tables = {}
+        for name, dim in self._catalogue.dims.items():
+            table = np.empty((len(self), dim), np.float32)
+            table[places] = self._catalogue.features[name][sources]
+            for row, vectors in self._inline:
+                table[row] = vectors[name][0]
+            tables[name] = table
+        return tables
+
+    def _known(self, ids: Sequence[str]) -> dict[str, int]:
+        rows = self._catalogue.rows(ids).tolist()
+        if -1 in rows:
+            raise FeedbackError(
+                f"event: item {ids[rows.index(-1)]!r} is not in the catalogue (generation "
+                f"{self._catalogue.generation}), and the event brings no vectors for it",
+                reason="unknown_item",
+            )
+        return dict(zip(ids, rows, strict=True))
+
+
+def scaled_item(catalogue: Catalogue, item: str, vectors: Vectors) -> dict[str, NDArray[np.float32]]:
+    """Raw vectors of one item, or of a query, as a table of one row: (1, d) a modality, scaled as the catalogue is.
+
+    Raises
+    ------
+    FeedbackError
+        ``missing_modality``, ``dimension``, ``not_finite``; ``invalid`` for a modality that the catalogue lacks.
+        The message names item and modality.
+    """
+    _check_modalities(item, vectors, catalogue.dims)
+    for name, dim in catalogue.dims.items():
+        if len(vectors[name]) != dim:
+            raise FeedbackError(
+                f"item {item!r}, modality {name!r} has {len(vectors[name])} numbers, the catalogue's have {dim}",
+                reason="dimension",
+            )
+    try:
+        return catalogue.scale({name: np.array([vectors[name]], np.float64) for name in catalogue.dims})
+    except CatalogueError as error:
+        raise FeedbackError(f"item {item!r}: {error}", reason="not_finite") from error
+
+
+def _check_modalities(item: str, vectors: Iterable[str], expected: Mapping[str, int]) -> None:
+    told = f"the catalogue has {', '.join(expected)}"
+    if missing := sorted(expected.keys() - set(vectors)):
+        raise FeedbackError(f"item {item!r} lacks modality {missing[0]!r}: {told}", reason="missing_modality")
+    if unknown := sorted(set(vectors) - expected.keys()):
+        raise FeedbackError(f"item {item!r} has an unknown modality {unknown[0]!r}: {told}")

@@ -1,0 +1,160 @@
+"""Dead letters: events that cannot be learned, kept with their position and the reason, whatever the log is made of.
+
+A letter is one line of JSON in a sink of its own. The same refused record always makes the same letter, byte for byte;
+a worker that starts again after a crash sends some of them twice, and readers tell these by their position.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from omdml.errors import CorruptError, FeedbackError
+from omdml.feedback import MAX_EVENT_BYTES
+from streams.lines import Text, to_bytes, to_text
+from streams.protocols import Partition, Record, Sink
+
+MAX_LETTER_BYTES = MAX_EVENT_BYTES - (16 << 10)  # fits into a message of Kafka's default size, overhead included
+CUT_BYTES = 1000  # what is kept of each part of a record that is too large for a letter
+CUT_HEADERS = 20
+
+_log = structlog.get_logger(__name__)
+
+
+class _Common(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    reason: str
+    error: str
+    partition: Partition
+    offset: int
+    model: str | None = None
+    at: float | None = None
+    digest: str | None = None
+
+
+class Letter(_Common, frozen=True, kw_only=True):
+    """A refused event.
+
+    Parameters
+    ----------
+    reason
+        A code out of :data:`omdml.feedback.REASONS`; ``error`` is the message beside it.
+    partition, offset
+        Where the event lies in its log; what makes two letters the same.
+    model
+        The model the event was for; None where that is not known.
+    at
+        The record's time stamp, in seconds since the epoch, where it has one.
+    digest
+        Sha256 of the payload, where the letter holds only its beginning: such an event cannot be sent again.
+    payload, key, headers
+        The record's own, or their beginnings where ``digest`` is set.
+    """
+
+    payload: bytes
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def position(self) -> tuple[Partition, int]:
+        """What identifies the refused event."""
+        return self.partition, self.offset
+
+    @classmethod
+    def of(cls, record: Record, error: FeedbackError, model: str | None = None) -> Letter:
+        """The letter about a record that could not be learned; a large record is cut."""
+        letter = cls(
+            reason=error.reason,
+            error=str(error)[:CUT_BYTES],
+            partition=record.partition,
+            offset=record.offset,
+            payload=record.value,
+            model=model,
+            key=record.key,
+            headers=record.headers,
+            at=record.timestamp,
+        )
+        if error.reason == "oversize" or len(record.value) > MAX_LETTER_BYTES:
+            return letter.cut()
+        return letter if len(letter.encode()) <= MAX_LETTER_BYTES else letter.cut()
+
+    def cut(self) -> Letter:
+        """The same letter with the beginnings of what is large, and the payload's digest."""
+        return msgspec.structs.replace(
+            self,
+            payload=self.payload[:CUT_BYTES],
+            key=self.key and self.key[:CUT_BYTES],
+            headers=tuple((name[:CUT_BYTES], value[:CUT_BYTES]) for name, value in self.headers[:CUT_HEADERS]),
+            digest=sha256(self.payload).hexdigest(),
+        )
+
+    def encode(self) -> bytes:
+        """One line of JSON, without its newline; bytes are text where they are valid UTF-8, else base64."""
+        return msgspec.json.encode(_changed(self, _Line, to_text))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Letter:
+        """The inverse of :meth:`encode`; raises CorruptError."""
+        try:
+            return _changed(msgspec.json.decode(data, type=_Line), cls, to_bytes)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CorruptError(f"dead letter: {len(data)} bytes that are none ({error})") from error
+
+
+class _Line(_Common, frozen=True, kw_only=True):
+    payload: Text
+    key: Text | None = None
+    headers: tuple[tuple[str, Text], ...] = ()
+
+
+Form = TypeVar("Form", Letter, _Line)
+
+
+def _changed(letter: Letter | _Line, form: type[Form], change: Callable[[Any], Any]) -> Form:
+    """The letter in its other form, each of its byte strings changed."""
+    fields = msgspec.structs.asdict(letter)
+    fields["payload"] = change(letter.payload)
+    fields["key"] = None if letter.key is None else change(letter.key)
+    fields["headers"] = tuple((name, change(value)) for name, value in letter.headers)
+    return form(**fields)
+
+
+class DeadLetters:
+    """Writes letters into a sink, and counts them by reason in ``counts``."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.counts: Counter[str] = Counter()
+        self._sink = sink
+
+    def add(self, record: Record, error: FeedbackError, model: str | None = None) -> Letter:
+        """Send the letter about a record; raises SourceError where the sink can take no more for now."""
+        letter = Letter.of(record, error, model)
+        self._sink.send(letter.encode(), key=model)
+        self.counts[letter.reason] += 1
+        return letter
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Return when every letter is acknowledged: before that, no commit may pass their events."""
+        self._sink.flush(timeout_s)
+
+    def close(self) -> None:
+        """Flush, and close the sink."""
+        self._sink.close()
+
+
+def read_letters(records: Iterable[Record]) -> Iterator[Letter]:
+    """The letters in these records, the first of each event; what is none (a torn line) is skipped with a warning."""
+    seen: set[tuple[Partition, int]] = set()
+    for record in records:
+        try:
+            letter = Letter.decode(record.value)
+        except CorruptError as error:
+            _log.warning("letter_skipped", partition=str(record.partition), offset=record.offset, error=str(error))
+            continue
+        if letter.position not in seen:
+            seen.add(letter.position)
+            yield letter

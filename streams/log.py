@@ -1,0 +1,101 @@
+"""What every log made of files has: segments with ascending numbers, and an identity.
+
+A position in the log is ``segment number << 40 | byte offset``. The identity lies in a file of its own, made by whoever
+comes first and never replaced, so that a lock on it is the lock of the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from omdml.errors import SourceError
+
+OFFSET_BITS = 40
+FIRST = 1  # number of a log's first segment
+
+
+class Log(Protocol):
+    """Where a log's segments lie, and which follows which."""
+
+    path: Path
+    identity: Path
+    topic_id: str
+
+    def oldest(self) -> int:
+        """Number of the oldest segment that is there; where there is none, of the one that will come."""
+
+    def newest(self) -> tuple[int, int]:
+        """Number and size in bytes of the newest segment that holds a line; ``(FIRST, 0)`` where there is none."""
+
+    def open(self, number: int) -> int | None:
+        """A file descriptor that reads this segment; None where it has not come yet.
+
+        Raises GapError where it, or one of those after it, was there once and no longer is.
+        """
+
+    def successor(self, number: int, descriptor: int) -> int | None:
+        """The segment after this open one, as soon as nothing more is appended to this one; None until then."""
+
+    def growing(self) -> Path:
+        """The file to append to, whether it is there or not."""
+
+    def next_segment(self) -> Path | None:
+        """The file to go on with when the growing one is full; None where something else rotates."""
+
+    def beside(self, name: str) -> Path:
+        """Where a file about the log lies, such as a group's books."""
+
+
+def identify(path: Path) -> str:
+    """The identity kept in this file: a uuid on its first line, made now where there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text().split("\n", 1)[0]
+    candidate = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    write_durably(candidate, f"{uuid.uuid4().hex}\n".encode())
+    with contextlib.suppress(FileExistsError):
+        os.link(candidate, path)  # atomic, and refuses where another process came first
+    candidate.unlink()
+    sync_folder(path.parent)
+    return path.read_text().split("\n", 1)[0]
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a whole file and wait for the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the folder's names are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(descriptor: int) -> Iterator[None]:
+    """Hold the lock of an open file against every other process (and every other descriptor of it)."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def reaching(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into a SourceError that names the log."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"feedback log {path}: {error}: check that it is there, writable and not full") from error

@@ -1,0 +1,66 @@
+"""How to reach a Redis or Valkey server, and what its client's errors mean here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from redis import exceptions
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from omdml.errors import ConfigurationError, StoreError
+
+SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
+TIMEOUT_S = 2.0  # to connect, and of each answer
+RETRIES = 2  # all that is sent twice is a compare-and-set, or means the same twice
+HEALTH_CHECK_S = 5  # an idle connection is asked for life before it is used
+ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
+    (exceptions.BusyLoadingError, "it is still reading its data from disk: wait"),
+    (exceptions.AuthenticationError, "correct user and password in store.url"),
+    (exceptions.AuthorizationError, "correct user and password in store.url"),
+    (exceptions.NoPermissionError, "let this user run EVALSHA, and commands on the keys of the prefix"),
+    (exceptions.ReadOnlyError, "it is a replica: name the primary in store.url"),
+    (exceptions.OutOfMemoryError, "raise its maxmemory, or delete models (`omdml models delete`)"),
+    (exceptions.TimeoutError, "is it up, reachable, and not overloaded?"),
+    (exceptions.ConnectionError, "is it up, and reachable from here?"),
+    (exceptions.RedisError, "see the server's log"),
+]
+
+
+def masked(url: str) -> str:
+    """The URL without user, password and query."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}" if separator else url
+
+
+def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> Any:
+    """A client with bounded patience; it connects when it is first used. Raises ConfigurationError."""
+    scheme, _, rest = url.partition("://")
+    try:
+        urlsplit(url).port  # noqa: B018 - raises where it is none; redis-py's error would quote a password
+        return redis.Redis.from_url(
+            f"{SCHEMES[scheme]}://{rest}",
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            health_check_interval=HEALTH_CHECK_S,
+            retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), retries),
+        )
+    except (ValueError, KeyError, TypeError):
+        raise ConfigurationError(
+            f"store.url: {masked(url)!r} (user and password left out) is no address of a server: expected "
+            "redis://user:password@host:6379/0, with percent-encoding where a password has special characters"
+        ) from None
+
+
+@contextmanager
+def reaching(where: str) -> Iterator[None]:
+    """Turn what the client raises into a StoreError that names the server and says what to do."""
+    try:
+        yield
+    except redis.RedisError as error:
+        advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
+        raise StoreError(f"store {where}: {error}: {advice}") from error

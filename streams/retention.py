@@ -1,0 +1,47 @@
+"""Which snapshots stay when new ones come: dense in the recent past, ever thinner before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple, TypeVar
+
+SPARE = 10  # publications between two rounds of thinning out: a round reads the whole history
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Retention(NamedTuple):
+    """The newest ``last``, then the newest of each minute for ``minutes``, of each hour, of each day.
+
+    With the defaults a model that is published without pause keeps about a hundred snapshots.
+    """
+
+    last: int = 10
+    minutes: int = 60
+    hours: int = 24
+    days: int = 7
+
+    def superfluous(self, published: Mapping[Key, float], now: float) -> list[Key]:
+        """The keys that need not stay, oldest first; ``published`` and ``now`` are seconds since the epoch.
+
+        The newest of an hour is the newest of one of its minutes too: it is still there when only hours count.
+
+        Examples
+        --------
+        >>> two_minutes = Retention(last=1, minutes=2, hours=0, days=0)
+        >>> two_minutes.superfluous({"first": 59.0, "second": 61.0, "third": 62.0}, now=70.0)
+        ['second']
+        """
+        newest_first = sorted(published, key=lambda key: published[key], reverse=True)
+        stay = set(newest_first[: self.last])
+        for span_s, count in ((60, self.minutes), (3600, self.hours), (86400, self.days)):
+            seen: set[int] = set()
+            for key in newest_first:
+                span = int(published[key] // span_s)
+                if span not in seen and now // span_s - span < count:
+                    stay.add(key)
+                seen.add(span)
+        return [key for key in reversed(newest_first) if key not in stay]
+
+
+RETENTION = Retention()

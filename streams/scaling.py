@@ -1,0 +1,99 @@
+"""How raw vectors become the numbers that learning sees: fitted once, when a catalogue is built, and stored with it.
+
+Every scaling computes in float64 and row by row: items of one catalogue get the same bytes however they were read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+
+Floats = NDArray[np.float64]
+
+
+class MinMax(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="minmax"):
+    """Each column to [0, 1] over the items it was fitted on; later ones may lie outside, nothing is clipped.
+
+    A constant column becomes 0, for whatever value: it says nothing.
+    """
+
+    low: Floats
+    high: Floats
+
+    def fitted(self, vectors: Floats) -> MinMax:
+        """The scaling that has seen these vectors (n, d) too."""
+        return MinMax(np.minimum(self.low, vectors.min(axis=0)), np.maximum(self.high, vectors.max(axis=0)))
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Vectors (n, d), scaled."""
+        spread = self.high - self.low
+        return np.divide(vectors - self.low, spread, out=np.zeros_like(vectors), where=spread > 0)
+
+
+class UnitNorm(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="unit"):
+    """Each vector to an L2 norm of 1; a vector of zeros stays one."""
+
+    def fitted(self, vectors: Floats) -> UnitNorm:
+        """Itself: there is nothing to fit."""
+        return self
+
+    def apply(self, vectors: Floats) -> Floats:
+        """Vectors (n, d), scaled."""
+        largest = np.abs(vectors).max(axis=1, keepdims=True)  # divided out first: squares overflow and vanish
+        safe = vectors / np.where(largest > 0, largest, 1.0)
+        norm = np.sqrt((safe * safe).sum(axis=1, keepdims=True))
+        return safe / np.where(norm > 0, norm, 1.0)
+
+
+class Unscaled(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="none"):
+    """Vectors as they are."""
+
+    def fitted(self, vectors: Floats) -> Unscaled:
+        """Itself: there is nothing to fit."""
+        return self
+
+    def apply(self, vectors: Floats) -> Floats:
+        """The same vectors (n, d)."""
+        return vectors
+
+
+Scaling = MinMax | UnitNorm | Unscaled
+SCALINGS = ("minmax", "unit", "none")
+
+
+def unfitted(kind: str, dim: int) -> Scaling:
+    """The scaling of this name for vectors of ``dim`` numbers, before it saw one; CatalogueError for another name."""
+    match kind:
+        case "minmax":
+            return MinMax(np.full(dim, np.inf), np.full(dim, -np.inf))
+        case "unit":
+            return UnitNorm()
+        case "none":
+            return Unscaled()
+    raise CatalogueError(f"scaling {kind!r}, expected one of {', '.join(SCALINGS)}")
+
+
+def scaled(scaling: Scaling, vectors: Floats) -> NDArray[np.float32]:
+    """Finite vectors (n, d), scaled; what float32 cannot hold becomes infinite (see :func:`not_finite`)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(scaling.apply(vectors), dtype=np.float32)
+
+
+def not_finite(vectors: NDArray[Any]) -> tuple[int, int] | None:
+    """Row and column of the first value that is NaN or infinite.
+
+    Examples
+    --------
+    >>> not_finite(np.array([[1.0, 2.0], [3.0, np.inf]]))
+    (1, 1)
+    """
+    finite = np.isfinite(vectors)
+    if finite.all():
+        return None
+    row, column = np.argwhere(~finite)[0]
+    return int(row), int(column)

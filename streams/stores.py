@@ -1,0 +1,46 @@
+"""A store by its address."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from omdml.errors import ConfigurationError
+from streams.directory import DirectoryStore
+from streams.memory_store import MemoryStore
+from streams.protocols import CheckpointStore, SnapshotStore
+from streams.redis import RedisStore
+from streams.redis_client import SCHEMES, masked
+from streams.retention import RETENTION, Retention
+
+
+class Store(CheckpointStore, SnapshotStore, Protocol):
+    """Where learning resumes from, and where nodes serve from, in one place."""
+
+
+def open_store(url: str, retention: Retention = RETENTION) -> Store:
+    """The store at this address; a server is not asked yet whether it is there.
+
+    Parameters
+    ----------
+    url
+        ``redis://host:6379/0`` (``rediss://`` with TLS, ``valkey://`` and ``valkeys://`` alike; ``?prefix=`` for
+        another first part of the keys than ``omdml``), ``dir:path`` or ``memory:``.
+    retention
+        Which snapshots stay when new ones come.
+
+    Raises
+    ------
+    ConfigurationError
+        No such kind of store, or an address that cannot be one.
+    StoreError
+        A folder that cannot be made.
+    """
+    kind, _, rest = url.partition(":")
+    if kind in SCHEMES:
+        return RedisStore(url, retention=retention)
+    if kind == "dir" and rest:
+        return DirectoryStore(rest, retention)
+    if url == "memory:":
+        return MemoryStore(retention)
+    expected = ", ".join([*(f"{scheme}://HOST" for scheme in SCHEMES), "dir:PATH", "memory:"])
+    raise ConfigurationError(f"store.url: got {masked(url)!r}, expected one of {expected}")

@@ -1,0 +1,77 @@
+"""What a catalogue is built from: tables of items, read a few rows at a time and as often as need be."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+
+CHUNK_ROWS = 4096  # raw and scaled copies of these rows are all the memory that building takes, beside the ids
+
+Columns = Mapping[str, Sequence[str]]  # modality to the columns that its numbers stand in, in this order
+_NUMBERED = re.compile(r"(?P<modality>.+)[._](?P<number>\d+)")
+
+
+class Chunk(NamedTuple):
+    """Some items: their ids, and raw vectors (n, d) a modality, of any type of number."""
+
+    ids: Sequence[str]
+    vectors: Mapping[str, NDArray[Any]]
+
+
+class Table(Protocol):
+    """A source of items. ``name`` is what errors call it; ``count`` is None where only reading tells."""
+
+    name: str
+    count: int | None
+
+    def chunks(self, rows: int) -> Iterator[Chunk]:
+        """All items in order, at most ``rows`` at a time; the same each time. Raises CatalogueError."""
+
+
+def chunks_of(table: Table) -> Iterator[Chunk]:
+    """All items of a table; what goes wrong in the file is a CatalogueError."""
+    try:
+        yield from table.chunks(CHUNK_ROWS)
+    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise CatalogueError(f"{table.name}: cannot be read to its end ({error})") from error
+
+
+def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
+    """Columns grouped by prefix: ``color.0, color.1`` or ``color_0, color_1``; counted from 0 or 1, without gaps.
+
+    Names that end in no number are left out. Raises CatalogueError where a number is missing or there twice.
+
+    Examples
+    --------
+    >>> numbered_columns("items.csv", ["id", "color_1", "color_0", "text.1"])
+    {'color': ['color_0', 'color_1'], 'text': ['text.1']}
+    """
+    groups: dict[str, dict[int, str]] = {}
+    for name in names:
+        if found := _NUMBERED.fullmatch(name):
+            group, number = groups.setdefault(found["modality"], {}), int(found["number"])
+            if number in group:
+                raise CatalogueError(f"{table}: columns {group[number]!r} and {name!r} are the same number of a vector")
+            group[number] = name
+    for modality, group in groups.items():
+        first = 0 if 0 in group else 1
+        if missing := sorted(set(range(first, first + len(group))) - group.keys()):
+            raise CatalogueError(
+                f"{table}: modality {modality!r} has {len(group)} columns, but none of number {missing[0]}"
+            )
+    return {modality: [group[number] for number in sorted(group)] for modality, group in groups.items()}
+
+
+def require_columns(table: str, wanted: Iterable[str], there: Sequence[str]) -> None:
+    """Raise CatalogueError where a column is missing, or there twice."""
+    for name in wanted:
+        if there.count(name) != 1:
+            shown = ", ".join(there[:20]) + (", ..." if len(there) > 20 else "")
+            raise CatalogueError(f"{table}: {there.count(name)} columns named {name!r}, expected one; it has {shown}")

@@ -1,0 +1,130 @@
+"""Reading whole lines forward out of one file that others append to."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import NamedTuple
+
+from omdml.feedback import MAX_EVENT_BYTES
+
+CHUNK_BYTES = 1 << 20
+FIRST_LINE_BYTES = 4096  # of a first line, by which segments are told apart
+MAX_LINE_BYTES = 8 * MAX_EVENT_BYTES  # JSON may need six bytes for one; longer lines are cut
+CUT_LINE_BYTES = MAX_EVENT_BYTES + 8192  # what is kept of those: the decoder still refuses it as oversize
+
+
+class Lines(NamedTuple):
+    """Whole lines without their newlines; ``start`` is the byte offset of the first one.
+
+    ``length`` is None, or the true length in bytes of the one line here, of which only the beginning was kept.
+    """
+
+    start: int
+    lines: list[bytes]
+    length: int | None = None
+
+
+class Tail:
+    """The lines of an open file that begin at byte ``start`` or later. Closes the file descriptor it is given.
+
+    An unfinished last line waits for its rest. Memory is bounded by ``MAX_LINE_BYTES`` and a few chunks.
+    """
+
+    def __init__(self, descriptor: int, start: int) -> None:
+        self.descriptor = descriptor
+        self.first_line = read_first_line(descriptor)
+        # from one byte before the start, the first newline leads to a line's beginning wherever the start points
+        self._skipping = start > 0
+        self._read = max(start - 1, 0)
+        self._begin = start  # of the unfinished line
+        self._rest = b""  # what was read of the unfinished line
+        self._cut: bytes | None = None  # the beginning of an unfinished line that became too long
+        self._ready: deque[Lines] = deque()
+
+    @property
+    def position(self) -> int:
+        """The byte offset at which the next line to be taken begins."""
+        return self._ready[0].start if self._ready else self._begin
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return os.fstat(self.descriptor).st_size
+
+    @property
+    def end(self) -> int:
+        """The byte offset after the last whole line, as far as it is known."""
+        size = self.size
+        return self._begin if size == self._read else size
+
+    def take(self, most: int) -> Lines | None:
+        """At most this many of the lines that were read; None where there are none."""
+        if not self._ready:
+            return None
+        start, lines, length = self._ready.popleft()
+        if len(lines) <= most:
+            return Lines(start, lines, length)
+        taken = lines[:most]
+        self._ready.appendleft(Lines(start + most + sum(map(len, taken)), lines[most:]))
+        return Lines(start, taken)
+
+    def fill(self, ended: bool) -> bool:
+        """Read on until lines are ready, or to the end; False where the file shrank or was rewritten meanwhile.
+
+        ``ended`` says that nothing is appended any more: then the last line is whole without a newline, too.
+        """
+        if self.first_line is None:
+            self.first_line = read_first_line(self.descriptor)
+        if self.first_line is None and not ended:
+            return True
+        while not self._ready:
+            chunk = os.pread(self.descriptor, CHUNK_BYTES, self._read)
+            if not chunk:
+                if ended:
+                    self._finish()
+                return self.size >= self._read
+            if read_first_line(self.descriptor) != self.first_line:
+                return False
+            self._read += len(chunk)
+            self._split(chunk)
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+    def _split(self, chunk: bytes) -> None:
+        if self._skipping:
+            _, newline, chunk = chunk.partition(b"\n")
+            if not newline:
+                return
+            self._skipped(self._read - len(chunk))
+        whole, newline, rest = (self._rest + chunk).rpartition(b"\n")
+        if newline:
+            self._ready.append(Lines(self._begin, whole.split(b"\n")))
+            self._begin = self._read - len(rest)
+        self._rest = rest
+        if len(rest) > MAX_LINE_BYTES:
+            self._cut, self._rest, self._skipping = rest[:CUT_LINE_BYTES], b"", True
+
+    def _skipped(self, begin: int, newline: int = 1) -> None:
+        """The line that was passed over has ended; the next one begins at byte ``begin``."""
+        if self._cut is not None:
+            self._ready.append(Lines(self._begin, [self._cut], begin - newline - self._begin))
+        self._skipping, self._cut, self._begin = False, None, begin
+
+    def _finish(self) -> None:
+        """Take what there is of the last line for the whole of it."""
+        if self._skipping:
+            self._skipped(self._read, newline=0)
+        elif self._rest:
+            self._ready.append(Lines(self._begin, [self._rest]))
+            self._begin, self._rest = self._read, b""
+
+
+def read_first_line(descriptor: int) -> bytes | None:
+    """The first line of an open file, or as much of it as tells it apart; None as long as it is unfinished."""
+    head = os.pread(descriptor, FIRST_LINE_BYTES, 0)
+    line, newline, _ = head.partition(b"\n")
+    return line if newline or len(head) == FIRST_LINE_BYTES else None

@@ -1,0 +1,1 @@
+"""Behaviours in sentences; what must be running decides the folder."""

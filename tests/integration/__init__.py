@@ -1,0 +1,1 @@
+"""Tests that talk to real Kafka, Redis and Valkey."""

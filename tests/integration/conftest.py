@@ -1,0 +1,12 @@
+"""Real servers for the tests of this folder."""
+
+from tests.integration.kafka_reader import open_reader  # noqa: F401
+from tests.services import (  # noqa: F401
+    _servers_up_again,
+    any_redis,
+    kafka,
+    new_topic,
+    redis_server,
+    redis_url,
+    valkey_server,
+)

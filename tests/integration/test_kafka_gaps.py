@@ -1,0 +1,121 @@
+"""Kafka topics that are not, or no longer, what a reader needs; against a real broker."""
+
+from collections.abc import Callable
+
+import pytest
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from deploy.local import KafkaServer
+from omdml.errors import GapError, SourceError
+from streams import kafka as kafka_source
+from streams.kafka import KafkaSource
+from streams.kafka_options import KafkaOptions
+from streams.kafka_topic import create_topic
+from streams.protocols import Partition
+from tests.integration.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
+from tests.integration.waiting import until
+
+
+def recreate(kafka: KafkaServer, topic: str, meanwhile: Callable[[], object]) -> None:
+    """Delete a topic and create it anew under its name, with more events than before."""
+    kafka.delete_topic(topic)
+    until(lambda: (meanwhile(), topic not in administer(kafka, lambda admin: admin.list_topics()))[1])
+    kafka.create_topic(topic)
+    write(kafka, topic, numbered(100, start=1000))
+
+
+def gap(reader: Reader) -> GapError:
+    """The gap that the reader runs into."""
+    with pytest.raises(GapError) as caught:
+        reader.read_until(lambda: False)
+    return caught.value
+
+
+def test_a_position_that_retention_passed_stops_its_partition_alone_until_it_is_sought(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic(partitions=2)
+    write(kafka, topic, numbered(100), partition=0)
+    write(kafka, topic, numbered(100), partition=1)
+    administer(kafka, lambda admin: admin.delete_records({TopicPartition(topic, 0): 50}))
+    reader = open_reader(topic, 10)
+    error = gap(reader)
+    assert (error.partition, error.position, error.available) == (Partition(reader.source.topic_id, 0), 10, (50, 100))
+    for said in (topic, "partition 0", "offset 10", "50 up to 100", "--accept-gap"):
+        assert said in str(error)
+
+    # If I go on polling, I expect the other partition's records; if I accept the gap, the rest of this one's.
+    reader.read_until(lambda: len(reader.records) == 90)
+    assert {record.partition.number for record in reader.records} == {1}
+    assert isinstance(error.partition, Partition)
+    reader.source.seek(error.partition, 50)
+    reader.read_to_the_end()
+    assert [one.offset for one in reader.records if one.partition.number == 0] == list(range(50, 100))
+
+
+def test_a_position_past_the_end_of_the_log_is_a_gap(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(3))
+    assert gap(open_reader(topic, 1000)).available == (0, 3)
+
+
+@pytest.mark.parametrize("doing", ["reads", "stands still"])
+def test_a_topic_created_anew_is_a_gap_however_many_events_it_has(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, doing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(10))
+    reader = open_reader(topic).read_to_the_end()
+    if doing == "reads":
+        recreate(kafka, topic, meanwhile=reader.read)
+    else:
+        recreate(kafka, topic, meanwhile=lambda: None)
+        monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.0)  # as if it had stood still for longer
+    assert "created anew" in str(gap(reader))
+    assert reader.values == numbered(10)
+    with pytest.raises(GapError, match="created anew"):
+        reader.read()
+
+
+def test_a_commit_made_in_an_earlier_topic_of_the_name_is_a_gap(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(10))
+    earlier = {TopicPartition(topic, 0): OffsetAndMetadata(7, "another-topic-s-id", -1)}
+    administer(kafka, lambda admin: admin.alter_group_offsets(f"readers-of-{topic}", earlier))
+    reader = open_reader(topic)
+    error = gap(reader)
+    assert error.position == 7
+    assert "another-topic-s-id" in str(error)
+    assert isinstance(error.partition, Partition)
+    reader.source.seek(error.partition, 0)
+    assert reader.read_to_the_end().values == numbered(10)
+
+
+def test_a_compacted_topic_is_refused(new_topic: NewTopic, open_reader: Open) -> None:
+    topic = new_topic(configs={"cleanup.policy": "compact,delete"})
+    with pytest.raises(SourceError, match=r"cleanup\.policy=compact,delete"):
+        open_reader(topic)
+
+
+def test_a_missing_topic_is_refused_with_the_command_that_makes_it(open_reader: Open) -> None:
+    with pytest.raises(SourceError, match=r"kafka-topics\.sh --create --topic nobody-made-this"):
+        open_reader("nobody-made-this")
+
+
+def test_a_cluster_out_of_reach_at_the_start_is_named() -> None:
+    options = KafkaOptions(servers="127.0.0.1:1", start_timeout_s=0.3)
+    with pytest.raises(SourceError, match=r"127\.0\.0\.1:1 "):
+        KafkaSource(options, topic="any", group="any")
+
+
+def test_a_topic_is_created_once_and_kept_as_it_is(kafka: KafkaServer, new_topic: NewTopic) -> None:
+    options, name = KafkaOptions(servers=kafka.servers), f"{new_topic()}-made-here"
+    assert create_topic(options, name, partitions=3, retention_s=60.0)
+    assert not create_topic(options, name, partitions=5)
+    (described,) = administer(kafka, lambda admin: admin.describe_topics([name]))
+    assert len(described["partitions"]) == 3

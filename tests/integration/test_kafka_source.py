@@ -1,0 +1,249 @@
+"""A Kafka topic as a source of feedback, against a real broker."""
+
+import pytest
+import structlog
+from kafka import KafkaProducer, TopicPartition
+from kafka.admin import MemberToRemove
+
+from deploy.local import KafkaServer
+from omdml.errors import SourceError
+from streams import kafka as kafka_source
+from streams.protocols import Partition
+from tests.integration.kafka_reader import NewTopic, Open, administer, numbered, write
+from tests.integration.waiting import until
+
+
+def test_every_record_comes_once_and_in_order_within_its_partition(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic(partitions=3)
+    for partition in range(3):
+        write(kafka, topic, numbered(2000), partition)
+    reader = open_reader(topic)
+    reader.read_until(lambda: len(reader.records) >= 6000)
+    for partition in range(3):
+        mine = [record for record in reader.records if record.partition.number == partition]
+        assert [record.value for record in mine] == numbered(2000)
+        assert [record.offset for record in mine] == list(range(2000))
+
+
+def test_a_record_carries_its_key_its_time_in_seconds_and_its_headers(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    headers = [("content-type", b"application/json")]
+    write(kafka, topic, [b"event"], key=b"shop", headers=headers, timestamp_ms=1_790_000_000_250)
+    (record,) = open_reader(topic, None).read_to_the_end().records
+    assert (record.key, record.timestamp, record.headers) == (b"shop", 1_790_000_000.25, tuple(headers))
+
+
+def test_a_poll_answers_no_more_records_than_asked_for(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(10))
+    reader = open_reader(topic)
+    until(lambda: reader.read(max_records=3))
+    assert reader.values == numbered(3)
+
+
+def test_a_partition_is_named_by_the_id_that_kafka_gave_its_topic(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    (described,) = administer(kafka, lambda admin: admin.describe_topics([topic]))
+    reader = open_reader(topic)
+    reader.read_until(lambda: bool(reader.owned))
+    assert list(reader.committed) == [Partition(described["topic_id"], 0)]
+    assert reader.source.partitions == 1
+
+
+def test_a_key_is_at_home_where_its_events_are(kafka: KafkaServer, new_topic: NewTopic, open_reader: Open) -> None:
+    topic, keys = new_topic(partitions=5), [f"model-{number}" for number in range(20)]
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    for key in keys:
+        producer.send(topic, b"event", key.encode())
+    producer.close()
+    reader = open_reader(topic).read_to_the_end()
+    assert {record.key: record.partition for record in reader.records} == {
+        key.encode(): reader.source.home(key) for key in keys
+    }
+
+
+def test_the_listener_s_start_counts_and_not_the_commit(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(20))
+    first = open_reader(topic).read_to_the_end()
+    assert first.commit()
+    first.source.close()
+
+    # If another member starts where its own books say, I expect it to be told of the commit and to start elsewhere.
+    second = open_reader(topic, 5).read_to_the_end()
+    assert list(second.committed.values()) == [20]
+    assert second.values == numbered(15, start=5)
+
+
+def test_none_starts_at_the_first_record_that_the_log_still_has(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(20))
+    administer(kafka, lambda admin: admin.delete_records({TopicPartition(topic, 0): 8}))
+    reader = open_reader(topic, None).read_to_the_end()
+    assert reader.values == numbered(12, start=8)
+
+
+def test_a_restarted_reader_continues_at_its_commit(kafka: KafkaServer, new_topic: NewTopic, open_reader: Open) -> None:
+    topic = new_topic(partitions=2)
+    for partition in range(2):
+        write(kafka, topic, numbered(50), partition)
+    first = open_reader(topic).read_to_the_end()
+    assert first.commit()
+    first.source.close()
+    for partition in range(2):
+        write(kafka, topic, numbered(50, start=50), partition)
+    second = open_reader(topic).read_to_the_end()
+    assert sorted(second.values) == sorted(numbered(50, start=50) * 2)
+
+
+def test_two_readers_share_the_partitions_and_hand_over_on_close(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic(partitions=2)
+    first = open_reader(topic)
+    first.read_until(lambda: first.owned == {0, 1})
+
+    # If a second one joins, I expect each to have one partition, and the first to have been told which it lost.
+    second = open_reader(topic)
+    first.read_until(lambda: bool(second.read() or True) and len(first.owned) == len(second.owned) == 1)
+    assert ("revoked", second.owned) in first.told
+    assert first.owned | second.owned == {0, 1}
+
+    first.source.close()
+    second.read_until(lambda: second.owned == {0, 1})
+    assert first.told[-1][0] == "revoked"
+
+
+def test_a_static_member_that_closes_is_not_waited_for(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    first = open_reader(topic, group_instance_id="one", session_timeout_s=120.0)
+    first.read_until(lambda: first.owned == {0})
+    first.source.close()
+    second = open_reader(topic, group_instance_id="two", session_timeout_s=120.0)
+    second.read_until(lambda: second.owned == {0})
+
+
+def test_a_static_member_replaced_by_its_twin_cannot_commit(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(3))
+    first = open_reader(topic, group_instance_id="one").read_to_the_end()
+    second = open_reader(topic, group_instance_id="one").read_to_the_end()
+    assert not first.commit()
+
+    # If the replaced one closes, I expect its successor to stay in the group.
+    first.source.close()
+    assert second.commit()
+
+
+def test_a_member_thrown_out_of_the_group_lets_go_without_saving_and_comes_back(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    (group,) = administer(kafka, lambda admin: admin.describe_groups([f"readers-of-{topic}"])).values()
+    member = MemberToRemove(member_id=group["members"][0]["member_id"])
+    administer(kafka, lambda admin: admin.remove_group_members(f"readers-of-{topic}", [member]))
+    assert not reader.commit()
+    reader.read_until(lambda: len(reader.told) == 3 and reader.owned == {0})
+    assert reader.told == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
+
+
+def test_a_partition_that_is_not_owned_is_neither_committed_nor_sought(new_topic: NewTopic, open_reader: Open) -> None:
+    reader = open_reader(new_topic())
+    foreign = Partition(reader.source.topic_id, 0)
+    assert not reader.source.commit({foreign: 0})
+    with pytest.raises(SourceError, match="does not own"):
+        reader.source.seek(foreign, 0)
+
+
+def test_what_a_listener_raises_comes_out_of_poll_or_close(new_topic: NewTopic, open_reader: Open) -> None:
+    topic = new_topic(partitions=2)
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0, 1})
+    reader.broken = "the store is full"
+    second = open_reader(topic)
+    with pytest.raises(LookupError, match="the store is full"):
+        reader.read_until(lambda: bool(second.read()))
+    with pytest.raises(LookupError, match="the store is full"):
+        reader.source.close()
+    second.read_until(lambda: second.owned == {0, 1})
+
+
+def test_transactions_leave_gaps_in_the_offsets_and_progress_still_ends_at_the_end(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    producer = KafkaProducer(bootstrap_servers=kafka.servers, transactional_id=topic)
+    producer.init_transactions()
+    for values, finish in ((b"ab", producer.commit_transaction), (b"cd", producer.abort_transaction)):
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, bytes([value]), partition=0)
+        producer.flush()
+        finish()
+    reader = open_reader(topic).read_to_the_end()
+    assert reader.values == [b"a", b"b"]
+    assert list(reader.source.progress().values()) == [(6, 6)]
+
+    # If a transaction is open, I expect neither its records nor a lag that nobody could work off.
+    producer.begin_transaction()
+    producer.send(topic, b"e", partition=0).get(timeout=30)
+    reader.read_to_the_end()
+    assert reader.values == [b"a", b"b"]
+    producer.commit_transaction()
+    reader.read_until(lambda: reader.values == [b"a", b"b", b"e"])
+    producer.close()
+
+
+@pytest.mark.parametrize("kind", ["killed", "paused"])
+def test_an_outage_is_waited_for_with_two_log_lines_and_nothing_lost_or_repeated(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, kind: str
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(10))
+    reader = open_reader(topic).read_to_the_end()
+    with structlog.testing.capture_logs() as logs:
+
+        def logged() -> list[str]:
+            return [line["event"] for line in logs]
+
+        kafka.kill() if kind == "killed" else kafka.pause()
+        reader.read_until(lambda: bool(logged()))
+        assert not reader.commit()
+        kafka.resume()
+        kafka.start()
+        write(kafka, topic, numbered(10, start=10))
+        reader.read_until(lambda: len(reader.records) >= 20 and len(logged()) == 2)
+    assert logged() == ["kafka_out_of_reach", "kafka_back_in_reach"]
+    assert reader.values == numbered(20)
+    reader.read_until(reader.commit)
+
+
+def test_a_client_that_stopped_fetching_is_replaced(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.1)
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    reader.source._consumer.pause(TopicPartition(topic, 0))  # as the client does by itself after odd metadata
+    write(kafka, topic, numbered(5))
+    reader.read_until(lambda: reader.values == numbered(5))
+    assert reader.told == [("assigned", {0}), ("revoked", {0}), ("assigned", {0})]

@@ -1,0 +1,25 @@
+"""A listener that remembers what a source told it."""
+
+from collections.abc import Iterable, Mapping
+
+from streams.protocols import Partition
+
+
+class Recorder:
+    """Starts where the group had committed, or where ``start`` says."""
+
+    def __init__(self, start: int | None = None) -> None:
+        self.start = start
+        self.committed: dict[Partition, int | None] = {}
+        self.events: list[tuple[str, tuple[Partition, ...]]] = []
+
+    def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
+        self.committed.update(committed)
+        self.events.append(("assigned", tuple(committed)))
+        return committed if self.start is None else dict.fromkeys(committed, self.start)
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        self.events.append(("revoked", tuple(partitions)))
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        self.events.append(("lost", tuple(partitions)))

@@ -1,0 +1,83 @@
+"""Fixtures: real servers, started once a session by the tests that ask for them.
+
+A test may stop, kill or pause what it asks for: whatever does not run after a test is started again for the next one.
+Where a server cannot be had, the tests that need it fail and say what to do; none is skipped.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from deploy.local import KafkaServer, RedisServer, Server, ServiceError, ValkeyServer
+
+_STARTED: list[Server] = []
+_NUMBERS = itertools.count()
+
+
+def _serve(server: Server) -> Iterator[Server]:
+    refused = ""
+    try:
+        server.start()
+    except ServiceError as error:
+        server.close()
+        refused = str(error)
+    if refused:
+        pytest.fail(refused, pytrace=False)
+    _STARTED.append(server)
+    yield server
+    _STARTED.remove(server)
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Server]:
+    """A Kafka broker (a KafkaServer): ``kafka.servers`` is its address."""
+    yield from _serve(KafkaServer())
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Server]:
+    """Debian's redis-server, or the one on PATH (a RedisServer)."""
+    yield from _serve(RedisServer())
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[Server]:
+    """A Valkey (a ValkeyServer)."""
+    yield from _serve(ValkeyServer())
+
+
+@pytest.fixture(params=["redis_server", "valkey_server"])
+def any_redis(request: pytest.FixtureRequest) -> RedisServer:
+    """Redis, then Valkey, without a key in it."""
+    server = request.getfixturevalue(request.param)
+    server.flush()
+    return server
+
+
+@pytest.fixture
+def redis_url(any_redis: RedisServer) -> str:
+    """The address of Redis, then of Valkey, without a key in it."""
+    return any_redis.url
+
+
+@pytest.fixture
+def new_topic(kafka: KafkaServer) -> Callable[..., str]:
+    """Creates a topic that no other test has: ``new_topic(partitions=1, configs=None)`` returns its name."""
+
+    def create(partitions: int = 1, configs: dict[str, str] | None = None) -> str:
+        name = f"topic-{os.getpid()}-{next(_NUMBERS)}"
+        kafka.create_topic(name, partitions, configs)
+        return name
+
+    return create
+
+
+@pytest.fixture(autouse=True)
+def _servers_up_again() -> Iterator[None]:
+    yield
+    for server in _STARTED:
+        server.resume()
+        server.start()

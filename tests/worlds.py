@@ -1,0 +1,87 @@
+"""Small worlds for tests: items in clusters, feedback about them, everything a worker needs in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from prometheus_client import CollectorRegistry
+
+from omdml.comparisons import from_labels
+from omdml.feedback import Triplet, encode
+from streams.build import build_catalogue
+from streams.catalogue import MappedCatalogue
+from streams.letters import DeadLetters
+from streams.memory import MemoryLog, MemorySink, MemorySource
+from streams.memory_store import MemoryStore
+from workers.config import Configuration, WorkerConfig, load
+from workers.learner import LearnerWorker
+from workers.metrics import WorkerMetrics
+from workers.partition import Services
+from workers.specs import Specs
+
+ITEMS = 120
+DIMS = {"shape": 9, "noise": 5}
+
+
+def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Features, and the labels that one modality tells and the other does not."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, 4, ITEMS)
+    centres = draw.normal(0, 1, (4, DIMS["shape"]))
+    shape = centres[labels] + draw.normal(0, 0.6, (ITEMS, DIMS["shape"]))
+    return {"shape": shape, "noise": draw.normal(0, 1, (ITEMS, DIMS["noise"]))}, labels
+
+
+def catalogue(folder, seed: int = 0) -> MappedCatalogue:
+    """These items as a catalogue: ids ``i0`` to ``i119``."""
+    features, _ = items(seed)
+    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)])
+
+
+def triplets(count: int, seed: int = 0) -> np.ndarray:
+    """Random triplets (count, 3) by label."""
+    return from_labels(items()[1], count, seed)
+
+
+def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
+    """The same as events."""
+    for query, relevant, irrelevant in triplets(count, seed).tolist():
+        yield encode(
+            Triplet(model=model, query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}", at=1.0)
+        )
+
+
+def configuration(folder, **options) -> Configuration:
+    """One catalogue and one model, ``shop``, and a pattern of models, ``user-*``."""
+    models = {"shop": {"rank": 3, **options}, "user-*": {"rank": 2}}
+    return load(None, {}, {"catalogues": {"items": {"path": str(folder)}}, "models": models})
+
+
+class World:
+    """A log, a store and a clock that tests move; workers come and go."""
+
+    def __init__(self, folder, partitions: int = 1, **options) -> None:
+        self.catalogue = catalogue(folder / "items")
+        self.configuration = configuration(folder / "items", **options)
+        self.log, self.store, self.graves = MemoryLog(partitions), MemoryStore(), MemoryLog()
+        self.now = itertools.count().__next__
+
+    def send(self, *payloads: bytes, key: str = "shop") -> None:
+        """Put events into the log."""
+        for payload in payloads:
+            self.log.send(payload, key)
+
+    def worker(self, store=None) -> LearnerWorker:
+        """A new worker on the same log and store; every look at its clock is a second later."""
+        services = Services(
+            store=store or self.store,
+            source=MemorySource(self.log),
+            letters=DeadLetters(MemorySink(self.graves)),
+            specs=Specs(self.configuration, {"items": self.catalogue}),
+            metrics=WorkerMetrics(CollectorRegistry()),
+            platform="test",
+            clock=lambda: float(self.now()),
+        )
+        return LearnerWorker(services, WorkerConfig())

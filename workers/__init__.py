@@ -1,0 +1,1 @@
+"""Processes: the learner worker, the retrieval node and the command line."""

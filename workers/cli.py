@@ -1,0 +1,160 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+from rich.table import Table
+
+from omdml.errors import ConfigurationError, OmdmlError
+from workers import config, lifecycle
+
+DEFAULT_FILE = "omdml.toml"
+
+
+class Omdml(click.Group):
+    """Errors of ours end the process with one sentence, not with a traceback."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(context)
+        except ConfigurationError as error:
+            click.echo(f"omdml: {error}", err=True)
+            sys.exit(2)
+        except OmdmlError as error:
+            click.echo(f"omdml: {error}", err=True)
+            sys.exit(1)
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        """Find the command; a mistyped one is answered with the nearest there is."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            raise click.UsageError(f"no command {args[0]!r}{config.suggestion(args[0], self.commands)}", context)
+        return super().resolve_command(context, args)
+
+
+@click.group(cls=Omdml, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="omdml")
+def main() -> None:
+    """Learns what similar means from what people click, while they click."""
+    lifecycle.configure_log()
+
+
+def configured(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command its ``configuration``, from --config, the environment, --catalogue and --model."""
+
+    @click.option("-c", "--config", "path", type=click.Path(dir_okay=False), help=f"TOML file; {DEFAULT_FILE} if it is there.")
+    @click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
+    @click.option("--model", help="Name of the one model, instead of [models].")
+    @click.pass_context
+    @functools.wraps(command)
+    def with_configuration(
+        context: click.Context, path: str | None, catalogue: str | None, model: str | None, **options: Any
+    ) -> Any:
+        overrides: dict[str, Any] = {}
+        if catalogue:
+            overrides["catalogues"] = {"default": {"path": catalogue}}
+        if model:
+            overrides["models"] = {model: {"catalogue": "default"} if catalogue else {}}
+        if path is None and Path(DEFAULT_FILE).is_file():
+            path = DEFAULT_FILE
+        return context.invoke(command, configuration=config.load(path, os.environ, overrides), **options)
+
+    return with_configuration
+
+
+@main.command()
+@configured
+def worker(configuration: config.Configuration) -> None:
+    """Learn from the feedback log, publish snapshots, save checkpoints."""
+    from workers import wiring
+
+    lifecycle.one_thread()
+    registry = CollectorRegistry()
+    lifecycle.serve_metrics(configuration.worker.bind, registry)
+    lifecycle.warm_up({str(model.parameters.get("dtype", "float32")) for model in configuration.models.values()})
+    learner = wiring.build_worker(configuration, registry)
+    lifecycle.on_signals(learner.stop)
+    learner.run()
+
+
+@main.command()
+@configured
+def node(configuration: config.Configuration) -> None:
+    """Answer searches with the newest metric, over HTTP."""
+    from workers import wiring
+
+    lifecycle.one_thread()
+    wiring.serve_node(configuration)
+
+
+@main.command()
+@click.argument("files", nargs=-1, type=click.File("rb"))
+@click.option("--dry-run", is_flag=True, help="Validate only, send nothing.")
+@configured
+def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_run: bool) -> None:
+    """Validate events (JSON lines, from FILES or standard input) and send them to the feedback log."""
+    from workers import wiring
+    from workers.feed import feed as send
+
+    specs = wiring.specs(configuration)
+    sink = None if dry_run else wiring.open_sink(configuration.log)
+    refused = 0
+    for file in files or (click.get_binary_stream("stdin"),):
+        fed = send(file, specs, sink)
+        kinds = ", ".join(f"{count} {kind}s" for kind, count in sorted(fed.accepted.items())) or "nothing"
+        click.echo(f"{file.name}: {'would send' if dry_run else 'sent'} {kinds}, refused {len(fed.refused)}")
+        for line, error in fed.refused[:20]:
+            click.echo(f"  line {line}: {error.reason}: {error}", err=True)
+        refused += len(fed.refused)
+    if sink is not None:
+        sink.close()
+    sys.exit(1 if refused else 0)
+
+
+@main.command()
+@configured
+def doctor(configuration: config.Configuration) -> None:
+    """Check configuration, connections, catalogues and versions; say what to do."""
+    from workers.doctor import examine
+
+    table = Table("check", "", "what was seen, or what to do")
+    ill = 0
+    for check, well, text in examine(configuration):
+        table.add_row(check, "[green]ok[/]" if well else "[red]no[/]", text)
+        ill += not well
+    Console().print(table)
+    sys.exit(1 if ill else 0)
+
+
+@main.group()
+def catalogue() -> None:
+    """The items' vectors."""
+
+
+@catalogue.command("build")
+@click.argument("target", type=click.Path(file_okay=False))
+@click.argument("inputs", nargs=-1, required=True)
+@click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file with one id a line, for npy and npz.")
+@click.option("--id-column", default="id", show_default=True, help="Column of the ids, for CSV and Parquet.")
+@click.option("--scaling", default="minmax", show_default=True, type=click.Choice(["minmax", "unit", "none"]))
+@click.option("--replace", is_flag=True, help="Take the place of a catalogue of another generation.")
+def build(target: str, inputs: tuple[str, ...], ids: str | None, id_column: str, scaling: str, replace: bool) -> None:
+    """Make the catalogue TARGET from INPUTS: npz, csv, parquet, or modality=file.npy."""
+    from streams.build import build_catalogue
+
+    built = build_catalogue(target, list(inputs), scaling=scaling, ids=ids, id_column=id_column, replace=replace)
+    modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
+    click.echo(f"{target}: {len(built.ids):,} items, {modalities}, generation {built.generation[:12]}")
+
+
+if __name__ == "__main__":
+    main()

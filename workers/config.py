@@ -1,0 +1,222 @@
+"""Configuration: a TOML file and the environment, checked and frozen."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import hashlib
+import inspect
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from omdml.errors import ConfigurationError, ParameterError
+from omdml.learners import LEARNERS
+from streams.kafka_options import KafkaOptions
+
+PREFIX = "OMDML_"
+
+
+class FileLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="file", tag_field="kind"):
+    """A folder of segments, or one growing file, on this machine; dead letters in a folder beside it."""
+
+    path: str = "feedback/"
+    letters: str = "letters/"
+    group: str = "omdml"
+
+
+class KafkaLog(KafkaOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="kafka", tag_field="kind"):
+    """A topic; dead letters in a topic of their own, ``<topic>.letters`` unless named."""
+
+    topic: str = "feedback"
+    letters: str = ""
+    group: str = "omdml"
+    member: str | None = None  # group.instance.id: back within the session timeout, it keeps its partitions
+    session_timeout_s: float = 10.0
+
+
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where checkpoints and snapshots are kept: ``dir:PATH``, ``redis://...``, ``rediss://...`` or ``valkey://...``."""
+
+    url: str = "dir:state"
+
+
+class CatalogueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The items' vectors: a folder made by ``omdml catalogue build``, or ``redis://...#NAME``."""
+
+    path: str
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model, or every model that a pattern matches, learns with."""
+
+    learner: str = "lomdml"
+    catalogue: str = ""
+    parameters: dict[str, Any] = {}  # noqa: RUF012  msgspec copies defaults
+
+    def digest(self) -> str:
+        """Of everything that changes what is learned."""
+        return hashlib.sha256(msgspec.json.encode((self.learner, self.parameters), order="sorted")).hexdigest()
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The learner worker. ``bind`` serves /metrics; empty: not at all."""
+
+    publish_interval_s: float = 0.02
+    checkpoint_interval_s: float = 1.0
+    max_poll_records: int = 1000
+    bind: str = ""
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The retrieval node."""
+
+    bind: str = "127.0.0.1:8080"
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything; every option has a default but catalogues and models."""
+
+    log: FileLog | KafkaLog = FileLog()
+    store: StoreConfig = StoreConfig()
+    catalogues: dict[str, CatalogueConfig] = {}  # noqa: RUF012
+    models: dict[str, ModelConfig] = {}  # noqa: RUF012
+    worker: WorkerConfig = WorkerConfig()
+    node: NodeConfig = NodeConfig()
+
+    def match(self, model: str) -> tuple[str, ModelConfig] | None:
+        """The name or pattern that covers a model, and what it says; exact names first, then in the order given."""
+        if model in self.models:
+            return model, self.models[model]
+        for pattern, found in self.models.items():
+            if is_pattern(pattern) and fnmatch.fnmatchcase(model, pattern):
+                return pattern, found
+        return None
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a model's name in the configuration stands for many."""
+    return any(sign in name for sign in "*?[")
+
+
+def load(path: str | Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Configuration:  # noqa: E501
+    """The configuration of a file (None: defaults), then the environment, then ``overrides``, the later one winning.
+
+    Raises
+    ------
+    ConfigurationError
+        No such file, not TOML, an unknown option (the nearest valid one is named), a value of the wrong type or range.
+    """
+    table: dict[str, Any] = {}
+    if path is not None:
+        try:
+            table = tomllib.loads(Path(path).read_text())
+        except OSError as error:
+            raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror}): check --config") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"configuration {path}: not TOML: {error}") from error
+    for name, value in sorted(environment.items()):
+        if name.startswith(PREFIX) and "__" in name:
+            _put(table, name.removeprefix(PREFIX).split("__"), value, name)
+    _merge(table, overrides or {})
+    return _checked(table)
+
+
+def _put(table: dict[str, Any], parts: list[str], value: str, name: str) -> None:
+    section = parts[0].lower()
+    keys = [section, *parts[1:-1], parts[-1].lower()] if section in ("models", "catalogues") else [p.lower() for p in parts]
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"environment {name}: {key!r} is not a table")
+    table[keys[-1]] = _plain(value)
+
+
+def _plain(text: str) -> Any:
+    """A value of the environment as TOML would read it, or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _merge(table: dict[str, Any], other: Mapping[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, Mapping) and isinstance(table.get(key), dict):
+            _merge(table[key], value)
+        else:
+            table[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _checked(table: dict[str, Any]) -> Configuration:
+    known(table, Configuration.__struct_fields__, "the configuration")
+    logs: dict[str, type[msgspec.Struct]] = {"file": FileLog, "kafka": KafkaLog}
+    log = {"kind": "file", **_table(table.get("log", {}), "log")}
+    if log["kind"] not in logs:
+        raise ConfigurationError(f"log.kind is {log['kind']!r}, expected 'file' or 'kafka'")
+    known(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
+    sections: list[tuple[str, type[msgspec.Struct]]] = [("store", StoreConfig), ("worker", WorkerConfig), ("node", NodeConfig)]
+    for name, struct in sections:
+        known(_table(table.get(name, {}), name), struct.__struct_fields__, name)
+    catalogues = _table(table.get("catalogues", {}), "catalogues")
+    for name, entry in catalogues.items():
+        known(_table(entry, f"catalogues.{name}"), CatalogueConfig.__struct_fields__, f"catalogues.{name}")
+    models = {name: _model(name, entry, catalogues) for name, entry in _table(table.get("models", {}), "models").items()}
+    try:
+        found = msgspec.convert({**table, "log": log, "models": models}, Configuration, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"configuration: {error}") from error
+    _check_numbers(found)
+    return found
+
+
+def _check_numbers(found: Configuration) -> None:
+    positive = {
+        "worker.publish_interval_s": found.worker.publish_interval_s,
+        "worker.checkpoint_interval_s": found.worker.checkpoint_interval_s,
+        "worker.max_poll_records": found.worker.max_poll_records,
+    }
+    for name, value in positive.items():
+        if not value > 0:
+            raise ConfigurationError(f"{name} is {value}, expected a number above 0")
+
+
+def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:
+    options = dict(_table(entry, f"models.{name}"))
+    where = f"models.{name}"
+    learner = options.pop("learner", "lomdml")
+    if learner not in LEARNERS:
+        raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
+    catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
+    if catalogue not in catalogues:
+        raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
+    valid = [option for option in inspect.signature(LEARNERS[learner]).parameters if option != "dims"]
+    known(options, ["learner", "catalogue", *valid], where)
+    try:
+        LEARNERS[learner](dims={"any": 1}, **options)
+    except (ParameterError, TypeError) as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+    return {"learner": learner, "catalogue": catalogue, "parameters": options}
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{where} is {value!r}, expected a table")
+    return value
+
+
+def known(table: Iterable[str], valid: Iterable[str], where: str) -> None:
+    """Refuse a name that is not valid, naming the nearest that is."""
+    for name in table:
+        if name not in valid:
+            raise ConfigurationError(f"{where}: no option {name!r}{suggestion(name, valid)}")
+
+
+def suggestion(name: str, valid: Iterable[str]) -> str:
+    """``: did you mean 'x'?``, or what there is."""
+    names = list(valid)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f": did you mean {near[0]!r}?" if near else f": there are {', '.join(names) or 'none'}"

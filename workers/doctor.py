@@ -1,0 +1,72 @@
+"""Checks of an installation, each with what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from omdml.errors import OmdmlError
+from workers import wiring
+from workers.config import Configuration, FileLog, KafkaLog
+
+
+class Finding(NamedTuple):
+    """One check: what was looked at, whether it is well, what was seen or what to do."""
+
+    check: str
+    well: bool
+    text: str
+
+
+def examine(configuration: Configuration) -> Iterator[Finding]:
+    """Look at versions, catalogues, models, log and store; one finding after the other."""
+    yield _look("versions", _versions)
+    yield _look("catalogues", lambda: _catalogues(configuration))
+    yield _look("models", lambda: _models(configuration))
+    yield _look("log", lambda: _log(configuration.log))
+    yield _look("store", lambda: _store(configuration))
+
+
+def _look(check: str, look: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, True, look())
+    except OmdmlError as error:
+        return Finding(check, False, str(error))
+
+
+def _versions() -> str:
+    names = ("omdml", "numpy", "numba", "kafka-python", "redis")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    return f"Python {sys.version.split()[0]}, {versions}"
+
+
+def _catalogues(configuration: Configuration) -> str:
+    opened = wiring.open_catalogues(configuration)
+    seen = [f"{name}: {len(found.ids):,} items, {sum(found.dims.values()):,} numbers in {len(found.dims)} modalities"
+            for name, found in opened.items()]  # fmt: skip
+    return "; ".join(seen) or "none configured"
+
+
+def _models(configuration: Configuration) -> str:
+    specs = wiring.specs(configuration)
+    for name in specs.configuration.models:
+        spec = specs.find(name)
+        if spec is not None:
+            spec.fresh()
+    return ", ".join(specs.configuration.models)
+
+
+def _log(log: FileLog | KafkaLog) -> str:
+    wiring.open_sink(log).close()
+    if isinstance(log, FileLog):
+        return f"{log.path} can be written"
+    source = wiring.open_source(log)
+    source.close()
+    return f"topic {log.topic!r} at {log.servers} can be read and written"
+
+
+def _store(configuration: Configuration) -> str:
+    kept = wiring.open_stores(configuration).models()
+    return f"{configuration.store.url.split('@')[-1]} holds {len(kept)} models"

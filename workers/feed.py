@@ -1,0 +1,60 @@
+"""Validate events and send them to the feedback log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from omdml.comparisons import triplets
+from omdml.errors import FeedbackError
+from omdml.feedback import AnyFeedback, decode
+from streams.inline import InlineTable
+from streams.protocols import Sink
+from workers.intake import unknown_model
+from workers.specs import Specs
+
+
+class Refused(NamedTuple):
+    """A line that was not sent."""
+
+    line: int
+    error: FeedbackError
+
+
+class Fed(NamedTuple):
+    """What became of the lines."""
+
+    accepted: Counter[str]  # by kind
+    refused: list[Refused]
+
+
+def validate(payload: bytes, specs: Specs) -> AnyFeedback:
+    """The event in a payload, as a worker with these models would take it; raises FeedbackError."""
+    event = decode(payload)
+    spec = specs.find(event.model)
+    if spec is None:
+        raise unknown_model(event.model)
+    InlineTable(spec.catalogue).add(event, triplets(event, spec.learner.accepts))
+    return event
+
+
+def feed(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:
+    """Send every line that holds a sound event; blank ones are skipped. Without a sink nothing is sent."""
+    accepted: Counter[str] = Counter()
+    refused: list[Refused] = []
+    for number, line in enumerate(lines, start=1):
+        payload = line.strip()
+        if not payload:
+            continue
+        try:
+            event = validate(payload, specs)
+        except FeedbackError as error:
+            refused.append(Refused(number, error))
+            continue
+        if sink is not None:
+            sink.send(payload, key=event.model)
+        accepted[type(event).__name__.lower()] += 1
+    if sink is not None:
+        sink.flush()
+    return Fed(accepted, refused)

@@ -1,0 +1,156 @@
+"""Items to search in: exact nearest neighbours under one metric, by brute force that BLAS makes fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CorruptError
+from omdml.metric import CHUNK_ROWS, Metric
+
+Array = NDArray[Any]
+Features = Mapping[str, Array]
+ROUNDOFF = float(np.finfo(np.float32).eps) / 2
+REFINED_ROWS = 4096  # whose differences are held in float64 at a time
+
+
+class Query(NamedTuple):
+    """What neighbours are asked of: the mean of the gallery's ``rows``, which are no answers, or else ``features``.
+
+    ``features`` is a table of one row a modality, scaled as the gallery's.
+    """
+
+    rows: NDArray[np.int64]
+    features: Features | None = None
+
+    def table(self, features: Features) -> Features:
+        """The query as a table of one row, where ``features`` are the gallery's."""
+        if self.features is not None:
+            return self.features
+        return {name: matrix[self.rows].mean(axis=0, keepdims=True) for name, matrix in features.items()}
+
+
+class Hits(NamedTuple):
+    """Rows of a gallery, closest first (ties: lowest row first), and their squared learned distances."""
+
+    rows: NDArray[np.int64]
+    distances: NDArray[np.float64]
+
+
+class Index(Protocol):
+    """A gallery that can be searched."""
+
+    work: int  # numbers looked at to answer one query
+    nbytes: int
+
+    def nearest(self, query: Query, k: int) -> Hits | None:
+        """The k closest rows, fewer where there are no more; None where the index cannot prove its answer."""
+
+
+class Gallery:
+    """Embedded items of a Euclidean metric.
+
+    Parameters
+    ----------
+    features
+        (n, d) a modality, scaled; read a chunk of rows at a time.
+
+    Raises
+    ------
+    CorruptError
+        The metric embeds an item to a value that is not finite.
+    """
+
+    def __init__(self, metric: Metric, features: Features, task: str | None = None) -> None:
+        self.metric, self.task = metric, task
+        self.embedding, self.centre = embed_centred(metric, features, task)
+        self.squares = np.einsum("ij,ij->i", self.embedding, self.embedding)
+        self.reach = float(np.sqrt(self.squares.max(initial=0.0)))
+        if not np.isfinite(self.squares).all():
+            row = int(np.flatnonzero(~np.isfinite(self.squares))[0])
+            raise CorruptError(f"the metric embeds item {row} to values that are not finite: it has diverged, roll back")
+        self.work = self.embedding.size
+        self.nbytes = self.embedding.nbytes + self.squares.nbytes
+
+    def point(self, query: Query) -> NDArray[np.float64]:
+        """Where the query lies among the embedded items."""
+        if query.features is None:
+            mean: NDArray[np.float64] = self.embedding[query.rows].mean(axis=0, dtype=np.float64)
+            return mean
+        point: NDArray[np.float64] = self.metric.embed(query.features, self.task)[0] - self.centre
+        return point
+
+    def roughly(self, point: Array) -> tuple[NDArray[np.float32], float]:
+        """Squared distances of all items as ``|e|^2 - 2 e.q + |q|^2``, and how far rounding may have moved them."""
+        norm = float(np.linalg.norm(point))
+        rough = self.embedding @ (-2 * point).astype(np.float32)
+        rough += self.squares
+        rough += np.float32(norm * norm)
+        return rough, (len(point) + 8) * ROUNDOFF * (self.reach + norm) ** 2
+
+    def nearest(self, query: Query, k: int) -> Hits:
+        """The k closest rows, proven: what rounding could have misplaced is compared again in float64."""
+        point = self.point(query)
+        rough, error = self.roughly(point)
+        rough[query.rows] = np.inf
+        rows = lowest(rough, k, 2 * error)
+        return closest(rows, squared_distances(self.embedding, rows, point), k)
+
+
+class ScoredGallery:
+    """Items under a metric that has no embedding: each query is scored against every one."""
+
+    def __init__(self, metric: Metric, features: Features, task: str | None = None) -> None:
+        self.metric, self.task, self.features = metric, task, features
+        self.work = sum(matrix.size for matrix in features.values())
+        self.nbytes = 0
+
+    def nearest(self, query: Query, k: int) -> Hits:
+        """The k rows of highest score; a distance is minus the score, and may be negative."""
+        scores = self.metric.score(query.table(self.features), self.features, self.task)
+        distances = -np.asarray(scores, np.float64)
+        distances[query.rows] = np.inf
+        rows = lowest(distances, k)
+        return closest(rows, distances[rows], k)
+
+
+def embed_centred(metric: Metric, features: Features, task: str | None) -> tuple[NDArray[np.float32], Array]:
+    """Embedding (n, R) moved so that its first rows lie around zero, and by how much it was moved.
+
+    Distances stay what they are; ``|e|^2 - 2 e.q`` loses fewer digits near zero.
+    """
+    count = len(next(iter(features.values())))
+    embedding, centre = np.empty((count, 0), np.float32), np.zeros(0)
+    for start in range(0, count, CHUNK_ROWS):
+        chunk = metric.embed({name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}, task)
+        if start == 0:
+            centre = chunk.mean(axis=0, dtype=np.float64)
+            embedding = np.empty((count, chunk.shape[1]), np.float32)
+        np.subtract(chunk, centre.astype(chunk.dtype), out=embedding[start : start + len(chunk)], casting="same_kind")
+    return embedding, centre
+
+
+def lowest(distances: Array, k: int, slack: float = 0.0) -> NDArray[np.int64]:
+    """Rows, rising, whose finite distance is at most ``slack`` above the k-th lowest."""
+    if k >= len(distances):
+        return np.flatnonzero(np.isfinite(distances))
+    bound = np.partition(distances, k - 1)[k - 1] + slack
+    return np.flatnonzero(distances <= min(bound, np.finfo(distances.dtype).max))
+
+
+def closest(rows: NDArray[np.int64], distances: NDArray[np.float64], k: int) -> Hits:
+    """The k closest of these rows, which rise: ties fall to the lowest row."""
+    order = np.argsort(distances, kind="stable")[:k]
+    return Hits(rows[order], distances[order])
+
+
+def squared_distances(embedding: Array, rows: NDArray[np.int64], point: Array) -> NDArray[np.float64]:
+    """Of the embedding's ``rows`` to ``point``, in float64: the same whatever other rows are asked for."""
+    distances = np.empty(len(rows))
+    for start in range(0, len(rows), REFINED_ROWS):
+        difference = embedding[rows[start : start + REFINED_ROWS]] - point
+        distances[start : start + len(difference)] = np.einsum("ij,ij->i", difference, difference)
+    return distances

@@ -1,0 +1,166 @@
+"""The node over HTTP: a Starlette app."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from omdml.errors import OmdmlError, SourceError
+from workers.node import RetrievalNode
+from workers.openapi import openapi
+from workers.requests import (
+    MAX_ERRORS,
+    MAX_FEEDBACK_BYTES,
+    MAX_QUERY_BYTES,
+    Search,
+    body_of,
+    check_events,
+    content_type,
+    search_of_body,
+    search_of_parameters,
+)
+
+INLINE_WORK = 1_000_000  # numbers: less is looked at in 0.2 ms, which the hop to a thread costs as well
+INLINE_BYTES = 16_384  # of events that are checked without such a hop
+STATUS = {
+    "unknown_model": HTTPStatus.NOT_FOUND,
+    "unknown_item": HTTPStatus.NOT_FOUND,
+    "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
+    "source": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store": HTTPStatus.SERVICE_UNAVAILABLE,
+    "catalogue": HTTPStatus.SERVICE_UNAVAILABLE,
+}  # every other reason is a bad request
+
+_log = structlog.get_logger(__name__)
+
+
+def create_app(node: RetrievalNode) -> Starlette:
+    """The app of a node that is started by the caller."""
+    api = Api(node)
+    routes = [
+        Route("/search", api.search_item, methods=["GET"]),
+        Route("/search", api.search, methods=["POST"]),
+        Route("/feedback", api.feedback, methods=["POST"]),
+        Route("/models", api.models, methods=["GET"]),
+        Route("/healthz", api.healthz, methods=["GET"]),
+        Route("/readyz", api.readyz, methods=["GET"]),
+        Route("/metrics", api.metrics, methods=["GET"]),
+        Route("/schema", api.schema, methods=["GET"]),
+    ]
+    handlers: dict[Any, Any] = {
+        OmdmlError: _refused,
+        HTTPException: _no_route,
+        ClientDisconnect: _gone,
+        Exception: _failed,
+    }
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+class Api:
+    """Endpoints over one node; small searches are answered on the event loop, big ones in a thread."""
+
+    def __init__(self, node: RetrievalNode) -> None:
+        self._node = node
+
+    async def search_item(self, request: Request) -> Response:
+        """Items closest to one item."""
+        return await self._search(search_of_parameters(request.query_params))
+
+    async def search(self, request: Request) -> Response:
+        """Items closest to items, or to raw vectors."""
+        return await self._search(search_of_body(await body_of(request, MAX_QUERY_BYTES)))
+
+    async def _search(self, asked: Search) -> Response:
+        node = self._node
+        view = node.view(asked.model) if node.loaded(asked.model) else await run_in_threadpool(node.view, asked.model)
+        query = node.query(view, [asked.id] if asked.id is not None else asked.ids, asked.features)
+        if view.work <= INLINE_WORK:
+            return reply(node.answer(view, query, asked.k, asked.task))
+        return reply(await run_in_threadpool(node.answer, view, query, asked.k, asked.task))
+
+    async def feedback(self, request: Request) -> Response:
+        """Take one event, or JSON lines of them, all or none; answers when they are durable."""
+        inbox = self._node.inbox
+        if inbox is None:
+            raise SourceError("this node takes no feedback: it was started without a feedback log")
+        body, kind = await body_of(request, MAX_FEEDBACK_BYTES), content_type(request)
+        if len(body) <= INLINE_BYTES:
+            checked = check_events(inbox, body, kind)
+        else:
+            checked = await run_in_threadpool(check_events, inbox, body, kind)
+        if checked.bad:
+            first = checked.bad[0]
+            errors = {"accepted": 0, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
+            return error_reply(
+                HTTPStatus.BAD_REQUEST, first.error, f"event {first.index}: {first.message}", index=first.index, **errors
+            )
+        accepted = await asyncio.wrap_future(inbox.put(checked.events)) if checked.events else 0
+        return reply({"accepted": accepted}, HTTPStatus.ACCEPTED)
+
+    async def models(self, _: Request) -> Response:
+        """What answers, model by model."""
+        return reply({"models": self._node.describe(), "stale_seconds": self._node.stale_seconds})
+
+    async def healthz(self, _: Request) -> Response:
+        """200 while the node's threads make progress."""
+        if self._node.alive:
+            return reply({"status": "ok"})
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", "a background thread makes no progress: restart this node")
+
+    async def readyz(self, _: Request) -> Response:
+        """200 once every model that is configured by name can answer."""
+        missing = self._node.missing()
+        if not missing:
+            return reply({"status": "ready"})
+        message = f"no snapshot that can be served yet: {', '.join(missing)}"
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", message, missing=missing)
+
+    async def metrics(self, _: Request) -> Response:
+        """For Prometheus."""
+        return Response(generate_latest(self._node.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def schema(self, _: Request) -> Response:
+        """OpenAPI."""
+        return reply(openapi())
+
+
+def reply(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A JSON response."""
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+def error_reply(status: HTTPStatus, error: str, message: str, **more: object) -> Response:
+    """A JSON error: a code that never changes, and a sentence."""
+    return reply({"error": error, "message": message, **more}, status)
+
+
+async def _refused(_: Request, error: OmdmlError) -> Response:
+    return error_reply(STATUS.get(error.reason, HTTPStatus.BAD_REQUEST), error.reason, str(error))
+
+
+async def _no_route(request: Request, error: HTTPException) -> Response:
+    status = HTTPStatus(error.status_code)
+    reply = error_reply(status, status.name.lower(), f"{request.method} {request.url.path}: {status.phrase}; see GET /schema")
+    reply.headers.update(error.headers or {})
+    return reply
+
+
+async def _gone(_: Request, __: ClientDisconnect) -> Response:
+    return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    _log.error("request_failed", method=request.method, path=request.url.path, error=repr(error))
+    return error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "this node failed to answer: see its log")

@@ -1,0 +1,115 @@
+"""From records to comparisons: decode each event, find its model, name the items of its comparisons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from omdml.comparisons import triplets
+from omdml.errors import FeedbackError
+from omdml.feedback import AnyFeedback, decode
+from streams.protocols import Record
+
+JSON = "application/json"
+
+
+class Refusal(NamedTuple):
+    """An event that becomes a dead letter."""
+
+    record: Record
+    error: FeedbackError
+    model: str | None = None
+
+
+class Batch:
+    """The events of one model among the records at hand, in order."""
+
+    __slots__ = ("counts", "events", "ids", "records", "times")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.events: list[AnyFeedback] = []
+        self.ids: list[str] = []  # three a comparison
+        self.counts: list[int] = []  # comparisons of each event
+        self.times: list[float | None] = []  # event times, seconds since the epoch
+
+    def add(self, record: Record, event: AnyFeedback, ids: list[str]) -> None:
+        """One event and the items of its comparisons."""
+        self.records.append(record)
+        self.events.append(event)
+        self.ids += ids
+        self.counts.append(len(ids) // 3)
+        self.times.append(record.timestamp if event.at is None else event.at)
+
+    @property
+    def inline(self) -> bool:
+        """Whether an event brings vectors of its own."""
+        return any(event.features is not None for event in self.events)
+
+    def each(self) -> Iterator[tuple[Record, AnyFeedback, list[str]]]:
+        """Every event with the items of its comparisons, as :meth:`add` took them."""
+        at = 0
+        for record, event, count in zip(self.records, self.events, self.counts, strict=True):
+            yield record, event, self.ids[at : at + 3 * count]
+            at += 3 * count
+
+    def since(self, offset: int) -> Batch:
+        """The events at or after an offset."""
+        rest = Batch()
+        for record, event, ids in self.each():
+            if record.offset >= offset:
+                rest.add(record, event, ids)
+        return rest
+
+    def kinds(self) -> Counter[str]:
+        """How many events there are of each kind."""
+        return Counter(type(event).__name__.lower() for event in self.events)
+
+
+def sort_out(
+    records: Iterable[Record], accepts: Callable[[str], frozenset[str] | None]
+) -> tuple[dict[str, Batch], list[Refusal]]:
+    """Decode records into a batch a model, and refusals.
+
+    Parameters
+    ----------
+    accepts
+        Answers the kinds of comparison a model learns from, None where no such model is configured.
+    """
+    batches: dict[str, Batch] = {}
+    refused: list[Refusal] = []
+    accepted: dict[str, frozenset[str] | None] = {}
+    for record in records:
+        model = None
+        try:
+            event = decode(record.value, content_type(record.headers) if record.headers else JSON)
+            model = event.model
+            if model not in accepted:
+                accepted[model] = accepts(model)
+            kinds = accepted[model]
+            if kinds is None:
+                raise unknown_model(model)
+            ids = triplets(event, kinds)
+        except FeedbackError as error:
+            refused.append(Refusal(record, error, model))
+            continue
+        if model not in batches:
+            batches[model] = Batch()
+        batches[model].add(record, event, ids)
+    return batches, refused
+
+
+def unknown_model(model: str) -> FeedbackError:
+    """The error for a model that nothing in the configuration covers."""
+    return FeedbackError(
+        f"no model {model!r} is configured: add [models.{model!r}] or a pattern that matches it", reason="unknown_model"
+    )
+
+
+def content_type(headers: tuple[tuple[str, Any], ...]) -> str:
+    """What the record's header says of its payload."""
+    for name, value in headers:
+        if name == "content-type":
+            return bytes(value).decode("ascii", "replace")
+    return JSON

@@ -1,0 +1,183 @@
+"""LearnerWorker: the loop over partitions and clocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from omdml.errors import Fenced, GapError, OmdmlError, SourceError, StoreError, StoreLost
+from streams.protocols import Partition, Record
+from workers.config import WorkerConfig
+from workers.partition import OwnedPartition, Rewind, Services, by_partition
+
+log = structlog.get_logger(__name__)
+RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
+STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
+
+
+class LearnerWorker:
+    """Takes events from a source, learns them, publishes snapshots and saves checkpoints, each at its own pace.
+
+    Parameters
+    ----------
+    services
+        What partitions work with.
+    config
+        Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``.
+    """
+
+    def __init__(self, services: Services, config: WorkerConfig) -> None:
+        self.services = services
+        self.config = config
+        self.partitions: dict[Partition, OwnedPartition] = {}
+        self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
+        self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
+        self._stopping = False
+        self._last_event: float | None = None
+        self._trouble = ""
+        self._published_at = self._saved_at = float("-inf")
+        services.source.subscribe(self)
+
+    def stop(self) -> None:
+        """End the loop after what is at hand; safe in a signal handler."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Work until :meth:`stop`, then publish, save and leave.
+
+        Raises GapError, SourceError, StoreLost, Fenced or ConfigurationError where an operator must decide.
+        """
+        try:
+            while not self._stopping:
+                self.step()
+            self._finish()
+        finally:
+            self.services.source.close()
+
+    def step(self) -> None:
+        """One turn: poll, take, publish, save, each if it is time."""
+        try:
+            if not self._waiting:
+                records = self.services.source.poll(self.config.max_poll_records, self._patience())
+                self._waiting = by_partition(records)
+            self._introduce()
+            self._take()
+            self._tick()
+            self._trouble = ""
+        except Rewind as rewind:
+            self._waiting = {}
+            log.error("the newest checkpoint is damaged, the one before it is used", reason=str(rewind))
+        except Fenced as fenced:
+            self._reclaim(fenced)
+        except (StoreLost, GapError):
+            raise
+        except (StoreError, SourceError) as error:
+            self._pause(error)
+
+    def _pause(self, error: OmdmlError) -> None:
+        """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("learning waits", reason=self._trouble)
+        time.sleep(RETRY_S)
+
+    def _patience(self) -> float:
+        """Seconds that poll may wait: until the next publication is due, if one is."""
+        now = self.services.clock()
+        if any(partition.unpublished for partition in self.partitions.values()):
+            return max(0.0, min(STOP_S, self._published_at + self.config.publish_interval_s - now))
+        return STOP_S
+
+    def _take(self) -> None:
+        for partition, records in list(self._waiting.items()):
+            if partition in self.partitions:
+                self.partitions[partition].take(records)
+                self._last_event = records[-1].timestamp or self._last_event
+            del self._waiting[partition]
+
+    def _tick(self) -> None:
+        now = self.services.clock()
+        if now - self._published_at >= self.config.publish_interval_s:
+            for partition in self.partitions.values():
+                if partition.unpublished:
+                    partition.publish()
+                    self._published_at = now
+        if now - self._saved_at >= self.config.checkpoint_interval_s:
+            self._save()
+
+    def _save(self) -> None:
+        for partition in self.partitions.values():
+            partition.save(self._untaken(partition.partition))
+        self._saved_at = self.services.clock()
+        self.services.metrics.saved(self.services.source.progress(), self._last_event)
+
+    def _untaken(self, partition: Partition) -> int | None:
+        """Offset of the first record of a partition that was polled and not taken."""
+        return self._waiting[partition][0].offset if partition in self._waiting else None
+
+    def _finish(self) -> None:
+        """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
+        for partition in self.partitions.values():
+            partition.publish()
+        self._save()
+        log.info("drained and saved", partitions=len(self.partitions))
+
+    def _introduce(self) -> None:
+        """Publish version 0 of configured models that live in partitions just assigned."""
+        while self._fresh:
+            partition = self._fresh[-1]
+            for name in self.services.specs.named:
+                if partition in self.partitions and self.services.source.home(name) == partition:
+                    self.partitions[partition].publish_first(name)
+            self._fresh.pop()
+
+    def _reclaim(self, fenced: Fenced) -> None:
+        """A write was refused: prove the membership by a commit, then begin again from what is stored."""
+        self.services.metrics.fenced.inc()
+        log.warning("fenced", reason=str(fenced))
+        self._waiting = {}
+        for partition in list(self.partitions):
+            committed = self.services.store.marks([partition]).get(partition)
+            if committed is not None and not self.services.source.commit({partition: committed}):
+                raise Fenced(f"{fenced}, and this worker is no longer a member of its group: it stops without saving")
+            self.partitions[partition] = OwnedPartition(partition, self.services)
+            start = self.partitions[partition].start(committed)
+            if start is not None:
+                self.services.source.seek(partition, start)
+
+    # Listener
+    def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
+        """Own these partitions; answers where each is read from."""
+        starts: dict[Partition, int | None] = {}
+        for partition, offset in committed.items():
+            owned = OwnedPartition(partition, self.services)
+            starts[partition] = owned.start(offset)
+            self.partitions[partition] = owned
+            self._fresh.append(partition)
+            log.info("partition assigned", partition=str(partition), committed=offset, start=starts[partition])
+        return starts
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Save what can be saved, and let go; replay covers the rest."""
+        for partition in partitions:
+            owned, untaken = self.partitions.pop(partition, None), self._untaken(partition)
+            self._waiting.pop(partition, None)
+            if owned is not None and not self._stopping:
+                try:
+                    owned.save(untaken, commit=False)
+                except OmdmlError as error:
+                    log.warning("not saved when revoked, the next owner replays", partition=str(partition), reason=str(error))
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        """Let go, unsaved."""
+        for partition in partitions:
+            self._waiting.pop(partition, None)
+            self.partitions.pop(partition, None)
+            log.warning("partition lost", partition=str(partition))
+
+    def __repr__(self) -> str:
+        state: dict[str, Any] = {str(partition): list(owned.models) for partition, owned in self.partitions.items()}
+        return f"LearnerWorker({state})"

@@ -1,0 +1,85 @@
+"""The life of a process: its log, its signals, its numeric platform, compiled kernels before readiness."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import llvmlite.binding
+import numba
+import numpy as np
+import structlog
+from prometheus_client import CollectorRegistry, start_http_server
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from omdml import LOMDML
+from omdml.errors import ConfigurationError
+
+
+def configure_log() -> None:
+    """Lines of key=value on standard error."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def on_signals(stop: Callable[[], None]) -> None:
+    """Call ``stop`` at SIGTERM and SIGINT; a second signal ends the process at once."""
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def one_thread() -> None:
+    """One BLAS thread in this process, from now on: other threads would give other bytes, and cost time."""
+    threadpool_limits(1, user_api="blas")
+
+
+def platform() -> str:
+    """What the bytes of learning depend on beside the events: compiler, its processor, BLAS."""
+    blas = sorted({f"{pool['internal_api']}-{pool['version']}-{pool.get('architecture')}" for pool in threadpool_info()
+                   if pool["user_api"] == "blas"})  # fmt: skip
+    processor = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
+    return " ".join([f"numba-{numba.__version__}", str(processor), f"numpy-{np.__version__}", *blas])
+
+
+def warm_up(dtypes: set[str]) -> None:
+    """Compile (the first time) or load the kernels, so that the first event does not wait for them."""
+    for dtype in sorted(dtypes):
+        learner = LOMDML(dims={"any": 2}, rank=1, init={"any": np.ones((1, 2))}, dtype=dtype, average=1)
+        features = {"any": np.eye(2, dtype=dtype)}
+        for _ in range(40):
+            learner.learn_one([0, 1, 0], features)
+        learner.metric.embed(features)
+
+
+def serve_metrics(bind: str, registry: CollectorRegistry) -> None:
+    """Prometheus metrics at ``host:port`` (empty: nowhere); raises ConfigurationError where the port is in use."""
+    if not bind:
+        return
+    host, port = address(bind, "worker.bind")
+    try:
+        start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        raise ConfigurationError(f"worker.bind {bind}: {error.strerror}; choose another port, or '' to serve none") from error
+
+
+def address(bind: str, where: str) -> tuple[str, int]:
+    """Host and port of ``host:port``; raises ConfigurationError."""
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isdigit() or not 0 <= int(port) < 65536:
+        raise ConfigurationError(f"{where} is {bind!r}, expected host:port, such as 127.0.0.1:8080")
+    return host, int(port)

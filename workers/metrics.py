@@ -1,0 +1,82 @@
+"""What Prometheus sees of a worker. Models of a pattern share one label, the pattern."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from streams.protocols import Partition, Written
+
+if TYPE_CHECKING:
+    from workers.model import OwnedModel
+
+SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+class WorkerMetrics:
+    """Counters and gauges of one worker process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"omdml_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"omdml_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(f"omdml_{name}", text, labels, buckets=SECONDS, registry=registry)
+
+        self.events = counter("events_total", "Events taken from the log", "model", "kind", "outcome")
+        self.mistakes = gauge("mistakes", "Comparisons the metric had the wrong way round, of all learned", "model")
+        self.mistake_ratio = gauge("mistake_ratio", "Share of mistakes among the last thousand comparisons", "model")
+        self.updates = gauge("updates", "Comparisons that changed the metric, of all learned", "model")
+        self.hedge_loss = gauge("hedge_loss", "Faded loss of the modality weights", "model")
+        self.hedge_loss_bound = gauge("hedge_loss_bound", "What hedge_loss can at most be", "model")
+        self.weight = gauge("modality_weight", "Weight of a modality", "model", "modality")
+        self.version = gauge("learned_version", "Comparisons learned", "model")
+        self.learn_seconds = seconds("learn_seconds", "Learning of one batch", "model")
+        self.publish_seconds = seconds("publish_seconds", "Publication of one snapshot")
+        self.checkpoint_seconds = seconds("checkpoint_seconds", "Saving of one checkpoint")
+        self.checkpoint_age = gauge("checkpoint_age_seconds", "Time since everything taken was last made durable")
+        self.snapshots = counter("snapshots_total", "Publications", "outcome")
+        self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
+        self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
+        self.lag = gauge("lag_events", "Offsets between position and end of the log: events (Kafka), bytes (file)", "partition")  # fmt: skip
+        self.lag_seconds = gauge("lag_seconds", "Age of the event taken last, 0 at the end of the log")
+        self._saved = time.monotonic()
+        self.checkpoint_age.set_function(lambda: time.monotonic() - self._saved)
+
+    def learned(self, label: str, kinds: Mapping[str, int], refused: int) -> None:
+        """Events of one batch, by kind."""
+        for kind, count in kinds.items():
+            self.events.labels(label, kind, "taken").inc(count)
+        if refused:
+            self.events.labels(label, "any", "refused").inc(refused)
+
+    def refused(self, reason: str) -> None:
+        """One dead letter."""
+        self.letters.labels(reason).inc()
+
+    def published(self, label: str, model: OwnedModel, written: Written) -> None:
+        """A publication, and what the model looks like at it."""
+        self.snapshots.labels(written.value).inc()
+        learner = model.learner
+        self.version.labels(label).set(learner.version)
+        self.mistake_ratio.labels(label).set(model.prequential.recent_mistake_rate)
+        for name in ("mistakes", "updates", "hedge_loss", "hedge_loss_bound"):
+            if hasattr(learner, name):
+                getattr(self, name).labels(label).set(getattr(learner, name))
+        for modality, weight in getattr(learner, "weights", {}).items():
+            self.weight.labels(label, modality).set(weight)
+
+    def saved(self, progress: Mapping[Partition, tuple[int, int]], last_event: float | None) -> None:
+        """Everything taken is durable."""
+        self._saved = time.monotonic()
+        behind = False
+        for partition, (position, end) in progress.items():
+            self.lag.labels(str(partition.number)).set(max(0, end - position))
+            behind |= end > position
+        self.lag_seconds.set(max(0.0, time.time() - last_event) if behind and last_event else 0.0)

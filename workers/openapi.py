@@ -1,0 +1,96 @@
+"""The node's HTTP interface as an OpenAPI document; bodies are described by the structs that check them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+import omdml
+from omdml.feedback import AnyFeedback
+from workers.requests import ItemSearch, Search
+from workers.view import Answer
+
+JSON = "application/json"
+
+
+def openapi() -> dict[str, Any]:
+    """The document."""
+    (item, search, answer, event), components = msgspec.json.schema_components(
+        [ItemSearch, Search, Answer, AnyFeedback], ref_template="#/components/schemas/{name}"
+    )
+    del item  # its fields are the parameters of GET /search
+    fields = components.pop("ItemSearch")
+    components["Error"] = ERROR
+    paths = {
+        "/search": {
+            "get": operation("Items closest to one item", answer, parameters=parameters(fields)),
+            "post": operation("Items closest to items, or to raw vectors", answer, body={JSON: search}),
+        },
+        "/feedback": {
+            "post": operation(
+                "Take events, all or none; answered when they are durable",
+                {"type": "object", "properties": {"accepted": {"type": "integer"}}},
+                body={JSON: event, "application/x-ndjson": {"type": "string"}, "application/msgpack": event},
+                status="202",
+            )
+        },
+        "/models": {"get": operation("What answers, model by model, and how fresh")},
+        "/healthz": {"get": operation("Whether the node makes progress")},
+        "/readyz": {"get": operation("Whether every model configured by name can answer")},
+        "/metrics": {"get": operation("For Prometheus", {"type": "string"}, kind="text/plain")},
+        "/schema": {"get": operation("This document")},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "omdml retrieval node", "version": omdml.__version__},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+ERROR = {
+    "type": "object",
+    "required": ["error", "message"],
+    "properties": {
+        "error": {"type": "string", "description": "a code that never changes"},
+        "message": {"type": "string"},
+        "index": {"type": "integer", "description": "of the first bad event"},
+        "errors": {"type": "array", "items": {"type": "object"}, "description": "the first bad events"},
+    },
+}
+
+
+def operation(
+    summary: str,
+    answer: dict[str, Any] | None = None,
+    *,
+    kind: str = JSON,
+    status: str = "200",
+    parameters: list[dict[str, Any]] | None = None,
+    body: dict[str, dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """One method of one path; ``body`` holds a schema a media type."""
+    error = {"description": "refused", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+    described: dict[str, Any] = {
+        "summary": summary,
+        "responses": {
+            status: {"description": "done", "content": {kind: {"schema": answer or {"type": "object"}}}},
+            "default": error,
+        },
+    }
+    if parameters:
+        described["parameters"] = parameters
+    if body:
+        content = {media: {"schema": schema} for media, schema in body.items()}
+        described["requestBody"] = {"required": True, "content": content}
+    return described
+
+
+def parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """A struct's fields as query parameters."""
+    required = schema.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": field}
+        for name, field in schema["properties"].items()
+    ]

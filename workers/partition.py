@@ -1,0 +1,239 @@
+"""One owned partition, exactly once.
+
+The protocol, in numbered steps. After a crash between any two of them the next owner starts at step 1 and ends with
+the same bytes:
+
+1. start     at min(mark, commit). Nothing was taken: nothing is lost.
+2. claim     a model at its first event: its epoch rises, its checkpoint is loaded. A crash leaves a higher epoch.
+3. take      learn what lies at or after the model's ``next``; what cannot be learned becomes a dead letter. Only
+             memory changed: a crash takes it all again.
+4. publish   a snapshot. It may run ahead of the checkpoint: a replay makes the same bytes, and until it has caught up
+             with what is live it publishes nothing.
+5. save      a checkpoint a changed model. A crash between two models: the saved one skips by its ``next``, the other
+             one learns again from its older checkpoint.
+6. letters   flushed until acknowledged. A crash sends some twice: readers tell them by position.
+7. mark      moved to the first offset that is in no checkpoint. A crash replays what every model skips.
+8. commit    to the log. A crash leaves it behind the mark: min(mark, commit) replays what every model skips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from omdml.errors import Fenced, FeedbackError, StoreLost
+from streams.letters import DeadLetters
+from streams.protocols import CheckpointStore, Partition, Record, SnapshotStore, Source, Written
+from workers.intake import Batch, Refusal, sort_out
+from workers.metrics import WorkerMetrics
+from workers.model import OwnedModel
+from workers.specs import Spec, Specs
+
+log = structlog.get_logger(__name__)
+
+
+class Store(CheckpointStore, SnapshotStore, Protocol):
+    """Both stores in one, as every backend offers them."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a partition works with."""
+
+    store: Store
+    source: Source
+    letters: DeadLetters
+    specs: Specs
+    metrics: WorkerMetrics
+    platform: str
+    clock: Callable[[], float]
+
+
+class OwnedPartition:
+    """The models whose events lie in one partition, and how far each is taken, published and saved."""
+
+    def __init__(self, partition: Partition, services: Services) -> None:
+        self.partition = partition
+        self.services = services
+        self.models: dict[str, OwnedModel] = {}
+        self._strangers: dict[str, Partition] = {}  # models at home elsewhere
+        self._marked: int | None = None
+        self._taken: int | None = None
+
+    # 1
+    def start(self, committed: int | None) -> int | None:
+        """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
+
+        Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
+        """
+        mark = self.services.store.marks([self.partition]).get(self.partition)
+        if mark is None and committed is not None:
+            raise StoreLost(
+                f"partition {self.partition} was read up to offset {committed}, but the store knows nothing of it: it was "
+                "lost or is another one. Restore the store, or read the log from its beginning under a new group"
+            )
+        self._marked = mark
+        if mark is None or committed is None:
+            return mark
+        return min(mark, committed)
+
+    # 2
+    def claim(self, name: str) -> OwnedModel:
+        """Become the owner of a model; raises Rewind where only an older checkpoint was sound."""
+        spec = self._spec(name)
+        epoch, checkpoint, fell_back = self.services.store.claim(name)
+        learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
+        model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest)
+        live = self.services.store.current(name)
+        model.published = live.version if live else -1
+        if checkpoint is not None:
+            model.resume(checkpoint)
+            if checkpoint.platform != self.services.platform:
+                log.warning("another platform wrote this checkpoint: from here on bytes may differ from a replay",
+                            model=name, there=checkpoint.platform, here=self.services.platform)  # fmt: skip
+            if checkpoint.generation != spec.catalogue.generation:
+                log.warning("catalogue generation adopted", model=name, offset=model.next,
+                            before=checkpoint.generation, after=spec.catalogue.generation)  # fmt: skip
+        log.info("model claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
+        if fell_back:
+            self.services.source.seek(self.partition, model.next)
+            self.models[name] = model
+            raise Rewind(name, model.next)
+        return model
+
+    def _spec(self, name: str) -> Spec:
+        spec = self.services.specs.find(name)
+        assert spec is not None
+        return spec
+
+    # 3
+    def take(self, records: list[Record]) -> None:
+        """Learn records, in order.
+
+        Raises StoreError where the store is out of reach for a claim: nothing was taken then, take them again.
+        """
+        batches, refused = sort_out(records, self._accepts)
+        for name in batches:
+            if name not in self.models and name not in self._strangers:
+                model = self.claim(name)
+                if model.home is not None and model.home != self.partition:
+                    self._strangers[name] = model.home
+                else:
+                    self.models[name] = model
+        for name, batch in batches.items():
+            if name in self._strangers:
+                refused += [self._stray(record, name) for record in batch.records]
+            else:
+                refused += self._learn(self.models[name], batch)
+        for refusal in refused:
+            self._bury(refusal)
+        self._taken = records[-1].offset + 1
+
+    def _accepts(self, name: str) -> frozenset[str] | None:
+        spec = self.services.specs.find(name)
+        return None if spec is None else spec.learner.accepts
+
+    def _learn(self, model: OwnedModel, batch: Batch) -> list[Refusal]:
+        if batch.records[0].offset < model.next:
+            batch = batch.since(model.next)
+            if not batch.records:
+                return []
+        model.home = self.partition
+        if model.changed_at is None:
+            model.changed_at = self.services.clock()
+        label = self._spec(model.name).label
+        with self.services.metrics.learn_seconds.labels(label).time():
+            refused = model.take(batch)
+        self.services.metrics.learned(label, batch.kinds(), len(refused))
+        return refused
+
+    def _stray(self, record: Record, name: str) -> Refusal:
+        message = (
+            f"events of model {name!r} live in partition {self._strangers[name]}, this one came by {self.partition}: "
+            "send every event with the model's name as key, and with the default (murmur2) partitioner"
+        )
+        return Refusal(record, FeedbackError(message, reason="wrong_partition"), name)
+
+    def _bury(self, refusal: Refusal) -> None:
+        record, error, name = refusal
+        self.services.letters.add(record, error, name)
+        self.services.metrics.refused(error.reason)
+        if name in self.models:
+            model = self.models[name]
+            model.next = max(model.next, record.offset + 1)
+
+    # 4
+    def publish(self) -> None:
+        """Bring what was learned since to the nodes; raises Fenced."""
+        for model in self.models.values():
+            if model.learner.version > model.published:
+                with self.services.metrics.publish_seconds.time():
+                    written = self.services.store.publish(model.snapshot(), model.epoch)
+                self._written(written, model.name)
+                model.published, model.oldest = model.learner.version, None
+                self.services.metrics.published(self._spec(model.name).label, model, written)
+
+    def publish_first(self, name: str) -> None:
+        """Publish version 0 of a model that the store has nothing of: nodes are ready before the first click."""
+        if self.services.store.current(name) is None:
+            model = self.claim(name)
+            self._written(self.services.store.publish(model.snapshot(), model.epoch), name)
+
+    # 5 to 8
+    def save(self, untaken: int | None = None, commit: bool = True) -> None:
+        """Make everything taken so far durable.
+
+        Parameters
+        ----------
+        untaken
+            Offset of the first record that was polled and not taken, if there is one.
+        commit
+            Off inside a rebalance, where a client cannot commit: min(mark, commit) covers it.
+
+        Raises Fenced, StoreError or SourceError; then no mark moved.
+        """
+        position = self._position() if untaken is None else untaken
+        changed = [model for model in self.models.values() if model.changed_at is not None]
+        for model in sorted(changed, key=lambda model: model.changed_at or 0.0):
+            with self.services.metrics.checkpoint_seconds.time():
+                written = self.services.store.save(model.checkpoint(self.services.platform), model.epoch)
+            self._written(written, model.name)
+            model.changed_at = None
+        self.services.letters.flush()
+        if position != self._marked and position is not None:
+            self.services.store.move_marks({self.partition: position})
+            self._marked = position
+            if commit:
+                self.services.source.commit({self.partition: position})
+
+    def _position(self) -> int | None:
+        """The log's own position where it tells (it passes what is no event), else after the last record taken."""
+        progress = self.services.source.progress()
+        return progress[self.partition][0] if self.partition in progress else self._taken
+
+    @property
+    def unpublished(self) -> bool:
+        """Whether something was learned that no node can know of."""
+        return any(model.learner.version > model.published for model in self.models.values())
+
+    def _written(self, written: Written, name: str) -> None:
+        if written is Written.FENCED:
+            raise Fenced(f"model {name!r}: another worker owns it now; nothing was written")
+
+
+class Rewind(Exception):  # noqa: N818  not an error: the newest checkpoint was damaged, the log is read again
+    """The source was moved back; what was polled meanwhile must be dropped."""
+
+    def __init__(self, model: str, offset: int) -> None:
+        super().__init__(f"model {model!r} goes on from offset {offset}")
+
+
+def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
+    """Records by partition, in order."""
+    sorted_out: dict[Partition, list[Record]] = {}
+    for record in records:
+        sorted_out.setdefault(record.partition, []).append(record)
+    return sorted_out

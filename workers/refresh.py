@@ -1,0 +1,284 @@
+"""How a node follows its store: hints, polls, verification, one swap a snapshot."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import structlog
+
+from omdml.errors import CatalogueError, CorruptError, OmdmlError, StoreError
+from streams.protocols import Catalogue, Pointer, SnapshotStore, Watch
+from workers.node_metrics import NodeMetrics
+from workers.view import PATIENCE_S, View, bridged_view, embedded_view
+
+HINT_WAIT_S = 0.2  # how long a stop may have to wait for the thread
+STUCK_AFTER_S = 60.0  # without a round of the thread: longer than the timeouts of any store, and than most embeddings
+
+_log = structlog.get_logger(__name__)
+
+
+class Refresher:
+    """Keeps ``views`` at what the store points at.
+
+    A view is replaced whole, by one assignment: whoever took the one before goes on with it. Where the store is out of
+    reach, lost its content or holds a snapshot that cannot be served, the last good view stays.
+
+    Parameters
+    ----------
+    catalogues
+        The catalogue of a model; asked at least at every poll, so that it may take in added items.
+    label
+        The name of a model in metrics.
+    followed
+        Models to follow whether a view of them was asked for or not.
+    poll_interval_s
+        Between two looks at the pointers when no hint comes.
+    patience_s
+        Where embedding a gallery takes longer, a new metric answers over a bridge meanwhile.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        catalogues: Callable[[str], Catalogue],
+        metrics: NodeMetrics,
+        label: Callable[[str], str],
+        followed: Iterable[str],
+        poll_interval_s: float = 1.0,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.views: dict[str, View] = {}
+        self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
+        self._followed = frozenset(followed)
+        self._poll_interval_s, self._patience_s = poll_interval_s, patience_s
+        self._loading = threading.RLock()  # writers only: two loads at once could swap in the wrong order
+        self._confirmed: dict[str, float] = {}  # monotonic time at which a model's view was what the store points at
+        self._behind: set[str] = set()
+        self._gone: set[str] = set()  # models whose pointer vanished: deleted, or the store was emptied
+        self._refused: dict[str, str] = {}  # model to digest of a snapshot that was logged already
+        self._lost_at: float | None = None
+        self._progressed_at = self._began_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
+        self._embedding: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="omdml-refresh", daemon=True)
+        metrics.watch_staleness(self.stale_seconds)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following; views stay as they are."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._embedder.shutdown(cancel_futures=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread makes progress."""
+        return self._thread.is_alive() and time.monotonic() - self._progressed_at < STUCK_AFTER_S
+
+    def stale_seconds(self) -> float:
+        """Since the most outdated model was up to date; 0 where all are."""
+        since = [self._confirmed.get(model, self._began_at) for model in tuple(self._behind)]
+        return time.monotonic() - min(since) if since else 0.0
+
+    def forget(self, model: str) -> None:
+        """Let go of a model's view and of its memory."""
+        with self._loading:
+            self.views.pop(model, None)
+            self._confirmed.pop(model, None)
+            self._refused.pop(model, None)
+            self._behind.discard(model)
+            self._gone.discard(model)
+
+    def refresh(self, model: str) -> View | None:
+        """Make the model's view what the store points at, if that can be served; answer the view there is.
+
+        Raises StoreError where the store is out of reach.
+        """
+        with self._loading:
+            began = time.perf_counter()
+            pointer = self._store.current(model)
+            try:
+                self._follow(model, pointer, began)
+            except (CorruptError, CatalogueError) as error:
+                self._refuse(model, pointer, error)
+            return self.views.get(model)
+
+    def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
+        view = self.views.get(model)
+        if pointer is None:
+            self._lag(model, gone=True)
+        elif view is None or follows(pointer, view.pointer, model in self._gone):
+            self._adopt(model, view, pointer, began)
+        elif (pointer.store_id, pointer.serial) == (view.pointer.store_id, view.pointer.serial):
+            self._confirm(model)
+            self._take_in(model, view, began)
+        else:
+            self._lag(model)
+
+    def _lag(self, model: str, gone: bool = False) -> None:
+        """The store holds less than what answers: the last good view stays."""
+        if model in self.views and model not in self._behind:
+            _log.warning("store_fell_back", model=model, gone=gone, serving=self.views[model].snapshot.version)
+        self._behind.add(model)
+        if gone:
+            self._gone.add(model)
+
+    def _confirm(self, model: str) -> None:
+        self._confirmed[model] = time.monotonic()
+        self._behind.discard(model)
+        self._gone.discard(model)
+        self._refused.pop(model, None)
+
+    def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError) -> None:
+        """Keep the last good view; say so once a snapshot."""
+        self._behind.add(model)
+        digest = pointer.digest if pointer else ""
+        if self._refused.get(model) != digest:
+            self._refused[model] = digest
+            self._metrics.snapshots.labels("corrupt" if isinstance(error, CorruptError) else "unfitting").inc()
+            serving = self.views[model].snapshot.version if model in self.views else None
+            _log.error("snapshot_refused", model=model, error=str(error), digest=digest, serving=serving)
+
+    def _adopt(self, model: str, view: View | None, pointer: Pointer, began: float) -> None:
+        """Swap in what the pointer names: by name only where nothing else changed, over a bridge where one leads."""
+        catalogue = self._catalogues(model)
+        if view and (view.pointer.version, view.pointer.digest) == (pointer.version, pointer.digest):
+            self._swap(model, view, replace(view, pointer=pointer), began)
+            return
+        loaded = self._store.load(model)
+        if loaded is None:
+            self._lag(model, gone=True)
+            return
+        new = view and bridged_view(view.complete, *loaded, catalogue)
+        self._swap(model, view, new or embedded_view(*loaded, catalogue, view, self._patience_s), began)
+        if new:
+            self._embed_later(model)
+
+    def _swap(self, model: str, before: View | None, view: View, began: float) -> None:
+        self.views[model] = view
+        self._metrics.swapped(self._label(model), before, view, time.perf_counter() - began)
+        self._confirm(model)
+        version, live = view.snapshot.version, before.snapshot.version if before else None
+        if live is None or version < live:
+            _log.info("model_live" if live is None else "rolled_back", model=model, version=version, before=live)
+
+    def _take_in(self, model: str, view: View, began: float) -> None:
+        """Search in items that were added to the catalogue, or in a catalogue that was opened anew."""
+        if view.covers(self._catalogues(model)):
+            return
+        if view.spread is not None:
+            self._embed_later(model)
+            return
+        catalogue = self._catalogues(model)
+        self._swap(model, view, embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s), began)
+
+    def _embed_later(self, model: str) -> None:
+        if model not in self._embedding:
+            self._embedding.add(model)
+            self._embedder.submit(self._embed, model)
+
+    def _embed(self, model: str) -> None:
+        """Embed the gallery until the view is complete: snapshots that come meanwhile are bridged to, then embedded."""
+        try:
+            while (view := self._incomplete(model)) is not None:
+                catalogue = self._catalogues(model)
+                made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+                with self._loading:
+                    self._complete(model, view, made)
+        except Exception as error:  # the next snapshot tries again
+            _log.exception("embedding_failed", model=model, error=str(error))
+            with self._loading:
+                self._embedding.discard(model)
+
+    def _incomplete(self, model: str) -> View | None:
+        """The view to embed; None, and nothing embeds this model any more, where there is nothing to do."""
+        with self._loading:
+            view = self.views.get(model)
+            if view and not self._stopped.is_set() and not (view.origin is None and view.covers(self._catalogues(model))):
+                return view
+            self._embedding.discard(model)
+            return None
+
+    def _complete(self, model: str, view: View, made: View) -> None:
+        """Put the embedded view under the one that answers by now."""
+        latest = self.views.get(model)
+        if latest is None:
+            return
+        self._metrics.items.labels(self._label(model)).set(made.count)
+        if latest.snapshot is view.snapshot:
+            self.views[model] = replace(made, pointer=latest.pointer)
+            return
+        bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
+        if bridged:
+            self.views[model] = bridged
+
+    def _run(self) -> None:
+        watch, watched, polled_at = None, frozenset[str](), -self._poll_interval_s
+        while not self._stopped.is_set():
+            models = self._followed | self.views.keys()
+            try:
+                if watch is None or models != watched:
+                    watch, watched = self._watch(watch, models), models
+                hints = watch.wait(min(HINT_WAIT_S, self._poll_interval_s))
+                due = time.monotonic() - polled_at >= self._poll_interval_s
+                if due:
+                    polled_at = time.monotonic()
+                self._round(models if due else models & hints)
+            except StoreError as error:
+                self._lost(models, error)
+                self._stopped.wait(self._poll_interval_s)
+            self._progressed_at = time.monotonic()
+        if watch is not None:
+            watch.close()
+
+    def _watch(self, before: Watch | None, models: Iterable[str]) -> Watch:
+        if before is not None:
+            before.close()
+        return self._store.watch(models)
+
+    def _round(self, models: Iterable[str]) -> None:
+        """Refresh these models; one that fails in an unforeseen way does not hold up the others."""
+        for model in models:
+            try:
+                self.refresh(model)
+            except StoreError:
+                raise
+            except Exception as error:
+                _log.exception("refresh_failed", model=model, error=str(error))
+                self._behind.add(model)
+            else:
+                self._found()
+            self._progressed_at = time.monotonic()
+
+    def _lost(self, models: Iterable[str], error: StoreError) -> None:
+        self._behind.update(models)
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+            _log.error("store_lost", error=str(error), serving="the last good snapshots")
+
+    def _found(self) -> None:
+        if self._lost_at is not None:
+            _log.info("store_found", lost_for_s=round(time.monotonic() - self._lost_at, 3))
+            self._lost_at = None
+
+
+def follows(new: Pointer, old: Pointer, gone: bool) -> bool:
+    """Whether a pointer is news to who serves ``old``.
+
+    Within a store serials say so (after its pointer was ``gone`` the model began anew). Another store, or one restored
+    from a copy, counts from elsewhere: there news must not lead back to an older version, unless it is pinned.
+    """
+    if new.store_id == old.store_id and (new.serial > old.serial or (gone and new != old)):
+        return True
+    if new.store_id == old.store_id:
+        return new.version > old.version
+    return new.version >= old.version or new.pinned

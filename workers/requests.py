@@ -1,0 +1,130 @@
+"""What a node is asked over HTTP, checked, and what it answers where it cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+
+from omdml.errors import FeedbackError
+from workers.config import suggestion
+from workers.inbox import Event, Inbox
+from workers.view import DEFAULT_K, SearchError
+
+MAX_QUERY_BYTES = 1 << 20
+MAX_FEEDBACK_BYTES = 16 << 20
+MAX_EVENTS = 10_000  # in one request
+MAX_ERRORS = 20  # told about one request
+JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
+
+
+class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /search``: the items closest to one item. ``model`` may be left out where there is one."""
+
+    id: str
+    model: str | None = None
+    k: int = DEFAULT_K
+    task: str | None = None
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """``POST /search``: the items closest to an item, to the mean of several, or to raw vectors, a modality each."""
+
+    id: str | None = None
+    ids: list[str] | None = None
+    features: dict[str, list[float]] | None = None
+    model: str | None = None
+    k: int = DEFAULT_K
+    task: str | None = None
+
+
+class BadEvent(msgspec.Struct, frozen=True):
+    """One event that cannot be taken; ``index`` counts the request's events from 0."""
+
+    index: int
+    error: str
+    message: str
+
+
+class Checked(NamedTuple):
+    """The events of a request: nothing is taken unless all of them are good."""
+
+    events: list[Event]
+    bad: list[BadEvent]
+
+
+def search_of_parameters(parameters: QueryParams) -> Search:
+    """The query in a URL; raises SearchError."""
+    pairs = parameters.multi_items()
+    _known((name for name, _ in pairs), ItemSearch.__struct_fields__)
+    if len(dict(pairs)) < len(pairs):
+        raise SearchError("a parameter is given twice: POST /search takes several ids as a list", "invalid")
+    asked: ItemSearch = _converted(dict(pairs), ItemSearch, strict=False)
+    return Search(id=asked.id, model=asked.model, k=asked.k, task=asked.task)
+
+
+def search_of_body(body: bytes) -> Search:
+    """The query in a JSON body; raises SearchError."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SearchError(f"the body is not a JSON object: {error}", "not_json") from error
+    _known(fields, Search.__struct_fields__)
+    asked: Search = _converted(fields, Search, strict=True)
+    if sum(value is not None for value in (asked.id, asked.ids, asked.features)) != 1:
+        raise SearchError("a query needs exactly one of id, ids and features", "invalid")
+    return asked
+
+
+def _known(names: Iterable[str], valid: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in valid:
+            raise SearchError(f"no parameter {name!r}{suggestion(name, valid)}", "unknown_parameter")
+
+
+def _converted(fields: Mapping[str, Any], struct: type[Any], strict: bool) -> Any:
+    try:
+        return msgspec.convert(fields, struct, strict=strict)
+    except msgspec.ValidationError as error:
+        raise SearchError(f"query: {error}", "bad_k" if str(error).endswith("$.k`") else "invalid") from error
+
+
+async def body_of(request: Request, limit: int) -> bytes:
+    """The body of a request; raises SearchError ``oversize`` as soon as it is longer than ``limit`` bytes."""
+    chunks, size = [], 0
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _oversize(int(announced), limit)
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _oversize(size, limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _oversize(size: int, limit: int) -> SearchError:
+    return SearchError(f"a body of {size} bytes or more, at most {limit} are taken: split it", "oversize")
+
+
+def content_type(request: Request) -> str:
+    """The media type of a request, without parameters; JSON unless it says otherwise."""
+    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+
+
+def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
+    """The events in a body: one, or one a line where its ``kind`` is JSON lines. Raises SearchError for too many."""
+    payloads = [line for line in body.split(b"\n") if line.strip()] if kind in JSON_LINES else [body]
+    if len(payloads) > MAX_EVENTS:
+        raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")
+    checked = Checked([], [])
+    event_type = "application/json" if kind in JSON_LINES else kind
+    for index, payload in enumerate(payloads):
+        try:
+            checked.events.append(inbox.check(payload, event_type))
+        except FeedbackError as error:
+            checked.bad.append(BadEvent(index, error.reason, str(error)))
+    return checked

@@ -1,0 +1,190 @@
+"""What a node answers from: one immutable view a model, replaced as a whole when a snapshot goes live."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from omdml.errors import CatalogueError, FeedbackError, OmdmlError
+from omdml.metric import ProjectionMetric
+from omdml.snapshot import Snapshot
+from streams.inline import scaled_item
+from streams.protocols import Catalogue, Pointer
+from workers.bridge import Bridge, Spread
+from workers.gallery import Features, Gallery, Hits, Index, Query, ScoredGallery
+
+MAX_K = 1000
+MAX_QUERY_ITEMS = 1000
+DEFAULT_K = 10
+PATIENCE_S = 0.02  # an embedding that takes longer is made in the background, behind a bridge
+
+
+class SearchError(OmdmlError):
+    """A query that cannot be answered; ``reason`` is a code that never changes."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """One item of an answer; ``distance`` is the squared learned one (minus the score, where there is no embedding)."""
+
+    id: str
+    distance: float
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """The items closest to a query, closest first, and the snapshot that says so."""
+
+    model: str
+    version: int
+    serial: int
+    took_s: float
+    items: list[Found]
+
+
+@dataclass(frozen=True)
+class View:
+    """One snapshot, ready to answer.
+
+    ``indexes`` holds one index a task, None being the shared metric. ``complete`` is the last view whose gallery was
+    embedded whole: this one, or the one that a bridge starts from. ``made_at`` is in seconds since the epoch. Bridges
+    can start from a view that has a ``spread``.
+    """
+
+    pointer: Pointer
+    snapshot: Snapshot
+    catalogue: Catalogue
+    count: int
+    indexes: Mapping[str | None, Index]
+    made_at: float
+    spread: Spread | None = None
+    origin: View | None = None
+
+    @property
+    def complete(self) -> View:
+        """The last view whose gallery was embedded whole."""
+        return self.origin or self
+
+    def covers(self, catalogue: Catalogue) -> bool:
+        """Whether this catalogue's items are the ones searched in."""
+        return self.catalogue is catalogue and self.count == len(catalogue.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the galleries."""
+        return sum(index.nbytes for index in self.indexes.values())
+
+    @property
+    def work(self) -> int:
+        """Numbers looked at to answer one query."""
+        return self.indexes[None].work
+
+    def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None) -> Answer:
+        """The ``k`` closest items under one snapshot; raises SearchError."""
+        began = time.perf_counter()
+        if not 1 <= k <= MAX_K:
+            raise SearchError(f"k is {k}, expected 1 to {MAX_K}", "bad_k")
+        if task not in self.indexes:
+            tasks = ", ".join(name for name in self.indexes if name is not None)
+            raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
+        hits = self.indexes[task].nearest(query, k)
+        if hits is None:
+            return self.complete.search(query, k, task)
+        return self._answer(hits, time.perf_counter() - began)
+
+    def _answer(self, hits: Hits, took_s: float) -> Answer:
+        ids = self.catalogue.ids
+        items = [Found(ids[row], d) for row, d in zip(hits.rows.tolist(), hits.distances.tolist(), strict=True)]
+        return Answer(self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, items)
+
+    def items(self, ids: Sequence[str]) -> Query:
+        """The query for the mean of these items; raises SearchError for an unknown one."""
+        if not 1 <= len(ids) <= MAX_QUERY_ITEMS:
+            raise SearchError(f"{len(ids)} query items, expected 1 to {MAX_QUERY_ITEMS}", "invalid")
+        rows = np.unique(self.catalogue.rows(ids))
+        if rows[0] < 0:
+            unknown = next(one for one in ids if self.catalogue.rows([one])[0] < 0)
+            raise SearchError(f"item {unknown!r} is not in the catalogue of model {self.snapshot.model!r}", "unknown_item")
+        if rows[-1] < self.count:
+            return Query(rows)
+        return Query(rows[:0], Query(rows).table(self.catalogue.features))  # added since the gallery was embedded
+
+    def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
+        """The query for one item's raw vectors, a modality each; raises SearchError where they do not fit."""
+        try:
+            return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw))
+        except FeedbackError as error:
+            raise SearchError(str(error), error.reason) from error
+
+
+def embedded_view(
+    pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue, before: View | None = None, patience_s: float = PATIENCE_S
+) -> View:
+    """A view with the whole gallery embedded, and ready for bridges where that takes longer than ``patience_s``.
+
+    Raises
+    ------
+    CatalogueError
+        The snapshot was learned on other items than the catalogue's.
+    CorruptError
+        The metric makes no finite embedding of them.
+    """
+    check_fit(snapshot, catalogue)
+    began = time.perf_counter()
+    metric, count = snapshot.metric, len(catalogue.ids)
+    features = {name: catalogue.features[name][:count] for name in metric.dims}
+    kind = Gallery if metric.euclidean else ScoredGallery
+    indexes = {task: kind(metric, features, task) for task in (None, *metric.tasks)}
+    spread = None
+    if time.perf_counter() - began > patience_s and isinstance(metric, ProjectionMetric):
+        spread = spread_of(features, catalogue, before)
+    return View(pointer, snapshot, catalogue, count, indexes, time.time(), spread)
+
+
+def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> Spread:
+    """The spread of these items, taken over from the view before where it is theirs."""
+    if before and before.spread and before.catalogue is catalogue:
+        known = before.spread
+        if known.names == tuple(features) and len(known.squares) == len(next(iter(features.values()))):
+            return known
+    return Spread(features)
+
+
+def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View | None:
+    """A view of a new snapshot over the gallery of a complete ``origin``; None where no bridge leads there."""
+    gallery, old, new = origin.indexes[None], origin.snapshot.metric, snapshot.metric
+    if origin.spread is None or not origin.covers(catalogue):
+        return None
+    if not (isinstance(gallery, Gallery) and isinstance(old, ProjectionMetric) and isinstance(new, ProjectionMetric)):
+        return None
+    if shapes(old) != shapes(new):
+        return None
+    check_fit(snapshot, catalogue)
+    features = {name: catalogue.features[name][: origin.count] for name in new.dims}
+    bridge = Bridge(gallery, old, new, features, origin.spread)
+    return View(pointer, snapshot, catalogue, origin.count, {None: bridge}, time.time(), origin.spread, origin)
+
+
+def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:
+    """(r, d) of each modality."""
+    return {name: matrix.shape for name, matrix in metric.matrices.items()}
+
+
+def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
+    """Raise CatalogueError where a snapshot was not learned on this catalogue."""
+    where = f"snapshot of model {snapshot.model!r}, version {snapshot.version}"
+    if snapshot.generation != catalogue.generation:
+        raise CatalogueError(
+            f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has {catalogue.generation!r}: "
+            "give both the same catalogue"
+        )
+    got: dict[str, Any] = dict(snapshot.metric.dims)
+    if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:
+        raise CatalogueError(f"{where}: dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: rebuild one of them")

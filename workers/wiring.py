@@ -1,0 +1,99 @@
+"""From configuration to running parts: the one place that knows every class."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from omdml.errors import CatalogueError, ConfigurationError
+from streams.catalogue import open_catalogue
+from streams.file import FileSink, FileSource
+from streams.kafka import KafkaSource
+from streams.kafka_options import KafkaOptions
+from streams.kafka_sink import KafkaSink
+from streams.kafka_topic import create_topic
+from streams.letters import DeadLetters
+from streams.protocols import Catalogue, Sink, Source
+from streams.stores import open_store
+from workers.config import Configuration, FileLog, KafkaLog
+from workers.learner import LearnerWorker
+from workers.lifecycle import platform
+from workers.metrics import WorkerMetrics
+from workers.partition import Services, Store
+from workers.specs import Specs
+
+
+def open_source(log: FileLog | KafkaLog) -> Source:
+    """The feedback log, to read; raises SourceError."""
+    if isinstance(log, FileLog):
+        return FileSource(log.path, group=log.group)
+    return KafkaSource(
+        connection(log),
+        topic=log.topic,
+        group=log.group,
+        group_instance_id=log.member,
+        session_timeout_s=log.session_timeout_s,
+    )
+
+
+def open_sink(log: FileLog | KafkaLog) -> Sink:
+    """The feedback log, to write; raises SourceError."""
+    if isinstance(log, FileLog):
+        return FileSink(log.path)
+    return KafkaSink(connection(log), topic=log.topic)
+
+
+def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
+    """The dead letters beside the log; the topic of their own is created unless the configuration names one."""
+    if isinstance(log, FileLog):
+        return DeadLetters(FileSink(log.letters))
+    topic = log.letters or f"{log.topic}.letters"
+    if not log.letters:
+        create_topic(connection(log), topic)
+    return DeadLetters(KafkaSink(connection(log), topic=topic))
+
+
+def connection(log: KafkaLog) -> KafkaOptions:
+    """The part of a Kafka log's configuration that says how to reach the cluster."""
+    fields = KafkaOptions.__struct_fields__
+    return KafkaOptions(**{name: value for name, value in msgspec.structs.asdict(log).items() if name in fields})
+
+
+def open_stores(configuration: Configuration) -> Store:
+    """Checkpoints and snapshots; raises StoreError."""
+    return open_store(configuration.store.url)
+
+
+def open_catalogues(configuration: Configuration) -> dict[str, Catalogue]:
+    """Every catalogue by name; raises CatalogueError, naming which."""
+    opened: dict[str, Catalogue] = {}
+    for name, config in configuration.catalogues.items():
+        try:
+            opened[name] = open_catalogue(config.path)
+        except CatalogueError as error:
+            raise CatalogueError(f"catalogues.{name}: {error}") from error
+    return opened
+
+
+def specs(configuration: Configuration) -> Specs:
+    """The configured models; raises ConfigurationError where there is none."""
+    if not configuration.models:
+        raise ConfigurationError("no model is configured: add [models.NAME], or pass --catalogue PATH --model NAME")
+    return Specs(configuration, open_catalogues(configuration))
+
+
+def build_worker(configuration: Configuration, registry: CollectorRegistry) -> LearnerWorker:
+    """A worker, connected to everything."""
+    models = specs(configuration)
+    services = Services(
+        store=open_stores(configuration),
+        source=open_source(configuration.log),
+        letters=open_letters(configuration.log),
+        specs=models,
+        metrics=WorkerMetrics(registry),
+        platform=platform(),
+        clock=time.monotonic,
+    )
+    return LearnerWorker(services, configuration.worker)
