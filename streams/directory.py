@@ -172,7 +172,5 @@ def read_mark(path: Path) -> int:
     """The offset in this file; raises StoreError where it is damaged."""
     content = path.read_text()
     if not content.strip().isdigit():
-        raise StoreError(
-            f"{path}: {content[:40]!r}, expected an offset: write the one to replay from into it"
-        )
+        raise StoreError(f"{path}: {content[:40]!r}, expected an offset: write the one to replay from into it")
     return int(content)

@@ -151,13 +151,16 @@ def newest_publication(entries: Iterable[Entry], version: int | None = None) -> 
 
 def superfluous(
     entries: Sequence[tuple[Number, Entry]], live: Pointer | None, retention: Retention, now: float
-) -> tuple[list[Number], list[SnapshotKey]]:
-    """Numbers of the entries, and the snapshots, that need not stay; what is live does."""
+) -> tuple[dict[SnapshotKey, list[Number]], list[Number]]:
+    """Snapshots that need not stay, with numbers of their publications, and numbers of moves; what is live stays."""
     published = {entry.snapshot: entry.at for _, entry in entries if entry.what in PUBLICATIONS}
-    gone = retention.superfluous(published, now)
-    if live and (live.version, live.digest) in gone:
-        gone.remove((live.version, live.digest))
-    without = set(gone)
-    moves = [number for number, entry in entries if entry.what not in PUBLICATIONS]
-    publications = [number for number, entry in entries if entry.what in PUBLICATIONS and entry.snapshot in without]
-    return publications + moves[:-MOVES_KEPT], gone
+    gone: dict[SnapshotKey, list[Number]] = {key: [] for key in retention.superfluous(published, now)}
+    if live:
+        gone.pop((live.version, live.digest), None)
+    moves = []
+    for number, entry in entries:
+        if entry.what not in PUBLICATIONS:
+            moves.append(number)
+        elif entry.snapshot in gone:
+            gone[entry.snapshot].append(number)
+    return gone, moves[:-MOVES_KEPT]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from abc import ABC, abstractmethod
 from typing import Any
@@ -116,10 +117,12 @@ class JournaledSnapshots(ABC):
 
     def _thin_out(self, book: Journal, now: float) -> None:
         _, last = book.last()
-        numbers, keys = superfluous(book.entries()[:-1], last.live if last else None, self.retention, now)
-        book.drop(numbers)
-        _, last = book.last()  # somebody may have gone back to one of them by now
-        book.erase(key for key in keys if not (last and last.live and (last.live.version, last.live.digest) == key))
+        snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, self.retention, now)
+        book.drop(itertools.chain(moves, *snapshots.values()))
+        _, last = book.last()
+        if last and last.live:  # somebody may have gone back to it by now
+            snapshots.pop((last.live.version, last.live.digest), None)
+        book.erase(snapshots)
 
     def _too_busy(self, model: str) -> StoreError:
         return StoreError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import redis
 from redis import exceptions
@@ -37,23 +37,35 @@ def masked(url: str) -> str:
     return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}" if separator else url
 
 
+def without_prefix(url: str) -> tuple[str, str | None]:
+    """The URL without its ``prefix=``, and that; None where it has none. Other options are redis-py's."""
+    start, _, query = url.partition("?")
+    options = [option for option in query.split("&") if option]
+    prefixes = [unquote(option.removeprefix("prefix=")) for option in options if option.startswith("prefix=")]
+    others = "&".join(option for option in options if not option.startswith("prefix="))
+    return f"{start}?{others}" if others else start, prefixes[-1] if prefixes else None
+
+
 def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> Any:
     """A client with bounded patience; it connects when it is first used. Raises ConfigurationError."""
     scheme, _, rest = url.partition("://")
     try:
-        urlsplit(url).port  # noqa: B018 - raises where it is none; redis-py's error would quote a password
-        return redis.Redis.from_url(
+        int(urlsplit(url).path.strip("/") or 0)  # of what is no number, redis-py would make database 0
+        client = redis.Redis.from_url(
             f"{SCHEMES[scheme]}://{rest}",
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
             health_check_interval=HEALTH_CHECK_S,
             retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), retries),
         )
-    except (ValueError, KeyError, TypeError):
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # options that it does not know are found out only here
+    except (ValueError, KeyError, TypeError):  # their texts may quote a password
         raise ConfigurationError(
-            f"store.url: {masked(url)!r} (user and password left out) is no address of a server: expected "
+            f"store.url: {masked(url)!r} (user, password and options left out) is no address of a server: expected "
             "redis://user:password@host:6379/0, with percent-encoding where a password has special characters"
         ) from None
+    return client
 
 
 @contextmanager

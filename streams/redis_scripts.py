@@ -15,8 +15,8 @@ if by ~= nonce then
   owner = string.format('%010d-%s', counter + 1, nonce)
   redis.call('SET', epoch, owner)
 end
-local data, damaged = unpack(redis.call('HMGET', checkpoint, 'data', 'damaged'))
-return {owner, data, damaged}
+local data, digest, damaged = unpack(redis.call('HMGET', checkpoint, 'data', 'digest', 'damaged'))
+return {owner, data, digest, damaged}
 """
 
 CONDEMN = """

@@ -23,8 +23,7 @@ def open_store(url: str, retention: Retention = RETENTION) -> Store:
     Parameters
     ----------
     url
-        ``redis://host:6379/0`` (``rediss://`` with TLS, ``valkey://`` and ``valkeys://`` alike; ``?prefix=`` for
-        another first part of the keys than ``omdml``), ``dir:path`` or ``memory:``.
+        ``redis://host:6379/0`` (as for :class:`RedisStore`), ``dir:path`` or ``memory:``.
     retention
         Which snapshots stay when new ones come.
 
@@ -37,7 +36,7 @@ def open_store(url: str, retention: Retention = RETENTION) -> Store:
     """
     kind, _, rest = url.partition(":")
     if kind in SCHEMES:
-        return RedisStore(url, retention=retention)
+        return RedisStore(url, retention)
     if kind == "dir" and rest:
         return DirectoryStore(rest, retention)
     if url == "memory:":

@@ -1,9 +1,9 @@
 """From an old embedding to a new metric: exact answers before the gallery is embedded anew (MATHS 9).
 
 With ``A = concat sqrt(theta_i) W_i`` and D its change, every distance moves by little:
-``| |A_new (p - q)| - |A_old (p - q)| | <= |D (p - mu)| + |D (q - mu)|``, and ``|D z|^2 <= sum_i |D_i|^2 |z_i|^2``. So the
-old embedding, each of its distances widened by that, says which items can be among the k closest; only these are read
-and embedded under the new metric.
+``| |A_new (p - q)| - |A_old (p - q)| | <= |D (p - mu)| + |D (q - mu)|``, and ``|D z|^2 <= sum_i |D_i|^2 |z_i|^2``. So
+the old embedding, each of its distances widened by that, says which items can be among the k closest; only these are
+read and embedded under the new metric.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from omdml.blas import one_blas_thread
 from omdml.metric import CHUNK_ROWS, ProjectionMetric
 from workers.gallery import Features, Gallery, Hits, Query, closest, squared_distances
 
-SHARE = 0.02  # of the gallery that may be refined for one query; beyond it the old metric answers
+REFINED = 500  # items that may be refined for one query, or a SHARE of the gallery; beyond, the old metric answers
+SHARE = 0.02
 ROUNDING = 1 + 1e-5  # bounds are float32 sums of at most a few thousand terms
 
 
@@ -84,7 +85,7 @@ class Bridge:
         likely = np.argpartition(high, k - 1)[:k] if k < len(high) else np.arange(len(high))
         within = np.sqrt(self._refined(likely, table).max(initial=0.0)) * ROUNDING  # k items are this close
         rows = np.flatnonzero(low <= within)
-        if len(rows) > max(4 * k, SHARE * len(low)):
+        if len(rows) > max(4 * k, REFINED, SHARE * len(low)):
             return None
         return closest(rows, self._refined(rows, table), k)
 

@@ -71,7 +71,7 @@ class Gallery:
         self.reach = float(np.sqrt(self.squares.max(initial=0.0)))
         if not np.isfinite(self.squares).all():
             row = int(np.flatnonzero(~np.isfinite(self.squares))[0])
-            raise CorruptError(f"the metric embeds item {row} to values that are not finite: it has diverged, roll back")
+            raise CorruptError(f"the metric embeds item {row} to values that are not finite: it diverged, roll back")
         self.work = self.embedding.size
         self.nbytes = self.embedding.nbytes + self.squares.nbytes
 

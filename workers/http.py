@@ -102,10 +102,8 @@ class Api:
             checked = await run_in_threadpool(check_events, inbox, body, kind)
         if checked.bad:
             first = checked.bad[0]
-            errors = {"accepted": 0, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
-            return error_reply(
-                HTTPStatus.BAD_REQUEST, first.error, f"event {first.index}: {first.message}", index=first.index, **errors
-            )
+            told = {"index": first.index, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
+            return error_reply(HTTPStatus.BAD_REQUEST, first.error, f"event {first.index}: {first.message}", **told)
         accepted = await asyncio.wrap_future(inbox.put(checked.events)) if checked.events else 0
         return reply({"accepted": accepted}, HTTPStatus.ACCEPTED)
 
@@ -117,7 +115,8 @@ class Api:
         """200 while the node's threads make progress."""
         if self._node.alive:
             return reply({"status": "ok"})
-        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", "a background thread makes no progress: restart this node")
+        message = "a background thread makes no progress: restart this node"
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", message)
 
     async def readyz(self, _: Request) -> Response:
         """200 once every model that is configured by name can answer."""
@@ -152,9 +151,10 @@ async def _refused(_: Request, error: OmdmlError) -> Response:
 
 async def _no_route(request: Request, error: HTTPException) -> Response:
     status = HTTPStatus(error.status_code)
-    reply = error_reply(status, status.name.lower(), f"{request.method} {request.url.path}: {status.phrase}; see GET /schema")
-    reply.headers.update(error.headers or {})
-    return reply
+    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; GET /schema says what there is"
+    response = error_reply(status, status.name.lower(), message)
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _gone(_: Request, __: ClientDisconnect) -> Response:

@@ -96,7 +96,7 @@ class Inbox:
         try:
             self._waiting.put_nowait(Delivery(events, done))
         except queue.Full:
-            raise SourceError(f"{WAITING} requests wait for the feedback log already: send the events again later") from None
+            raise SourceError(f"{WAITING} requests wait for the feedback log: send the events again later") from None
         return done
 
     def _run(self) -> None:
@@ -156,7 +156,7 @@ def check_items(event: AnyFeedback, catalogue: Catalogue) -> None:
     if rows.size and rows.min() < 0:
         unknown = ids[int((rows < 0).argmax())]
         raise FeedbackError(
-            f"item {unknown!r} is not in the catalogue of model {event.model!r}, and the event brings no vectors for it",
+            f"item {unknown!r} is not in the catalogue of model {event.model!r}, and the event brings no vectors of it",
             reason="unknown_item",
         )
     for item, vectors in brought.items():

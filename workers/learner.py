@@ -61,7 +61,8 @@ class LearnerWorker:
         """One turn: poll, take, publish, save, each if it is time."""
         try:
             if not self._waiting:
-                records = self.services.source.poll(self.config.max_poll_records, self._patience())
+                with self.services.metrics.timed("fetch"):
+                    records = self.services.source.poll(self.config.max_poll_records, self._patience())
                 self._waiting = by_partition(records)
             self._introduce()
             self._take()

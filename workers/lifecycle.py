@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -30,6 +31,7 @@ def configure_log() -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it tells of every reconnection; our source says it once
 
 
 def on_signals(stop: Callable[[], None]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -37,7 +38,7 @@ class WorkerMetrics:
         self.hedge_loss_bound = gauge("hedge_loss_bound", "What hedge_loss can at most be", "model")
         self.weight = gauge("modality_weight", "Weight of a modality", "model", "modality")
         self.version = gauge("learned_version", "Comparisons learned", "model")
-        self.learn_seconds = seconds("learn_seconds", "Learning of one batch", "model")
+        self.stage = counter("stage_seconds_total", "Where the worker's time goes", "stage")
         self.publish_seconds = seconds("publish_seconds", "Publication of one snapshot")
         self.checkpoint_seconds = seconds("checkpoint_seconds", "Saving of one checkpoint")
         self.checkpoint_age = gauge("checkpoint_age_seconds", "Time since everything taken was last made durable")
@@ -48,6 +49,15 @@ class WorkerMetrics:
         self.lag_seconds = gauge("lag_seconds", "Age of the event taken last, 0 at the end of the log")
         self._saved = time.monotonic()
         self.checkpoint_age.set_function(lambda: time.monotonic() - self._saved)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Count the time inside to a stage: fetch, decode, look-up, learn, publish, save."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stage.labels(stage).inc(time.perf_counter() - begin)
 
     def learned(self, label: str, kinds: Mapping[str, int], refused: int) -> None:
         """Events of one batch, by kind."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from streams.protocols import Catalogue, Partition
 from workers.intake import Batch, Refusal
 
 Array = NDArray[Any]
+Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
 
 
 class OwnedModel:
@@ -47,10 +49,12 @@ class OwnedModel:
         self.event_time = checkpoint.event_time
         self.prequential = msgspec.convert(checkpoint.progress, Prequential)
 
-    def take(self, batch: Batch) -> list[Refusal]:
+    def take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""
-        found, rows, features, refused = self._locate(batch)
-        refused += self._learn(found, rows, features)
+        with timed("look-up"):
+            found, rows, features, refused = self._locate(batch)
+        with timed("learn"):
+            refused += self._learn(found, rows, features)
         self.next = batch.records[-1].offset + 1
         return refused
 

@@ -15,11 +15,13 @@ from streams.protocols import Catalogue, Sink, SnapshotStore
 from workers.config import is_pattern, suggestion
 from workers.gallery import Query
 from workers.inbox import Inbox
+from workers.lifecycle import one_thread
 from workers.node_metrics import NodeMetrics
 from workers.refresh import Refresher
 from workers.view import DEFAULT_K, PATIENCE_S, Answer, SearchError, View
 
 BUDGET_BYTES = 1 << 30
+READY_PAUSE_S = 0.005
 
 
 class RetrievalNode:
@@ -69,7 +71,8 @@ class RetrievalNode:
         self._counting = threading.Lock()  # of memory, when a pattern's model is loaded
 
     def start(self) -> None:
-        """Follow the store, and take feedback."""
+        """Follow the store, and take feedback. BLAS has one thread in this process from now on."""
+        one_thread()
         self._refresher.start()
         if self.inbox:
             self.inbox.start()
@@ -100,6 +103,13 @@ class RetrievalNode:
     def missing(self) -> list[str]:
         """Models configured by name that cannot answer yet."""
         return [name for name in self.named if name not in self._refresher.views]
+
+    def wait_until_ready(self, timeout_s: float) -> bool:
+        """Wait until no model is missing; False where one still is after ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while self.missing() and time.monotonic() < deadline:
+            time.sleep(READY_PAUSE_S)
+        return not self.missing()
 
     def label(self, model: str) -> str | None:
         """The name or pattern that covers a model; None where nothing does."""
@@ -196,9 +206,9 @@ class RetrievalNode:
         try:
             view = self._refresher.refresh(model)
         except StoreError as error:
-            raise SearchError(f"model {model!r} is not loaded, and the store is out of reach: {error}", "not_ready") from error
+            raise SearchError(f"model {model!r} is not loaded, and its store fails: {error}", "not_ready") from error
         if view is None:
-            raise SearchError(f"model {model!r} has no snapshot yet that can be served: is a worker running?", "not_ready")
+            raise SearchError(f"model {model!r} has no snapshot that can be served: is a worker running?", "not_ready")
         self._make_room(model)
         return view
 

@@ -12,32 +12,33 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from workers.view import View
 
 REMEMBERED = 1000  # swaps a model whose freshness is kept
-SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0, 300.0)
-SEARCH_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+SWAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0, 300.0)
+SEARCH_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, *SWAP_SECONDS[:-2])
 
 
 class NodeMetrics:
     """Counters and gauges of one node; models of a pattern share one label, the pattern."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"omdml_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"omdml_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"omdml_{name}_seconds", text, ["model"], buckets=buckets, registry=registry)
+
         self.registry = registry
-        self.search = Histogram(
-            "omdml_search_seconds", "Searching, without HTTP", ["model"], buckets=SEARCH_SECONDS, registry=registry
-        )
-        self.items = Gauge("omdml_gallery_items", "Items that are searched in", ["model"], registry=registry)
-        self.swaps = Histogram(
-            "omdml_swap_seconds", "From a moved pointer to answers", ["model"], buckets=SECONDS, registry=registry
-        )
-        self.stale = Gauge("omdml_stale_seconds", "Since the most outdated model was up to date", registry=registry)
-        self.version = Gauge("omdml_snapshot_version", "Comparisons learned by what answers", ["model"], registry=registry)
-        self.fresh = Histogram(
-            "omdml_freshness_seconds", "From event to answers that know it", ["model"], buckets=SECONDS, registry=registry
-        )
-        self.snapshots = Counter("omdml_snapshots", "Snapshots met, by what became of them", ["outcome"], registry=registry)
-        self.accepted = Counter("omdml_accepted_events", "Events taken by POST /feedback", registry=registry)
-        self.refused = Counter(
-            "omdml_refused_events", "Events refused by POST /feedback", ["reason"], registry=registry
-        )
+        self.search = seconds("search", "Searching, without HTTP", SEARCH_SECONDS)
+        self.swaps = seconds("swap", "From a moved pointer to answers under what it names", SWAP_SECONDS)
+        self.fresh = seconds("freshness", "From the oldest event of a snapshot to answers that know it", SWAP_SECONDS)
+        self.items = gauge("gallery_items", "Items that are searched in", "model")
+        self.version = gauge("snapshot_version", "Comparisons learned by what answers", "model")
+        self.stale = gauge("stale_seconds", "Since the most outdated model was up to date, 0 where all are")
+        self.snapshots = counter("snapshots_total", "Snapshots met, by what became of them", "outcome")
+        self.accepted = counter("accepted_events_total", "Events taken by POST /feedback")
+        self.refused = counter("refused_events_total", "Events refused by POST /feedback", "reason")
         self._recent: dict[str, deque[float]] = {}
 
     def watch_staleness(self, stale_seconds: Callable[[], float]) -> None:

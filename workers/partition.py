@@ -115,7 +115,8 @@ class OwnedPartition:
 
         Raises StoreError where the store is out of reach for a claim: nothing was taken then, take them again.
         """
-        batches, refused = sort_out(records, self._accepts)
+        with self.services.metrics.timed("decode"):
+            batches, refused = sort_out(records, self._accepts)
         for name in batches:
             if name not in self.models and name not in self._strangers:
                 model = self.claim(name)
@@ -145,8 +146,7 @@ class OwnedPartition:
         if model.changed_at is None:
             model.changed_at = self.services.clock()
         label = self._spec(model.name).label
-        with self.services.metrics.learn_seconds.labels(label).time():
-            refused = model.take(batch)
+        refused = model.take(batch, self.services.metrics.timed)
         self.services.metrics.learned(label, batch.kinds(), len(refused))
         return refused
 
@@ -170,7 +170,7 @@ class OwnedPartition:
         """Bring what was learned since to the nodes; raises Fenced."""
         for model in self.models.values():
             if model.learner.version > model.published:
-                with self.services.metrics.publish_seconds.time():
+                with self.services.metrics.publish_seconds.time(), self.services.metrics.timed("publish"):
                     written = self.services.store.publish(model.snapshot(), model.epoch)
                 self._written(written, model.name)
                 model.published, model.oldest = model.learner.version, None
@@ -198,7 +198,7 @@ class OwnedPartition:
         position = self._position() if untaken is None else untaken
         changed = [model for model in self.models.values() if model.changed_at is not None]
         for model in sorted(changed, key=lambda model: model.changed_at or 0.0):
-            with self.services.metrics.checkpoint_seconds.time():
+            with self.services.metrics.checkpoint_seconds.time(), self.services.metrics.timed("save"):
                 written = self.services.store.save(model.checkpoint(self.services.platform), model.epoch)
             self._written(written, model.name)
             model.changed_at = None

@@ -203,7 +203,8 @@ class Refresher:
         """The view to embed; None, and nothing embeds this model any more, where there is nothing to do."""
         with self._loading:
             view = self.views.get(model)
-            if view and not self._stopped.is_set() and not (view.origin is None and view.covers(self._catalogues(model))):
+            complete = view is None or (view.origin is None and view.covers(self._catalogues(model)))
+            if not complete and not self._stopped.is_set():
                 return view
             self._embedding.discard(model)
             return None

@@ -42,7 +42,12 @@ class HttpServer:
         self._socket = bind(host, port)
         self.host, self.port = self._socket.getsockname()[:2]
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE_S, server_header=False
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE_S,
+            server_header=False,
         )
         self._server = _Server(config)
 
@@ -89,6 +94,6 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except (OSError, OverflowError) as error:
-        known = advice.get(error.errno or 0, "check [node] bind") if isinstance(error, OSError) else "ports end at 65535"
-        raise ConfigurationError(f"node cannot listen at {host}:{port} ({error}): {known}") from error
+    except OSError as error:
+        what = advice.get(error.errno or 0, "check [node] bind")
+        raise ConfigurationError(f"node cannot listen at {host}:{port} ({error.strerror}): {what}") from error

@@ -111,7 +111,7 @@ class View:
         rows = np.unique(self.catalogue.rows(ids))
         if rows[0] < 0:
             unknown = next(one for one in ids if self.catalogue.rows([one])[0] < 0)
-            raise SearchError(f"item {unknown!r} is not in the catalogue of model {self.snapshot.model!r}", "unknown_item")
+            raise SearchError(f"the catalogue of model {self.snapshot.model!r} has no item {unknown!r}", "unknown_item")
         if rows[-1] < self.count:
             return Query(rows)
         return Query(rows[:0], Query(rows).table(self.catalogue.features))  # added since the gallery was embedded
@@ -125,7 +125,11 @@ class View:
 
 
 def embedded_view(
-    pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue, before: View | None = None, patience_s: float = PATIENCE_S
+    pointer: Pointer,
+    snapshot: Snapshot,
+    catalogue: Catalogue,
+    before: View | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> View:
     """A view with the whole gallery embedded, and ready for bridges where that takes longer than ``patience_s``.
 
@@ -182,9 +186,9 @@ def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
     where = f"snapshot of model {snapshot.model!r}, version {snapshot.version}"
     if snapshot.generation != catalogue.generation:
         raise CatalogueError(
-            f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has {catalogue.generation!r}: "
-            "give both the same catalogue"
+            f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has "
+            f"{catalogue.generation!r}: give both the same catalogue"
         )
     got: dict[str, Any] = dict(snapshot.metric.dims)
     if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:
-        raise CatalogueError(f"{where}: dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: rebuild one of them")
+        raise CatalogueError(f"{where}: dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: rebuild one")

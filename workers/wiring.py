@@ -19,9 +19,11 @@ from streams.protocols import Catalogue, Sink, Source
 from streams.stores import open_store
 from workers.config import Configuration, FileLog, KafkaLog
 from workers.learner import LearnerWorker
-from workers.lifecycle import platform
+from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
+from workers.node import RetrievalNode
 from workers.partition import Services, Store
+from workers.server import serve
 from workers.specs import Specs
 
 
@@ -97,3 +99,20 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry) -> L
         clock=time.monotonic,
     )
     return LearnerWorker(services, configuration.worker)
+
+
+def serve_node(configuration: Configuration) -> None:
+    """Run a node with its HTTP server until a signal."""
+    models = specs(configuration)
+
+    def catalogue(model: str) -> Catalogue:
+        spec = models.find(model)
+        if spec is None:
+            raise ConfigurationError(f"no model {model!r} is configured")
+        return spec.catalogue
+
+    host, port = address(configuration.node.bind, "node.bind")
+    node = RetrievalNode(
+        open_stores(configuration), catalogue, configuration.models, open_sink(configuration.log), CollectorRegistry()
+    )
+    serve(node, host, port)

@@ -1,0 +1,191 @@
+"""The whole service on real Kafka and Valkey: backlog, sustained load, freshness; broker included."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.speed import NINE
+from deploy.local import KafkaServer, ValkeyServer
+from omdml.comparisons import from_labels
+from streams.build import build_catalogue
+from streams.kafka_options import KafkaOptions
+from streams.kafka_sink import KafkaSink
+from streams.stores import Store, open_store
+
+Array = NDArray[Any]
+ITEMS, LABELS = 5_000, 50
+SHAPES = {"nine modalities, 3,209 -> 50 each": (NINE, 50), "128 -> 64": ([128], 64)}
+BACKLOG = 1_000_000
+SUSTAINED_S, SUSTAINED_RATE = 60, 12_000
+FRESH_S, FRESH_RATE = 30, 500
+
+
+def main(console: Console) -> None:
+    """Print the tables."""
+    with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
+        folder = Path(name)
+        drained = Table("shape", "events", "events/s", *STAGES, title="A backlog drained, and where the worker's time goes")
+        for number, (shape, (dims, rank)) in enumerate(SHAPES.items()):
+            installation = Installation(folder / str(number), kafka, valkey, dims, rank)
+            drained.add_row(shape, f"{BACKLOG:,}", *installation.drain(BACKLOG))
+        console.print(drained)
+        dims, rank = SHAPES["nine modalities, 3,209 -> 50 each"]
+        console.print(Installation(folder / "sustained", kafka, valkey, dims, rank).sustain())
+        console.print(Installation(folder / "fresh", kafka, valkey, dims, rank).freshen())
+
+
+STAGES = ("fetch", "decode", "look-up", "learn", "publish", "save")
+
+
+class Installation:
+    """A topic, a catalogue, a model; worker and node as processes."""
+
+    def __init__(self, folder: Path, kafka: Any, valkey: Any, dims: list[int], rank: int) -> None:
+        folder.mkdir()
+        self.folder, self.servers, self.url = folder, kafka.servers, valkey.url
+        self.topic = self.model = f"bench-{folder.name}"
+        kafka.create_topic(self.topic, partitions=1)
+        draw = np.random.default_rng(0)
+        labels = draw.integers(0, LABELS, ITEMS)
+        features = {}
+        for i, d in enumerate(dims):
+            centres = draw.normal(0, 0.5, (LABELS, d))
+            features[f"m{i}"] = (centres[labels] + draw.normal(0, 1, (ITEMS, d))).astype(np.float32)
+        build_catalogue(folder / "items", features)
+        self.labels = labels
+        (folder / "omdml.toml").write_text(
+            f'[log]\nkind = "kafka"\nservers = "{self.servers}"\ntopic = "{self.topic}"\ngroup = "{self.topic}"\n'
+            f'[store]\nurl = "{self.url}"\n[catalogues.items]\npath = "items"\n[models.{self.model}]\nrank = {rank}\n'
+            '[worker]\nbind = "127.0.0.1:9465"\n[node]\nbind = "127.0.0.1:9466"\n'
+        )
+
+    @contextlib.contextmanager
+    def process(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """An omdml command, ended with the block."""
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        with (self.folder / f"{command[0]}.log").open("wb") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "workers.cli", *command], cwd=self.folder, env=environment, stderr=log, stdout=log
+            )
+            try:
+                yield child
+            finally:
+                child.terminate()
+                child.wait(30)
+
+    def produce(self, count: int, rate: float | None = None) -> None:
+        """Send so many events, as fast as it goes or at a rate."""
+        sink = KafkaSink(KafkaOptions(servers=self.servers), topic=self.topic)
+        pool = [event.encode() for event in self.events(min(count, 20_000))]
+        begin = time.monotonic()
+        for i in range(count):
+            sink.send(pool[i % len(pool)], key=self.model)
+            if rate and i % 10 == 0:
+                ahead = begin + i / rate - time.monotonic()
+                if ahead > 0:
+                    time.sleep(ahead)
+        sink.close()
+
+    def events(self, count: int) -> Iterator[str]:
+        """Random triplets by label, as JSON."""
+        for q, r, s in from_labels(self.labels, count, seed=0).tolist():
+            yield f'{{"type":"triplet","model":"{self.model}","query":"{q}","relevant":"{r}","irrelevant":"{s}"}}'
+
+    def version(self, store: Store) -> int:
+        """The live version, -1 before there is one."""
+        pointer = store.current(self.model)
+        return -1 if pointer is None else pointer.version
+
+    def await_version(self, store: Store, version: int, worker: subprocess.Popen[bytes]) -> None:
+        """Return when this version is live."""
+        while self.version(store) < version:
+            if worker.poll() is not None:
+                raise RuntimeError((self.folder / "worker.log").read_text()[-2000:])
+            time.sleep(0.005)
+
+    def drain(self, count: int) -> list[str]:
+        """Events a second from the first to the last of a backlog, and the stages' shares of the time."""
+        self.produce(count)
+        store = open_store(self.url)
+        with self.process("worker") as worker:
+            self.await_version(store, 1, worker)
+            first, begin = self.version(store), time.perf_counter()
+            self.await_version(store, count, worker)
+            took = time.perf_counter() - begin
+            spent = stages()
+        return [f"{(count - first) / took:,.0f}", *(f"{spent.get(stage, 0) / count * 1e6:.1f} us" for stage in STAGES)]
+
+    def sustain(self) -> Table:
+        """A producer and the worker side by side for a minute."""
+        store = open_store(self.url)
+        table = Table("after", "learned", "behind by", "worker's memory", title=f"{SUSTAINED_RATE:,} events/s offered for {SUSTAINED_S} s")  # fmt: skip
+        produce = f"{SUSTAINED_RATE * SUSTAINED_S}"
+        with self.process("worker") as worker:
+            self.await_version(store, 0, worker)
+            begin = time.monotonic()
+            script = [sys.executable, "-m", "benchmarks.service", str(self.folder), self.servers, produce, str(SUSTAINED_RATE)]
+            producer = subprocess.Popen(script, cwd=Path(__file__).resolve().parents[1])
+            for second in range(10, SUSTAINED_S + 1, 10):
+                time.sleep(max(0.0, begin + second - time.monotonic()))
+                learned = self.version(store)
+                memory = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+                table.add_row(f"{second} s", f"{learned:,} ({learned / second:,.0f}/s)", f"{lag():,.0f}", f"{memory} MB")
+            producer.wait()
+        return table
+
+    def freshen(self) -> Table:
+        """Click to live at a moderate rate, as the node itself measures it."""
+        table = Table("rate", "p50", "p99", title="Click-to-live: event time to the node answering with it")
+        store = open_store(self.url)
+        with self.process("worker") as worker, self.process("node"):
+            self.await_version(store, 0, worker)
+            self.produce(FRESH_RATE * FRESH_S, FRESH_RATE)
+            self.await_version(store, FRESH_RATE * FRESH_S, worker)
+            with urllib.request.urlopen("http://127.0.0.1:9466/models") as answer:
+                fresh = json.load(answer)["models"][0]["freshness"]
+        table.add_row(f"{FRESH_RATE} events/s", *(f"{fresh[name] * 1e3:.0f} ms" for name in ("p50", "p99")))
+        return table
+
+
+def stages() -> dict[str, float]:
+    """Seconds the worker spent in each stage."""
+    spent = {}
+    for line in metrics().splitlines():
+        if line.startswith("omdml_stage_seconds_total{"):
+            spent[line.split('"')[1]] = float(line.split()[-1])
+    return spent
+
+
+def lag() -> float:
+    """Events the worker is behind, as of its last save."""
+    return sum(float(line.split()[-1]) for line in metrics().splitlines() if line.startswith("omdml_lag_events{"))
+
+
+def metrics() -> str:
+    """The worker's metrics page."""
+    with urllib.request.urlopen("http://127.0.0.1:9465/metrics") as answer:
+        return str(answer.read().decode())
+
+
+if __name__ == "__main__":  # the producer of `sustain`, in a process of its own
+    folder, servers, count, rate = sys.argv[1:]
+    producer = Installation.__new__(Installation)
+    producer.folder, producer.servers = Path(folder), servers
+    producer.topic = producer.model = f"bench-{producer.folder.name}"
+    producer.labels = np.random.default_rng(0).integers(0, LABELS, ITEMS)
+    producer.produce(int(count), float(rate))

@@ -1,0 +1,70 @@
+"""Real omdml processes, for tests that need them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Process:
+    """An ``omdml`` command, its output in a file."""
+
+    def __init__(self, folder: Path, *arguments: str, name: str = "omdml") -> None:
+        self.output = folder / f"{name}.log"
+        self._file = self.output.open("ab")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "workers.cli", *arguments],
+            cwd=folder, env=environment, stdout=self._file, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def kill(self) -> None:
+        """End it at once, with SIGKILL."""
+        self._child.kill()
+        self._child.wait()
+
+    def stop(self, timeout_s: float = 20.0) -> int:
+        """Ask it to end, with SIGTERM; answers its exit code."""
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = 20.0) -> int:
+        """Its exit code, when it has ended by itself."""
+        try:
+            return self._child.wait(timeout_s)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End it if it has not ended."""
+        if self._child.poll() is None:
+            self.kill()
+        self._file.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._child.poll() is None
+
+    @property
+    def said(self) -> str:
+        """What it has printed so far."""
+        return self.output.read_text(errors="replace")
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 30.0, process: Process | None = None) -> None:
+    """Return when ``condition`` holds; fail with a sentence, and the process's last words, when it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        said = f"; it said: {process.said[-2000:]}" if process else ""
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}{said}"
+        assert process is None or process.running, f"the process ended before {what}{said}"
+        time.sleep(0.01)

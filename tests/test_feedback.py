@@ -1,0 +1,95 @@
+"""Feedback: every kind travels, everything else is refused with a reason."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from omdml import feedback
+from omdml.comparisons import from_labels, triplets
+from omdml.errors import FeedbackError
+
+EVENTS = [
+    feedback.Triplet(model="shop", query="a", relevant="b", irrelevant="c", at=1790000000.25),
+    feedback.Ranking(model="shop", query="a", relevant=("b", "c"), irrelevant=("d",)),
+    feedback.Pair(model="faces", task="identity", left="a", right="b", similar=True),
+    feedback.Quadruplet(model="pages", near=("a", "b"), far=("c", "d"), margin=0.5),
+    feedback.SetJudgement(model="photos", query=("a", "b"), relevant=("c",), irrelevant=("d",)),
+    feedback.Triplet(model="shop", query="a", relevant="b", irrelevant="c", features={"a": {"color": [1.0, 2.0]}}),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("content_type", ["application/json", feedback.MESSAGEPACK])
+def test_every_kind_survives_the_wire(event, content_type):
+    assert feedback.decode(feedback.encode(event, content_type), content_type) == event
+
+
+TRIPLET = {"type": "triplet", "model": "shop", "query": "a", "relevant": "b", "irrelevant": "c"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason", "message"),
+    [
+        (b"nonsense", "not_json", "not application/json"),
+        (b"\xff\xfe", "not_json", "not application/json"),
+        (b"[]", "invalid", "Expected `object`"),
+        (b"{}", "invalid", "type"),
+        (json.dumps({**TRIPLET, "type": "click"}).encode(), "invalid", "click"),
+        (json.dumps({**TRIPLET, "query": None}).encode(), "invalid", "$.query"),
+        (json.dumps({**TRIPLET, "query": ""}).encode(), "invalid", "$.query"),
+        (json.dumps({**TRIPLET, "model": "m" * 600}).encode(), "invalid", "$.model"),
+        (json.dumps({**TRIPLET, "features": {"a": {"color": ["x"]}}}).encode(), "invalid", "$.features"),
+        (json.dumps(TRIPLET).replace('"c"', "NaN").encode(), "not_json", ""),
+        (b'{"type":"ranking","model":"m","query":"a","relevant":["b"],"irrelevant":[]}', "empty_list", "irrelevant"),
+        (b" " * ((1 << 20) + 1), "oversize", "1048577 bytes"),
+    ],
+)
+def test_what_is_no_event_is_refused_with_its_reason(payload, reason, message):
+    with pytest.raises(FeedbackError) as caught:
+        feedback.decode(payload)
+    assert caught.value.reason == reason
+    assert message in str(caught.value)
+    assert reason in feedback.REASONS
+
+
+def test_messagepack_may_not_smuggle_in_what_is_not_finite():
+    packed = msgspec.msgpack.encode({**TRIPLET, "at": float("nan")})
+    with pytest.raises(FeedbackError, match="at"):
+        feedback.decode(packed, feedback.MESSAGEPACK)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200), st.sampled_from(["application/json", feedback.MESSAGEPACK]))
+def test_random_bytes_raise_nothing_but_our_error(payload, content_type):
+    try:
+        feedback.decode(payload, content_type)
+    except FeedbackError as error:
+        assert error.reason in feedback.REASONS
+
+
+def test_a_ranking_is_its_triplets_relevant_major():
+    event = feedback.Ranking(model="m", query="q", relevant=("r", "s"), irrelevant=("x", "y"))
+    assert triplets(event, {"triplet"}) == ["q", "r", "x", "q", "r", "y", "q", "s", "x", "q", "s", "y"]
+
+
+def test_a_kind_that_the_learner_does_not_take_is_refused():
+    with pytest.raises(FeedbackError, match="learns triplets, got a pair") as caught:
+        triplets(EVENTS[2], frozenset({"triplet"}))
+    assert caught.value.reason == "not_accepted"
+
+
+def test_triplets_from_labels_hold_to_the_labels_and_to_the_rows_asked_for():
+    labels, among = [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 3, 4, 5, 6]
+    rows = from_labels(labels, 500, seed=1, among=among)
+    assert set(rows.ravel()) == set(among)
+    assert all(q != r and labels[q] == labels[r] != labels[s] for q, r, s in rows)
+
+
+def test_labels_without_two_of_each_are_refused():
+    with pytest.raises(FeedbackError, match="the rarest with 1"):
+        from_labels([0, 0, 1], 5, seed=0)

@@ -1,0 +1,109 @@
+"""Handwritten digits, described in five ways: the demo's items.
+
+scikit-learn ships 1,797 pictures of 8 x 8 pixels, 0 to 16, by 43 writers (UCI, Optical Recognition of Handwritten
+Digits). Every descriptor takes pictures (n, 8, 8) in [0, 1] and gives a matrix (n, d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from omdml.errors import ConfigurationError
+
+Array = NDArray[Any]
+SIDE = 8
+ORIENTATIONS = 8
+CELL = 2  # pixels a side, of the cells that gradients are summed over
+PATTERN_WINDOWS = ((0, 3), (2, 6), (5, 8))  # rows, and columns, that patterns are counted in
+NOISE = 0.05  # of an ink of 1: smaller differences make no pattern
+AROUND = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))  # the neighbours of (1, 1), clockwise
+
+
+class Digits(NamedTuple):
+    """The items: ids, what each shows, and its descriptors (n, d) by modality."""
+
+    ids: list[str]
+    labels: list[str]
+    features: dict[str, Array]
+
+
+def load_digits() -> Digits:
+    """All 1,797, described; raises ConfigurationError where scikit-learn is not installed."""
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise ConfigurationError("the digits come with scikit-learn: pip install 'omdml[demo]'") from error
+    bunch = datasets.load_digits()
+    pictures = bunch.images / 16.0
+    ids = [f"digit-{row:04d}" for row in range(len(pictures))]
+    labels = [str(digit) for digit in bunch.target]
+    return Digits(ids, labels, {name: describe(pictures) for name, describe in DESCRIPTORS.items()})
+
+
+def pixels(pictures: Array) -> Array:
+    """The ink of each pixel, row by row: 64."""
+    return pictures.reshape(len(pictures), -1)
+
+
+def gradients(pictures: Array) -> Array:
+    """Histograms of oriented gradients (Dalal and Triggs 2005): 8 orientations in each of 4 x 4 cells, 128.
+
+    With central differences ``g = (dx, dy)`` (beyond the border there is no ink), a pixel adds ``|g|`` to its cell,
+    shared between the two orientations next to ``atan2(dy, dx)`` in proportion to their closeness.
+    """
+    padded = np.pad(pictures, ((0, 0), (1, 1), (1, 1)))
+    dx = (padded[:, 1:-1, 2:] - padded[:, 1:-1, :-2]) / 2
+    dy = (padded[:, 2:, 1:-1] - padded[:, :-2, 1:-1]) / 2
+    angle = (np.arctan2(dy, dx) / (2 * np.pi) * ORIENTATIONS) % ORIENTATIONS
+    away = np.abs(angle[:, None] - np.arange(ORIENTATIONS)[:, None, None])
+    share = np.maximum(0, 1 - np.minimum(away, ORIENTATIONS - away))
+    cells = SIDE // CELL
+    votes = (share * np.hypot(dx, dy)[:, None]).reshape(-1, ORIENTATIONS, cells, CELL, cells, CELL)
+    summed: Array = votes.sum(axis=(3, 5)).reshape(len(pictures), -1)
+    return summed
+
+
+def projections(pictures: Array) -> Array:
+    """The ink of each of 8 rows, 8 columns, 15 diagonals and 15 counter-diagonals: 46."""
+    steps = range(1 - SIDE, SIDE)
+    diagonals = [np.trace(side, step, 1, 2) for side in (pictures, pictures[:, :, ::-1]) for step in steps]
+    return np.concatenate([pictures.sum(axis=1), pictures.sum(axis=2), np.stack(diagonals, axis=1)], axis=1)
+
+
+def patterns(pictures: Array) -> Array:
+    """Local binary patterns (Ojala et al. 2002, rotation invariant and uniform): counts of 10 in 3 x 3 windows, 90.
+
+    A pixel's pattern says which of its 8 neighbours hold more ink than it does. Where these follow one another around
+    it, the pattern is their number (0 to 8), else it is 9.
+    """
+    padded = np.pad(pictures, ((0, 0), (1, 1), (1, 1)))
+    neighbours = [padded[:, row : row + SIDE, column : column + SIDE] for row, column in AROUND]
+    more = np.stack(neighbours, axis=-1) > pictures[..., None] + NOISE
+    changes = (more != np.roll(more, 1, axis=-1)).sum(axis=-1)
+    pattern = np.where(changes <= 2, more.sum(axis=-1), 9)
+    found = pattern[..., None] == np.arange(10)
+    windows = [found[:, a:b, c:d].sum(axis=(1, 2)) for a, b in PATTERN_WINDOWS for c, d in PATTERN_WINDOWS]
+    return np.concatenate(windows, axis=1).astype(float)
+
+
+def spectrum(pictures: Array) -> Array:
+    """Magnitudes of the two-dimensional Fourier transform, ``|F(u, v)|`` for v = 0 to 4: 40.
+
+    The same wherever the digit stands (but for what wraps around); the other frequencies repeat these.
+    """
+    magnitudes: Array = np.abs(fft.rfft2(pictures)).reshape(len(pictures), -1)
+    return magnitudes
+
+
+DESCRIPTORS: dict[str, Callable[[Array], Array]] = {
+    "pixels": pixels,
+    "gradients": gradients,
+    "projections": projections,
+    "patterns": patterns,
+    "spectrum": spectrum,
+}
