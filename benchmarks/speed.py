@@ -38,14 +38,20 @@ def one_event_loop(rows: Array, features: list[Array], W: list[Array], gamma: fl
                     w -= 2 * ETA * (np.outer(p, a) - np.outer(v, b))
 
 
-def best_seconds(run: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """The shortest of several runs, so that the machine's other work counts least."""
+def best_of(prepare: Callable[[], Any], run: Callable[[Any], object], rounds: int = ROUNDS) -> list[float]:
+    """Seconds of several runs, each on something prepared anew; the shortest counts the machine's other work least."""
     times = []
     for _ in range(rounds):
+        prepared = prepare()
         begin = time.perf_counter()
-        run()
+        run(prepared)
         times.append(time.perf_counter() - begin)
-    return min(times)
+    return times
+
+
+def seconds_of(run: Callable[[], object]) -> float:
+    """The shortest of several runs."""
+    return min(best_of(lambda: None, lambda _: run()))
 
 
 def limit(features: list[Array], W: list[Array], rows: Array) -> float:
@@ -57,10 +63,10 @@ def limit(features: list[Array], W: list[Array], rows: Array) -> float:
         address = np.uint64(x.__array_interface__["data"][0])
         out = np.empty((512, len(w)), x.dtype)
         gather(address, pairs[:256], D)
-        seconds += best_seconds(lambda D=D, w=w, out=out: np.dot(D, w.T, out=out)) / 256
+        seconds += seconds_of(lambda D=D, w=w, out=out: np.dot(D, w.T, out=out)) / 256
         starts = range(0, 4096, 256)
         run = lambda D=D, address=address: [gather(address, pairs[i : i + 256], D) for i in starts]  # noqa: E731
-        seconds += best_seconds(run) / 4096
+        seconds += seconds_of(run) / 4096
     return 1 / seconds
 
 
@@ -79,35 +85,25 @@ def measure(name: str, dims: list[int], rank: int, table: Table) -> None:
 
     f = model(1e30, "ogd").learn_many(rows[:4000], named).scores
     machine = limit(features, W, rows)
+    few = rows[: EVENTS // 20]
     for label, share in (("none", 0.0), ("half", 0.5), ("all", 1.0)):
-        gamma = float(-np.quantile(f, 1 - share)) + (1e6 if share == 1 else 0) if share else 0.0
-        shifted = share == 0
-        few = rows[: EVENTS // 20]
-        loop = len(few) / best_seconds(lambda: one_event_loop(few, features, [w.copy() for w in W], -1e30 if shifted else gamma), 3)  # noqa: B023, E501
+        gamma = {0.0: -1e30, 1.0: 1e30}.get(share, float(np.quantile(-f, share)))
+        loop = len(few) / min(best_of(lambda: [w.copy() for w in W], lambda W, g=gamma: one_event_loop(few, features, W, g), 3))
         rates = {}
         for step in ("pa", "ogd"):
-            learners = [model(gamma, step) for _ in range(ROUNDS)]
-            if shifted:
-                learners = [closed(learner) for learner in learners]
-            rates[step] = EVENTS / best_seconds(lambda: learners.pop().learn_many(rows, named))  # noqa: B023
-        one = lone_event(closed(model(0.0)) if shifted else model(gamma), rows, named)
+            times = best_of(lambda g=gamma, s=step: model(g, s), lambda learner: learner.learn_many(rows, named))
+            rates[step] = EVENTS / min(times)
+        lone = lone_event(model(gamma), rows, named)
         table.add_row(
             name if label == "none" else "", label, f"{loop:,.0f}", f"{rates['pa']:,.0f}", f"{rates['pa'] / loop:.1f}",
-            f"{rates['ogd'] / loop:.1f}", f"{rates['pa'] / machine:.0%}", f"{one * 1e6:.0f} us", f"{one * rates['pa']:.1f}",
+            f"{rates['ogd'] / loop:.1f}", f"{rates['pa'] / machine:.0%}", f"{lone * 1e6:.0f} us", f"{lone * rates['pa']:.1f}",
         )  # fmt: skip
-
-
-def closed(learner: LOMDML) -> LOMDML:
-    """A learner whose gate never opens, which no margin of at least 0 gives."""
-    assert learner._engine
-    learner._engine.rule = learner._engine.rule._replace(gamma=-1e30)
-    return learner
 
 
 def lone_event(learner: LOMDML, rows: Array, features: dict[str, Array]) -> float:
     """Seconds an event costs that comes alone, a call each."""
     learner.learn_many(rows[:8], features)
-    return best_seconds(lambda: [learner.learn_one(row, features) for row in rows[:200]]) / 200
+    return seconds_of(lambda: [learner.learn_one(row, features) for row in rows[:200]]) / 200
 
 
 def main(console: Console) -> None:

@@ -110,7 +110,9 @@ def test_a_gallery_of_nothing_but_the_query_answers_nothing():
 
 
 def test_a_metric_that_overflows_is_refused_naming_the_item():
-    huge = ProjectionMetric({"color": 0.5, "text": 0.5}, {n: np.full((2, d), 1e30, np.float32) for n, d in DIMS.items()})
+    huge = ProjectionMetric(
+        {"color": 0.5, "text": 0.5}, {n: np.full((2, d), 1e30, np.float32) for n, d in DIMS.items()}
+    )
     with pytest.raises(CorruptError, match="item 0"):
         Gallery(huge, features(3))
 

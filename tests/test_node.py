@@ -127,8 +127,7 @@ def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path
     shop = Shop(tmp_path)
     with shop.serving() as node, structlog.testing.capture_logs() as logs:
         good = node.view().snapshot
-        node._refresher._stopped.set()  # nothing is loaded between publication and damage
-        node._refresher._thread.join()
+        node._follower.close()  # so that nothing is loaded between publication and damage
         shop.learn()
         shop.publish()
         shop.damage(shop.snapshot())

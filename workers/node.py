@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import StoreError
 from streams.protocols import Catalogue, Sink, SnapshotStore
 from workers.config import is_pattern, suggestion
+from workers.follow import Follower
 from workers.gallery import Query
 from workers.inbox import Inbox
 from workers.lifecycle import one_thread
@@ -73,12 +74,13 @@ class RetrievalNode:
     def start(self) -> None:
         """Follow the store, and take feedback. BLAS has one thread in this process from now on."""
         one_thread()
-        self._refresher.start()
+        self._follower.start()
         if self.inbox:
             self.inbox.start()
 
     def close(self) -> None:
         """Stop following; what was accepted is durable."""
+        self._follower.close()
         self._refresher.close()
         if self.inbox:
             self.inbox.close()
@@ -93,7 +95,7 @@ class RetrievalNode:
     @property
     def alive(self) -> bool:
         """Whether the background threads make progress."""
-        return self._refresher.alive and (self.inbox is None or self.inbox.alive)
+        return self._follower.alive and (self.inbox is None or self.inbox.alive)
 
     @property
     def stale_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""How a node follows its store: hints, polls, verification, one swap a snapshot."""
+"""What a node answers from, model by model: loaded, verified, swapped in as one reference."""
 
 from __future__ import annotations
 
@@ -10,33 +10,26 @@ from dataclasses import replace
 
 import structlog
 
-from omdml.errors import CatalogueError, CorruptError, OmdmlError, StoreError
-from streams.protocols import Catalogue, Pointer, SnapshotStore, Watch
+from omdml.errors import CatalogueError, CorruptError, OmdmlError
+from streams.protocols import Catalogue, Pointer, SnapshotStore
 from workers.node_metrics import NodeMetrics
 from workers.view import PATIENCE_S, View, bridged_view, embedded_view
-
-HINT_WAIT_S = 0.2  # how long a stop may have to wait for the thread
-STUCK_AFTER_S = 60.0  # without a round of the thread: longer than the timeouts of any store, and than most embeddings
 
 _log = structlog.get_logger(__name__)
 
 
 class Refresher:
-    """Keeps ``views`` at what the store points at.
+    """Keeps ``views`` at what the store points at. Any number of threads may use it.
 
-    A view is replaced whole, by one assignment: whoever took the one before goes on with it. Where the store is out of
-    reach, lost its content or holds a snapshot that cannot be served, the last good view stays.
+    A view is replaced whole, by one assignment: whoever took the one before goes on with it. Where the store lost its
+    content or holds a snapshot that cannot be served, the last good view stays.
 
     Parameters
     ----------
     catalogues
-        The catalogue of a model; asked at least at every poll, so that it may take in added items.
+        The catalogue of a model; asked at every refresh, so that it may take in added items.
     label
         The name of a model in metrics.
-    followed
-        Models to follow whether a view of them was asked for or not.
-    poll_interval_s
-        Between two looks at the pointers when no hint comes.
     patience_s
         Where embedding a gallery takes longer, a new metric answers over a bridge meanwhile.
     """
@@ -47,47 +40,34 @@ class Refresher:
         catalogues: Callable[[str], Catalogue],
         metrics: NodeMetrics,
         label: Callable[[str], str],
-        followed: Iterable[str],
-        poll_interval_s: float = 1.0,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self.views: dict[str, View] = {}
         self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
-        self._followed = frozenset(followed)
-        self._poll_interval_s, self._patience_s = poll_interval_s, patience_s
+        self._patience_s = patience_s
         self._loading = threading.RLock()  # writers only: two loads at once could swap in the wrong order
+        self._began_at = time.monotonic()
         self._confirmed: dict[str, float] = {}  # monotonic time at which a model's view was what the store points at
         self._behind: set[str] = set()
         self._gone: set[str] = set()  # models whose pointer vanished: deleted, or the store was emptied
         self._refused: dict[str, str] = {}  # model to digest of a snapshot that was logged already
-        self._lost_at: float | None = None
-        self._progressed_at = self._began_at = time.monotonic()
-        self._stopped = threading.Event()
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
         self._embedding: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name="omdml-refresh", daemon=True)
-        metrics.watch_staleness(self.stale_seconds)
-
-    def start(self) -> None:
-        """Begin to follow."""
-        self._thread.start()
+        self._closed = False
 
     def close(self) -> None:
-        """Stop following; views stay as they are."""
-        self._stopped.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        """Embed nothing more; views stay as they are."""
+        self._closed = True
         self._embedder.shutdown(cancel_futures=True)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread makes progress."""
-        return self._thread.is_alive() and time.monotonic() - self._progressed_at < STUCK_AFTER_S
 
     def stale_seconds(self) -> float:
         """Since the most outdated model was up to date; 0 where all are."""
         since = [self._confirmed.get(model, self._began_at) for model in tuple(self._behind)]
         return time.monotonic() - min(since) if since else 0.0
+
+    def fall_behind(self, models: Iterable[str]) -> None:
+        """Nobody knows any more what the store points at."""
+        self._behind.update(models)
 
     def forget(self, model: str) -> None:
         """Let go of a model's view and of its memory."""
@@ -204,7 +184,7 @@ class Refresher:
         with self._loading:
             view = self.views.get(model)
             complete = view is None or (view.origin is None and view.covers(self._catalogues(model)))
-            if not complete and not self._stopped.is_set():
+            if not complete and not self._closed:
                 return view
             self._embedding.discard(model)
             return None
@@ -221,55 +201,6 @@ class Refresher:
         bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
         if bridged:
             self.views[model] = bridged
-
-    def _run(self) -> None:
-        watch, watched, polled_at = None, frozenset[str](), -self._poll_interval_s
-        while not self._stopped.is_set():
-            models = self._followed | self.views.keys()
-            try:
-                if watch is None or models != watched:
-                    watch, watched = self._watch(watch, models), models
-                hints = watch.wait(min(HINT_WAIT_S, self._poll_interval_s))
-                due = time.monotonic() - polled_at >= self._poll_interval_s
-                if due:
-                    polled_at = time.monotonic()
-                self._round(models if due else models & hints)
-            except StoreError as error:
-                self._lost(models, error)
-                self._stopped.wait(self._poll_interval_s)
-            self._progressed_at = time.monotonic()
-        if watch is not None:
-            watch.close()
-
-    def _watch(self, before: Watch | None, models: Iterable[str]) -> Watch:
-        if before is not None:
-            before.close()
-        return self._store.watch(models)
-
-    def _round(self, models: Iterable[str]) -> None:
-        """Refresh these models; one that fails in an unforeseen way does not hold up the others."""
-        for model in models:
-            try:
-                self.refresh(model)
-            except StoreError:
-                raise
-            except Exception as error:
-                _log.exception("refresh_failed", model=model, error=str(error))
-                self._behind.add(model)
-            else:
-                self._found()
-            self._progressed_at = time.monotonic()
-
-    def _lost(self, models: Iterable[str], error: StoreError) -> None:
-        self._behind.update(models)
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
-            _log.error("store_lost", error=str(error), serving="the last good snapshots")
-
-    def _found(self) -> None:
-        if self._lost_at is not None:
-            _log.info("store_found", lost_for_s=round(time.monotonic() - self._lost_at, 3))
-            self._lost_at = None
 
 
 def follows(new: Pointer, old: Pointer, gone: bool) -> bool:

@@ -52,7 +52,7 @@ class LOMDML(Learner):
     memory
         Gated events over which Hedge's losses fade, >= 1; 0 never forgets (the paper's).
     gamma
-        Margin of the gate on the combined distance, >= 0.
+        Margin of the gate on the combined distance; below 0 only clear mistakes open it.
     step
         ``"pa"`` (exact passive-aggressive cap) or ``"ogd"`` (the paper's fixed rate, which can diverge).
     init
@@ -127,7 +127,7 @@ class LOMDML(Learner):
             number(self.memory) and (self.memory == 0 or self.memory >= 1),
             "memory", self.memory, "a number of events of at least 1, or 0 to never forget",
         )  # fmt: skip
-        expect(number(self.gamma) and self.gamma >= 0, "gamma", self.gamma, "a margin of at least 0")
+        expect(number(self.gamma), "gamma", self.gamma, "a finite margin")
         expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
         expect(whole(self.average) and self.average >= 0, "average", self.average, "a number of events, 0 for none")
         expect(self.dtype in ("float32", "float64"), "dtype", self.dtype, "'float32' or 'float64'")

@@ -1,7 +1,7 @@
 """Checkpoints and snapshots in real Redis and Valkey."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -9,20 +9,52 @@ import structlog
 
 from deploy.local import RedisServer
 from omdml.errors import CorruptError, StoreError, StoreLost
+from omdml.snapshot import Checkpoint, Snapshot
 from streams import redis_scripts
 from streams.journal import MOVES_KEPT
 from streams.protocols import Partition, Written
 from streams.redis import RedisStore
 from streams.retention import Retention
 from tests.integration.waiting import until
-from tests.test_stores import Damage, TestAnyStore, checkpoint, live, published, snapshot, told
+from tests.test_stores import Damage, TestAnyStore, checkpoint, live, published, snapshot
 
 __all__ = ["TestAnyStore"]  # collected here once more, with the fixtures of this module
 
+EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
+    "claim": lambda store: store.claim("shop"),
+    "save": lambda store: store.save(checkpoint(1), "1-nonce"),
+    "marks": lambda store: store.marks([Partition("t", 0)]),
+    "move_marks": lambda store: store.move_marks({Partition("t", 0): 1}),
+    "models": lambda store: store.models(),
+    "delete": lambda store: store.delete("shop"),
+    "publish": lambda store: store.publish(snapshot(1), "1-nonce"),
+    "current": lambda store: store.current("shop"),
+    "load": lambda store: store.load("shop"),
+    "load version": lambda store: store.load("shop", 1),
+    "history": lambda store: store.history("shop"),
+    "move": lambda store: store.move("shop", 1, pin=True),
+}
+
 
 @pytest.fixture
-def client(redis_url: str) -> redis.Redis:
-    return redis.Redis.from_url(redis_url)
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    """A client of another program."""
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def settings(client: redis.Redis) -> Iterator[Callable[[str, str], None]]:
+    """Changes a setting of the server until the end of the test."""
+    before: dict[str, str] = {}
+
+    def change(name: str, value: str) -> None:
+        before.setdefault(name, client.config_get(name)[name])
+        client.config_set(name, value)
+
+    yield change
+    for name, value in before.items():
+        client.config_set(name, value)
 
 
 @pytest.fixture
@@ -39,3 +71,238 @@ def damage(client: redis.Redis) -> Damage:
                 return
 
     return damage
+
+
+# What lies there
+
+
+def test_any_client_can_read_what_is_live(store: RedisStore, client: redis.Redis) -> None:
+    epoch = published(store, 4)
+    store.save(checkpoint(9), epoch)
+    current = client.hgetall("omdml:{shop}:current")
+    assert set(current) == {b"serial", b"version", b"digest", b"epoch", b"published_at", b"pinned"}
+    data = client.get(b"omdml:{shop}:snapshot:%s:%s" % (current[b"version"], current[b"digest"]))
+    assert data
+    assert Snapshot.from_bytes(data).to_bytes() == snapshot(4).to_bytes()
+    kept = client.hgetall("omdml:{shop}:checkpoint")
+    assert (kept[b"home_topic"], kept[b"home_partition"], kept[b"next"]) == (b"topic-id", b"3", b"9")
+    assert Checkpoint.from_bytes(kept[b"data"]) == checkpoint(9)
+    assert client.get("omdml:{shop}:epoch") == kept[b"epoch"] == epoch.encode()
+
+
+def test_what_a_refused_publisher_wrote_vanishes_and_what_was_published_does_not(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    first, second = store.claim("shop").epoch, published(store, 4)
+    store.publish(snapshot(5), first)
+    store.publish(snapshot(4), first)
+    store.publish(snapshot(6), second, held="mistakes rose")
+    lives = {key.split(b":")[3]: client.ttl(key) for key in client.scan_iter("omdml:{shop}:snapshot:*")}
+    assert lives.pop(b"5") > 0
+    assert lives == {b"4": -1, b"6": -1}
+
+
+def test_bytes_that_are_about_to_vanish_become_permanent_with_their_publication(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    first, second = store.claim("shop").epoch, store.claim("shop").epoch
+    store.publish(snapshot(5), first)
+    assert store.publish(snapshot(5), second) is Written.STORED
+    assert client.ttl(f"omdml:{{shop}}:snapshot:5:{snapshot(5).digest}") == -1
+
+
+def test_two_stores_on_one_server_have_different_prefixes(redis_url: str, store: RedisStore) -> None:
+    other = RedisStore(f"{redis_url}/0?prefix=other")
+    published(store, 4)
+    assert other.models() == []
+    published(other, 7)
+    assert (live(store).version, live(other).version) == (4, 7)
+    assert live(store).store_id != live(other).store_id
+
+
+def test_every_key_of_a_model_lies_in_one_slot_of_a_cluster(store: RedisStore, client: redis.Redis) -> None:
+    model = "a}b{c"
+    store.save(checkpoint(1, model=model), published(store, 1, 2, model=model))
+    tags = {key.split(b"{")[1].split(b"}")[0] for key in client.keys("omdml:{*")}
+    assert tags == {b"a%7Db%7Bc"}
+
+
+def test_the_history_does_not_grow_without_end(store: RedisStore) -> None:
+    epoch = published(store, 1)
+    for _ in range(MOVES_KEPT + 50):
+        store.move("shop", 1, pin=False)
+    for version in range(2, 14):
+        store.publish(snapshot(version), epoch)
+    assert len(store.history("shop")) < MOVES_KEPT + 30
+
+
+# Retries
+
+
+def test_a_claim_whose_answer_was_lost_is_repeated_by_the_client_without_fencing_itself(client: redis.Redis) -> None:
+    claim = client.register_script(redis_scripts.CLAIM)
+    answers = {tuple(claim(["epoch", "checkpoint"], ["nonce"])) for _ in range(2)}
+    assert answers == {(b"0000000001-nonce", None, None, None)}
+
+
+def test_connections_that_the_server_closed_and_scripts_that_it_forgot_are_no_matter(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    epoch = published(store, 1)
+    client.script_flush()
+    client.client_kill_filter(_type="normal", skipme=True)
+    assert store.save(checkpoint(1), epoch) is Written.STORED
+    client.client_kill_filter(_type="normal", skipme=True)
+    client.script_flush()
+    assert store.publish(snapshot(2), epoch) is Written.STORED
+
+
+# Loss and damage
+
+
+def test_a_store_that_was_emptied_is_told_from_the_one_before(store: RedisStore, any_redis: RedisServer) -> None:
+    epoch = published(store, 4)
+    before = live(store)
+    any_redis.flush()
+    assert store.current("shop") is None
+    with pytest.raises(StoreLost, match=str(any_redis.port)):
+        store.save(checkpoint(5), epoch)
+    published(store, 4)
+    assert live(store).serial == before.serial
+    assert live(store).store_id not in ("", before.store_id)
+
+
+def test_what_was_saved_survives_a_kill_of_the_server(store: RedisStore, any_redis: RedisServer) -> None:
+    epoch = published(store, 4)
+    store.save(checkpoint(9), epoch)
+    any_redis.kill()
+    any_redis.start()
+    assert store.publish(snapshot(5), epoch) is Written.STORED
+    assert store.claim("shop").checkpoint == checkpoint(9)
+
+
+def test_a_damaged_snapshot_is_refused(store: RedisStore, client: redis.Redis) -> None:
+    published(store, 4)
+    (key,) = client.keys("omdml:{shop}:snapshot:*")
+    client.setrange(key, int(client.strlen(key)) - 3, b"?")
+    with pytest.raises(CorruptError, match=r"version 4 .*sha256.*omdml rollback"):
+        store.load("shop")
+
+
+def test_a_snapshot_that_something_else_removed_is_an_error_with_what_to_do(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    published(store, 4)
+    client.delete(*client.keys("omdml:{shop}:snapshot:*"))
+    with pytest.raises(StoreError, match=r"version 4 .* are gone.*omdml rollback"):
+        store.load("shop")
+    with pytest.raises(StoreError, match="no snapshot of version 4 is kept"):
+        store.move("shop", 4, pin=True)
+
+
+# A server that is away or refuses
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_a_server_that_is_down_is_a_store_error_that_names_it(
+    store: RedisStore, any_redis: RedisServer, method: str
+) -> None:
+    any_redis.stop()
+    with pytest.raises(StoreError, match=rf"{any_redis.address}.*is it up"):
+        EVERY_METHOD[method](store)
+    any_redis.start()
+    store.current("shop")
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(store: RedisStore, any_redis: RedisServer) -> None:
+    store.current("shop")
+    any_redis.pause()
+    with pytest.raises(StoreError, match=any_redis.address):
+        store.current("shop")
+
+
+def test_a_wrong_password_is_told_without_it(redis_url: str, settings: Callable[[str, str], None]) -> None:
+    settings("requirepass", "right")
+    with pytest.raises(StoreError, match="password") as caught:
+        RedisStore(redis_url.replace("redis://", "redis://:wr0ng@")).models()
+    assert "wr0ng" not in str(caught.value)
+    assert RedisStore(redis_url.replace("redis://", "redis://:right@")).models() == []
+
+
+def test_a_full_server_refuses_and_keeps_what_it_has(store: RedisStore, settings: Callable[[str, str], None]) -> None:
+    epoch = published(store, 4)
+    store.save(checkpoint(1), epoch)
+    settings("maxmemory", "1")
+    for write in (lambda: store.save(checkpoint(2), epoch), lambda: store.publish(snapshot(5), epoch)):
+        with pytest.raises(StoreError, match="maxmemory"):
+            write()
+    assert live(store).version == 4
+    settings("maxmemory", "0")
+    assert store.claim("shop").checkpoint == checkpoint(1)
+
+
+def test_a_replica_refuses_writes_and_says_so(store: RedisStore, client: redis.Redis) -> None:
+    epoch = published(store, 4)
+    client.replicaof("127.0.0.1", "1")
+    try:
+        with pytest.raises(StoreError, match="primary"):
+            store.save(checkpoint(1), epoch)
+        with pytest.raises(StoreError, match="primary"):
+            store.publish(snapshot(5), epoch)
+        assert live(store).version == 4
+    finally:
+        client.replicaof("NO", "ONE")
+
+
+# Watches
+
+
+@pytest.mark.parametrize("outage", ["killed", "paused"])
+def test_a_watch_comes_back_after_an_outage_with_two_log_lines(
+    store: RedisStore, any_redis: RedisServer, outage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.redis_watch.ANSWER_S", 0.2)
+    monkeypatch.setattr("streams.redis_client.HEALTH_CHECK_S", 1)
+    epoch = published(store, 1)
+    watch = store.watch(["shop"])
+    with structlog.testing.capture_logs() as logs:
+        any_redis.kill() if outage == "killed" else any_redis.pause()
+        until(lambda: watch.wait(0.05) == set() and logs)
+        any_redis.resume()
+        any_redis.start()
+        until(lambda: watch.wait(0.05) == {"shop"})
+    assert [line["event"] for line in logs] == ["store_out_of_reach", "store_back_in_reach"]
+    store.publish(snapshot(2), epoch)
+    assert watch.wait(10) == {"shop"}
+    watch.close()
+
+
+def test_a_watch_may_begin_during_an_outage(store: RedisStore, any_redis: RedisServer) -> None:
+    any_redis.stop()
+    watch = store.watch(["shop"])
+    assert watch.wait(0.01) == set()
+    any_redis.start()
+    until(lambda: watch.wait(0.05) == {"shop"})
+    watch.close()
+
+
+def test_a_connection_that_was_cut_counts_as_news(store: RedisStore, client: redis.Redis) -> None:
+    watch = store.watch(["shop", "faces"])
+    client.client_kill_filter(_type="pubsub")
+    found: set[str] = set()
+    until(lambda: found.update(watch.wait(0.05)) or found == {"shop", "faces"})
+    published(store, 1)
+    assert watch.wait(10) == {"shop"}
+    watch.close()
+
+
+def test_an_idle_watch_still_hears(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.redis_client.HEALTH_CHECK_S", 1)
+    epoch = published(store, 1)
+    watch = store.watch(["shop"])
+    with structlog.testing.capture_logs() as logs:
+        assert watch.wait(3.0) == set()
+        store.publish(snapshot(2), epoch)
+        assert watch.wait(10) == {"shop"}
+    assert logs == []
+    watch.close()
