@@ -91,7 +91,7 @@ class Installation:
     def produce(self, count: int, rate: float | None = None) -> None:
         """Send so many events, as fast as it goes or at a rate."""
         sink = KafkaSink(KafkaOptions(servers=self.servers), topic=self.topic)
-        pool = [event.encode() for event in self.events(min(count, 20_000))]
+        pool = [event.encode() for event in self.events(min(count, 200_000))]
         begin = time.monotonic()
         for i in range(count):
             sink.send(pool[i % len(pool)], key=self.model)
@@ -158,7 +158,7 @@ class Installation:
             self.await_version(store, FRESH_RATE * FRESH_S, worker)
             with urllib.request.urlopen("http://127.0.0.1:9466/models") as answer:
                 fresh = json.load(answer)["models"][0]["freshness"]
-        table.add_row(f"{FRESH_RATE} events/s", *(f"{fresh[name] * 1e3:.0f} ms" for name in ("p50", "p99")))
+        table.add_row(f"{FRESH_RATE} events/s", *(f"{fresh[name] * 1e3:.0f} ms" for name in ("p50_s", "p99_s")))
         return table
 
 

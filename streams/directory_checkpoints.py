@@ -7,6 +7,7 @@ that wakes up late leaves at most a file that comes before the others.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from omdml.snapshot import Checkpoint
+from streams.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
 from streams.durable import put
 from streams.log import sync_folder
 from streams.protocols import Claim, Written
-from streams.resume import Saved, next_epoch, none_valid, read_checkpoint
 
+EPOCH = re.compile(r"\d{10}-[0-9a-f]{16}")
 NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|damaged)")
 KEPT = 2
 
@@ -105,7 +107,7 @@ class CheckpointFolder:
 
     def _epochs(self) -> list[str]:
         try:
-            return sorted(entry.name for entry in self.path.iterdir())
+            return sorted(filter(EPOCH.fullmatch, os.listdir(self.path)))
         except FileNotFoundError:
             return []
 

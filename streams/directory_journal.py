@@ -7,6 +7,7 @@ aside in the folder of its owner's epoch, so that an owner whose model was delet
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,7 @@ from streams.durable import ASIDE, put, put_if_absent
 from streams.journal import PUBLICATIONS, Entry, SnapshotKey
 
 NAMELESS_S = 600.0  # after so long, a snapshot that no entry names has no publisher any more
-DIGITS = 12
+NAME = re.compile(r"(\d{12})\.json")
 POLL_S, IDLE_POLL_S = 0.002, 0.01  # between two looks, and when nothing happened for a while
 ACTIVE_S = 5.0
 SHARE = 20  # of the time, a look at many folders takes one part in so many
@@ -97,23 +98,23 @@ class DirectoryJournal:
             return None
 
     def erase(self, keys: Iterable[SnapshotKey]) -> None:
-        """Forget the bytes of snapshots, and of those that a crash left without an entry."""
+        """Forget the bytes of snapshots, and what a crash left without an entry or half written."""
         for key in keys:
             (self._snapshots / snapshot_name(key)).unlink(missing_ok=True)
         named = {snapshot_name(entry.snapshot) for _, entry in self.entries()}
-        for path in self._snapshots.iterdir():
+        for path in [*self._snapshots.iterdir(), *self.entries_path.glob(f"{ASIDE}*")]:
             if path.name not in named and time.time() - path.stat().st_mtime > NAMELESS_S:
                 path.unlink(missing_ok=True)
 
     def _path(self, number: int) -> Path:
-        return self.entries_path / f"{number:0{DIGITS}d}.json"
+        return self.entries_path / f"{number:012d}.json"
 
     def _numbers(self) -> list[int]:
         try:
             names = os.listdir(self.entries_path)
         except FileNotFoundError:
             return []
-        return [int(name[:DIGITS]) for name in names if not name.startswith(ASIDE)]
+        return [int(match[1]) for match in map(NAME.fullmatch, names) if match]
 
     def _read(self, number: int) -> Entry | None:
         """The entry; None where it was dropped meanwhile."""

@@ -150,11 +150,11 @@ def newest_publication(entries: Iterable[Entry], version: int | None = None) -> 
 
 
 def superfluous(
-    entries: Sequence[tuple[Number, Entry]], live: Pointer | None, retention: Retention, now: float
+    entries: Sequence[tuple[Number, Entry]], live: Pointer | None, retention: Retention
 ) -> tuple[dict[SnapshotKey, list[Number]], list[Number]]:
     """Snapshots that need not stay, with numbers of their publications, and numbers of moves; what is live stays."""
     published = {entry.snapshot: entry.at for _, entry in entries if entry.what in PUBLICATIONS}
-    gone: dict[SnapshotKey, list[Number]] = {key: [] for key in retention.superfluous(published, now)}
+    gone: dict[SnapshotKey, list[Number]] = {key: [] for key in retention.superfluous(published)}
     if live:
         gone.pop((live.version, live.digest), None)
     moves = []

@@ -10,10 +10,11 @@ from typing import Any
 from omdml.errors import StoreError
 from omdml.snapshot import Snapshot
 from streams import journal
+from streams.checkpoints import store_lost
 from streams.journal import PUBLICATIONS, Journal, newest_publication, superfluous
 from streams.protocols import Pointer, Written
-from streams.resume import bytes_gone, not_kept, read_snapshot, store_lost
 from streams.retention import SPARE, Retention
+from streams.snapshots import bytes_gone, not_kept, read_snapshot
 
 ATTEMPTS = 100  # to append before somebody else does: each that fails is one that somebody else won
 
@@ -63,7 +64,7 @@ class JournaledSnapshots(ABC):
             book.write(key, data)
             if book.append(number + 1, entry, epoch):
                 if (number + 1) % SPARE == 0:
-                    self._thin_out(book, at)
+                    self._thin_out(book)
                 return Written.STORED
         raise self._too_busy(model)
 
@@ -115,9 +116,9 @@ class JournaledSnapshots(ABC):
             raise store_lost(model, str(self))
         return owner
 
-    def _thin_out(self, book: Journal, now: float) -> None:
+    def _thin_out(self, book: Journal) -> None:
         _, last = book.last()
-        snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, self.retention, now)
+        snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, self.retention)
         book.drop(itertools.chain(moves, *snapshots.values()))
         _, last = book.last()
         if last and last.live:  # somebody may have gone back to it by now

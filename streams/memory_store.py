@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from omdml.snapshot import Checkpoint
+from streams.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
 from streams.journal import Entry, SnapshotKey, newest_publication
 from streams.journaled import JournaledSnapshots
 from streams.protocols import Claim, Partition, Watch, Written
-from streams.resume import Saved, next_epoch, none_valid, read_checkpoint
 from streams.retention import RETENTION, Retention
 
 

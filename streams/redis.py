@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -28,13 +27,14 @@ from typing import Any
 from omdml.errors import StoreError
 from omdml.snapshot import Checkpoint, Snapshot
 from streams import redis_scripts as scripts
+from streams.checkpoints import Saved, none_valid, read_checkpoint, store_lost
 from streams.journal import PUBLICATIONS, Entry, kind_of_move, newest_publication, superfluous
 from streams.protocols import Claim, Partition, Pointer, Watch, Written
 from streams.redis_client import connect, masked, reaching, without_prefix
-from streams.redis_keys import StoreKeys, read_entry, read_pointer
+from streams.redis_keys import StoreKeys, read_entry, read_pointer, understanding
 from streams.redis_watch import RedisWatch
-from streams.resume import Saved, bytes_gone, none_valid, not_kept, read_checkpoint, read_snapshot, store_lost
 from streams.retention import RETENTION, SPARE, Retention
+from streams.snapshots import bytes_gone, not_kept, read_snapshot
 
 UNPUBLISHED_S = 600  # bytes that no script made permanent vanish after so long
 ATTEMPTS = 3
@@ -115,7 +115,8 @@ class RedisStore:
             for partition in asked:
                 pipeline.get(self._keys.mark(partition))
             answers = pipeline.execute()
-        return {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
+        with understanding(answers):
+            return {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
 
     def move_marks(self, marks: Mapping[Partition, int]) -> None:
         """Set marks."""
@@ -229,7 +230,7 @@ class RedisStore:
 
     def _thin_out(self, model: str) -> None:
         keys, entries = self._keys.model(model), self._entries(model)
-        snapshots, moves = superfluous(entries, self.current(model), self.retention, time.time())
+        snapshots, moves = superfluous(entries, self.current(model), self.retention)
         for snapshot, numbers in snapshots.items():
             self._drop([keys.current, keys.history, keys.snapshot(*snapshot)], [*snapshot, *numbers])
         if moves:

@@ -16,7 +16,7 @@ from omdml.errors import ConfigurationError, StoreError
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 TIMEOUT_S = 2.0  # to connect, and of each answer
-RETRIES = 2  # all that is sent twice is a compare-and-set, or means the same twice
+RETRIES = 1  # all that is sent twice is a compare-and-set, or means the same twice
 HEALTH_CHECK_S = 5  # an idle connection is asked for life before it is used
 ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
     (exceptions.BusyLoadingError, "it is still reading its data from disk: wait"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import quote
 
+from omdml.errors import StoreError
 from streams.journal import Entry
 from streams.protocols import Partition, Pointer
 
@@ -45,27 +47,40 @@ class ModelKeys:
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:
-    """The pointer in the hash ``current``."""
-    return Pointer(
-        serial=int(fields[b"serial"]),
-        version=int(fields[b"version"]),
-        digest=fields[b"digest"].decode(),
-        epoch=fields[b"epoch"].decode(),
-        published_at=float(fields[b"published_at"]),
-        pinned=fields[b"pinned"] == b"1",
-        store_id=(store_id or b"").decode(),
-    )
+    """The pointer in the hash ``current``; raises StoreError where it is none."""
+    with understanding(fields):
+        return Pointer(
+            serial=int(fields[b"serial"]),
+            version=int(fields[b"version"]),
+            digest=fields[b"digest"].decode(),
+            epoch=fields[b"epoch"].decode(),
+            published_at=float(fields[b"published_at"]),
+            pinned=fields[b"pinned"] == b"1",
+            store_id=(store_id or b"").decode(),
+        )
 
 
 def read_entry(fields: Mapping[bytes, bytes]) -> Entry:
-    """The entry in these fields of the history."""
-    return Entry(
-        what=fields[b"what"].decode(),
-        version=int(fields[b"version"]),
-        digest=fields[b"digest"].decode(),
-        epoch=fields[b"epoch"].decode(),
-        at=float(fields[b"at"]),
-        serial=int(fields[b"serial"]),
-        pinned=fields[b"pinned"] == b"1",
-        reason=fields.get(b"reason", b"").decode(),
-    )
+    """The entry in these fields of the stream ``history``; raises StoreError where they are none."""
+    with understanding(fields):
+        return Entry(
+            what=fields[b"what"].decode(),
+            version=int(fields[b"version"]),
+            digest=fields[b"digest"].decode(),
+            epoch=fields[b"epoch"].decode(),
+            at=float(fields[b"at"]),
+            serial=int(fields[b"serial"]),
+            pinned=fields[b"pinned"] == b"1",
+            reason=fields.get(b"reason", b"").decode(),
+        )
+
+
+@contextmanager
+def understanding(what: object) -> Iterator[None]:
+    """Turn what does not decode into a StoreError that shows it."""
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        raise StoreError(
+            f"the store holds {str(what)[:200]}, which omdml did not write ({error!r}): restore or remove that key"
+        ) from error

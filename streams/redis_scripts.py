@@ -40,8 +40,11 @@ if not damaged and kept_topic == topic and kept_partition == partition then
   if tonumber(offset) < tonumber(kept_offset) then return 'fenced' end
   if offset == kept_offset and digest == kept_digest then return 'already' end
 end
-if kept_topic and not damaged then redis.call('RENAME', checkpoint, previous) end
-redis.call('DEL', checkpoint)
+if damaged then
+  redis.call('DEL', checkpoint)
+elseif kept_topic then
+  redis.call('RENAME', checkpoint, previous) -- first, so that a full server goes on replacing checkpoints
+end
 redis.call('HSET', checkpoint, 'home_topic', topic, 'home_partition', partition, 'next', offset,
   'version', version, 'digest', digest, 'epoch', owner, 'data', data)
 return 'stored'

@@ -21,17 +21,19 @@ class Retention(NamedTuple):
     hours: int = 24
     days: int = 7
 
-    def superfluous(self, published: Mapping[Key, float], now: float) -> list[Key]:
-        """The keys that need not stay, oldest first; ``published`` and ``now`` are seconds since the epoch.
+    def superfluous(self, published: Mapping[Key, float]) -> list[Key]:
+        """The keys that need not stay, oldest first, given when each was published, in seconds since the epoch.
 
-        The newest of an hour is the newest of one of its minutes too: it is still there when only hours count.
+        The age of each counts from the newest. The newest of an hour is the newest of one of its minutes too: it is
+        still there when only hours count.
 
         Examples
         --------
         >>> two_minutes = Retention(last=1, minutes=2, hours=0, days=0)
-        >>> two_minutes.superfluous({"first": 59.0, "second": 61.0, "third": 62.0}, now=70.0)
+        >>> two_minutes.superfluous({"first": 59.0, "second": 61.0, "third": 62.0})
         ['second']
         """
+        now = max(published.values(), default=0.0)
         newest_first = sorted(published, key=lambda key: published[key], reverse=True)
         stay = set(newest_first[: self.last])
         for span_s, count in ((60, self.minutes), (3600, self.hours), (86400, self.days)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -58,6 +59,13 @@ class Process:
     def said(self) -> str:
         """What it has printed so far."""
         return self.output.read_text(errors="replace")
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 30.0, process: Process | None = None) -> None:

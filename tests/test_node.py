@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import structlog
 
-from omdml.errors import CatalogueError, CorruptError, StoreError
+from omdml.errors import CatalogueError, StoreError
 from omdml.metric import ProjectionMetric
 from streams.build import add_items
 from streams.memory_store import MemoryStore
@@ -156,7 +156,7 @@ def test_a_snapshot_of_other_items_leaves_the_last_good_one(tmp_path):
     with shop.serving() as node:
         shop.learn()
         shop.publish(generation="other")
-        until(lambda: metric_value(node, "snapshots_total", outcome="unfitting") == 1)
+        until(lambda: metric_value(node, "snapshots_total", outcome="catalogue") == 1)
         assert node.search(ids=["i0"]).version == 0
 
 
@@ -279,6 +279,7 @@ def test_models_of_a_pattern_are_loaded_when_asked_for_and_followed_from_then_on
         until(serves(node, shop.publish(), "user-7"))
         with pytest.raises(SearchError, match="no snapshot"):
             node.search("user-8", ids=["i0"])
+        assert node.stale_seconds == 0  # asking for what is not there makes nothing stale
 
 
 def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
@@ -377,10 +378,12 @@ def test_a_metric_with_tasks_answers_each_task(tmp_path):
 
 def test_corruption_met_first_leaves_the_model_missing_not_the_node_dead(tmp_path):
     shop = Shop(tmp_path)
-    shop.store.failing = CorruptError("damaged")
+    shop.publish()
+    shop.damage(shop.snapshot())
     with shop.node() as node:
-        until(lambda: node.stale_seconds > 0)
+        until(lambda: metric_value(node, "snapshots_total", outcome="corrupt"))
         assert node.missing() == ["shop"]
-        shop.store.failing = None
+        assert node.alive
+        shop.learn()
         shop.publish()
         assert node.wait_until_ready(30.0)

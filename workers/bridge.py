@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.blas import one_blas_thread
+from omdml.errors import CorruptError
 from omdml.metric import CHUNK_ROWS, ProjectionMetric
 from workers.gallery import Features, Gallery, Hits, Query, closest, squared_distances
 
@@ -62,6 +63,11 @@ class Bridge:
 
     Both metrics have the same shapes; ``features`` and ``spread`` belong to the items of ``gallery``. Answers are exact
     as far as float32 embeddings are.
+
+    Raises
+    ------
+    CorruptError
+        The new metric is so far away that float32 cannot hold the distance.
     """
 
     def __init__(
@@ -71,6 +77,8 @@ class Bridge:
         norms = change_norms(old, new)
         self._squared_norms = np.array([norms[name] ** 2 for name in spread.names], np.float32)
         self.widths = self._width(spread.squares)
+        if not np.isfinite(self.widths).all():
+            raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
         self.work = gallery.work
         self.nbytes = gallery.nbytes + self.widths.nbytes
 

@@ -33,7 +33,8 @@ class RetrievalNode:
     store
         Where snapshots are published.
     catalogues
-        The catalogue of a model; asked at every poll, so that it may take in added items or open a new generation.
+        The catalogue of a model; asked at every poll, so that it may take in added items or open a new generation. One
+        object as long as it is one generation.
     models
         Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
     sink
@@ -65,9 +66,9 @@ class RetrievalNode:
         self.metrics = NodeMetrics(registry or CollectorRegistry())
         self.inbox = Inbox(sink, self._catalogue, self.metrics) if sink else None
         self._catalogues, self._budget_bytes = catalogues, budget_bytes
-        self._refresher = Refresher(
-            store, catalogues, self.metrics, self._label, self.named, poll_interval_s, patience_s
-        )
+        self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
+        self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
+        self.metrics.watch_staleness(self._refresher.stale_seconds)
         self._asked_at: dict[str, float] = {}  # of patterns' models
         self._counting = threading.Lock()  # of memory, when a pattern's model is loaded
 
@@ -205,6 +206,8 @@ class RetrievalNode:
         if self.label(model) is None:
             near = suggestion(model, [*self.named, *self.patterns])
             raise SearchError(f"no model {model!r} is configured{near}", "unknown_model")
+        if self._follower.lost:
+            raise SearchError(f"model {model!r} is not loaded, and its store is out of reach", "not_ready")
         try:
             view = self._refresher.refresh(model)
         except StoreError as error:

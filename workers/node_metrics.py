@@ -47,7 +47,8 @@ class NodeMetrics:
 
     def swapped(self, label: str, before: View | None, view: View, took_s: float) -> None:
         """A view went live just now. Freshness is that of the events which the view before it did not know."""
-        self.snapshots.labels("live").inc()
+        if before is None or before.snapshot is not view.snapshot:
+            self.snapshots.labels("live").inc()
         self.swaps.labels(label).observe(took_s)
         self.items.labels(label).set(view.count)
         self.version.labels(label).set(view.snapshot.version)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import structlog
 
-from omdml.errors import CatalogueError, CorruptError, OmdmlError
+from omdml.errors import OmdmlError
 from streams.protocols import Catalogue, Pointer, SnapshotStore
 from workers.node_metrics import NodeMetrics
 from workers.view import PATIENCE_S, View, bridged_view, embedded_view
@@ -27,7 +27,8 @@ class Refresher:
     Parameters
     ----------
     catalogues
-        The catalogue of a model; asked at every refresh, so that it may take in added items.
+        The catalogue of a model; asked at every refresh, so that it may take in added items. One object as long as it
+        is one generation.
     label
         The name of a model in metrics.
     patience_s
@@ -46,7 +47,6 @@ class Refresher:
         self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
         self._patience_s = patience_s
         self._loading = threading.RLock()  # writers only: two loads at once could swap in the wrong order
-        self._began_at = time.monotonic()
         self._confirmed: dict[str, float] = {}  # monotonic time at which a model's view was what the store points at
         self._behind: set[str] = set()
         self._gone: set[str] = set()  # models whose pointer vanished: deleted, or the store was emptied
@@ -61,13 +61,13 @@ class Refresher:
         self._embedder.shutdown(cancel_futures=True)
 
     def stale_seconds(self) -> float:
-        """Since the most outdated model was up to date; 0 where all are."""
-        since = [self._confirmed.get(model, self._began_at) for model in tuple(self._behind)]
+        """Since the most outdated of the views was up to date; 0 where all are."""
+        since = [self._confirmed[model] for model in tuple(self._behind) if model in self._confirmed]
         return time.monotonic() - min(since) if since else 0.0
 
     def fall_behind(self, models: Iterable[str]) -> None:
-        """Nobody knows any more what the store points at."""
-        self._behind.update(models)
+        """Nobody knows any more what the store points at for these."""
+        self._behind.update(self.views.keys() & set(models))
 
     def forget(self, model: str) -> None:
         """Let go of a model's view and of its memory."""
@@ -88,7 +88,7 @@ class Refresher:
             pointer = self._store.current(model)
             try:
                 self._follow(model, pointer, began)
-            except (CorruptError, CatalogueError) as error:
+            except OmdmlError as error:  # damaged, gone, or not made for these items
                 self._refuse(model, pointer, error)
             return self.views.get(model)
 
@@ -106,7 +106,9 @@ class Refresher:
 
     def _lag(self, model: str, gone: bool = False) -> None:
         """The store holds less than what answers: the last good view stays."""
-        if model in self.views and model not in self._behind:
+        if model not in self.views:
+            return
+        if model not in self._behind:
             _log.warning("store_fell_back", model=model, gone=gone, serving=self.views[model].snapshot.version)
         self._behind.add(model)
         if gone:
@@ -120,11 +122,11 @@ class Refresher:
 
     def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError) -> None:
         """Keep the last good view; say so once a snapshot."""
-        self._behind.add(model)
+        self.fall_behind([model])
         digest = pointer.digest if pointer else ""
         if self._refused.get(model) != digest:
             self._refused[model] = digest
-            self._metrics.snapshots.labels("corrupt" if isinstance(error, CorruptError) else "unfitting").inc()
+            self._metrics.snapshots.labels(error.reason).inc()
             serving = self.views[model].snapshot.version if model in self.views else None
             _log.error("snapshot_refused", model=model, error=str(error), digest=digest, serving=serving)
 

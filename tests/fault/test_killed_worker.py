@@ -14,9 +14,10 @@ from streams.kafka_options import KafkaOptions
 from streams.kafka_sink import KafkaSink
 from streams.stores import open_store
 from tests.processes import Process, wait_for
-from tests.worlds import catalogue, events, triplets
+from tests.fault.load import MOST, Load
+from tests.worlds import catalogue, triplets
 
-MOST, KILLS = 200_000, 10
+KILLS = 10
 
 
 @pytest.fixture(params=["file log and folder", "Kafka and Redis"])
@@ -35,30 +36,6 @@ def place(request, tmp_path):
     path.write_text(f'[log]\n{log}\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n')
     yield path, url, sink, items
     sink.close()
-
-
-class Load(threading.Thread):
-    """Sends some hundred events a second until :meth:`end`, which answers how many."""
-
-    def __init__(self, sink):
-        super().__init__()
-        self.sink, self.sent, self.enough = sink, 0, threading.Event()
-        self.start()
-
-    def run(self):
-        for event in events(MOST):
-            self.sink.send(event, key="shop")
-            self.sent += 1
-            if self.sent % 20 == 0:
-                self.sink.flush()
-                if self.enough.wait(0.03):
-                    break
-        self.sink.flush()
-
-    def end(self):
-        self.enough.set()
-        self.join()
-        return self.sent
 
 
 def test_ten_kills_under_load_change_nothing(place, tmp_path):

@@ -91,7 +91,7 @@ def patterns(pictures: Array) -> Array:
     return np.concatenate(windows, axis=1).astype(float)
 
 
-def spectrum(pictures: Array) -> Array:
+def fourier(pictures: Array) -> Array:
     """Magnitudes of the two-dimensional Fourier transform, ``|F(u, v)|`` for v = 0 to 4: 40.
 
     The same wherever the digit stands (but for what wraps around); the other frequencies repeat these.
@@ -105,5 +105,5 @@ DESCRIPTORS: dict[str, Callable[[Array], Array]] = {
     "gradients": gradients,
     "projections": projections,
     "patterns": patterns,
-    "spectrum": spectrum,
+    "fourier": fourier,
 }

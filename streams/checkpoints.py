@@ -1,4 +1,4 @@
-"""What all stores do and say alike: which checkpoint replaces which, which bytes are sound, what is wrong if not."""
+"""What all stores do alike with checkpoints: who owns a model, what replaces what, which bytes are sound."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import CorruptError, StoreError, StoreLost
-from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Pointer, Written
+from omdml.errors import CorruptError, StoreLost
+from omdml.snapshot import Checkpoint
+from streams.protocols import Written
 
 log = structlog.get_logger(__name__)
 
@@ -71,34 +71,3 @@ def store_lost(model: str, where: str) -> StoreLost:
         f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed: the store was "
         "emptied, or the model deleted: restore a backup, or rebuild from the log (`omdml topics rewind`)"
     )
-
-
-def not_kept(model: str, version: int | None, kept: list[int], where: str) -> StoreError:
-    """Nobody can go to this version."""
-    asked = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
-    return StoreError(
-        f"model {model!r}: {asked} in {where}; versions kept: {', '.join(map(str, sorted(kept))) or 'none'}: choose "
-        "one of these (`omdml history` lists them)"
-    )
-
-
-def bytes_gone(model: str, pointer: Pointer, where: str) -> StoreError:
-    """The pointer names a snapshot that is not there."""
-    return StoreError(
-        f"model {model!r}: {where} points at version {pointer.version} ({pointer.digest[:12]}), whose bytes are gone: "
-        "something else removed them (eviction, cleaning up): go back to another version (`omdml rollback`)"
-    )
-
-
-def read_snapshot(model: str, pointer: Pointer, data: bytes, where: str) -> Snapshot:
-    """The snapshot in these bytes; raises CorruptError where they are damaged or another one's."""
-    try:
-        snapshot = Snapshot.from_bytes(data)
-        if (snapshot.model, snapshot.version) != (model, pointer.version):
-            raise CorruptError(f"snapshot of model {snapshot.model!r}, version {snapshot.version}, in its place")
-    except CorruptError as error:
-        raise CorruptError(
-            f"model {model!r}: version {pointer.version} in {where}: {error}: go back to another version "
-            "(`omdml rollback`)"
-        ) from error
-    return snapshot

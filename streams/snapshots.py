@@ -1,0 +1,38 @@
+"""What all stores do alike with snapshots: which bytes are sound, what to do where there are none."""
+
+from __future__ import annotations
+
+from omdml.errors import CorruptError, StoreError
+from omdml.snapshot import Snapshot
+from streams.protocols import Pointer
+
+
+def not_kept(model: str, version: int | None, kept: list[int], where: str) -> StoreError:
+    """Nobody can go to this version."""
+    asked = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
+    return StoreError(
+        f"model {model!r}: {asked} in {where}; versions kept: {', '.join(map(str, sorted(kept))) or 'none'}: choose "
+        "one of these (`omdml history` lists them)"
+    )
+
+
+def bytes_gone(model: str, pointer: Pointer, where: str) -> StoreError:
+    """The pointer names a snapshot that is not there."""
+    return StoreError(
+        f"model {model!r}: {where} points at version {pointer.version} ({pointer.digest[:12]}), whose bytes are gone: "
+        "something else removed them (eviction, cleaning up): go back to another version (`omdml rollback`)"
+    )
+
+
+def read_snapshot(model: str, pointer: Pointer, data: bytes, where: str) -> Snapshot:
+    """The snapshot in these bytes; raises CorruptError where they are damaged or another one's."""
+    try:
+        snapshot = Snapshot.from_bytes(data)
+        if (snapshot.model, snapshot.version) != (model, pointer.version):
+            raise CorruptError(f"snapshot of model {snapshot.model!r}, version {snapshot.version}, in its place")
+    except CorruptError as error:
+        raise CorruptError(
+            f"model {model!r}: version {pointer.version} in {where}: {error}: go back to another version "
+            "(`omdml rollback`)"
+        ) from error
+    return snapshot

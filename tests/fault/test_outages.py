@@ -1,0 +1,111 @@
+"""Servers that go away for twenty seconds, and damaged files: nothing is lost, and everything goes on by itself."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+
+import pytest
+import redis
+
+from deploy.local import ValkeyServer
+from omdml import LOMDML
+from streams.kafka_options import KafkaOptions
+from streams.kafka_sink import KafkaSink
+from streams.stores import open_store
+from tests.fault.load import MOST, Load
+from tests.processes import Process, free_port, wait_for
+from tests.worlds import catalogue, triplets
+
+AWAY_S = 20
+
+
+class Service:
+    """Worker and node as processes, on a real Kafka and a Valkey that keeps what it acknowledged."""
+
+    def __init__(self, folder, kafka, topic, valkey):
+        self.items = catalogue(folder / "items")
+        self.port = free_port()
+        path = folder / "omdml.toml"
+        path.write_text(
+            f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\n[store]\nurl = "{valkey.url}"\n'
+            f'[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n[node]\nbind = "127.0.0.1:{self.port}"\n'
+        )
+        self.store = open_store(valkey.url)
+        self.sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=topic, delivery_s=60)
+        self.worker = Process(folder, "worker", "--config", str(path), name="worker")
+        self.node = Process(folder, "node", "--config", str(path), name="node")
+        wait_for(lambda: self.served() is not None, "an answer of the node", 60, self.node)
+
+    def served(self):
+        """The version the node answers with; None before it answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/search?id=i1&k=3")
+            answer = connection.getresponse()
+            body = json.loads(answer.read())
+            return body["version"] if answer.status == 200 else None
+        except OSError:
+            return None
+        finally:
+            connection.close()
+
+    def close(self):
+        """End the processes."""
+        for process in (self.worker, self.node):
+            process.close()
+        self.sink.close()
+
+
+@pytest.fixture
+def valkey():
+    with ValkeyServer(durable=True) as server:
+        yield server
+
+
+@pytest.fixture
+def service(tmp_path, kafka, new_topic, valkey):
+    made = Service(tmp_path, kafka, new_topic(), valkey)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("which", ["store", "log"])
+def test_twenty_seconds_without_a_server_lose_nothing_and_the_node_answers_throughout(service, kafka, valkey, which):
+    server = valkey if which == "store" else kafka
+    load = Load(service.sink)
+    try:
+        wait_for(lambda: service.served() > 100, "learning to begin", 30, service.worker)
+        server.stop()
+        answers, back = [], time.monotonic() + AWAY_S
+        while time.monotonic() < back:
+            answers.append(service.served())
+            assert service.worker.running, service.worker.said[-2000:]
+        server.start()
+    finally:
+        total = load.end()
+    assert None not in answers
+    assert answers == sorted(answers)
+    wait_for(lambda: service.served() == total, f"version {total} to be live", 60, service.worker)
+    assert service.worker.stop() == 0
+    twin = LOMDML(dims=dict(service.items.dims), rank=3)
+    twin.learn_many(triplets(MOST)[:total], service.items.features)
+    assert service.store.claim("shop").checkpoint.state == twin.to_bytes()
+
+
+def test_a_damaged_snapshot_leaves_the_last_good_one_serving(service, valkey):
+    load = Load(service.sink)
+    wait_for(lambda: service.served() > 50, "learning to begin", 30, service.worker)
+    load.end()
+    assert service.worker.stop() == 0
+    version = service.served()
+    client = redis.Redis.from_url(valkey.url)
+    live = client.hgetall("omdml:{shop}:current")
+    blob = client.get(f"omdml:{{shop}}:snapshot:{version}:{live[b'digest'].decode()}")
+    client.set(f"omdml:{{shop}}:snapshot:{version + 1}:bad", blob[:-20] + bytes(20))
+    client.hset("omdml:{shop}:current", mapping={"version": version + 1, "digest": "bad"})
+    client.hincrby("omdml:{shop}:current", "serial", 1)
+    wait_for(lambda: "level=error" in service.node.said, "the node to say that it is damaged", 20, service.node)
+    assert "damaged" in service.node.said
+    assert service.served() == version

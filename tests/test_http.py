@@ -1,0 +1,354 @@
+"""The node over HTTP: what it answers, what it refuses and how, over a real server where that matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+import structlog
+
+from omdml.errors import ConfigurationError, SourceError
+from omdml.feedback import decode
+from tests.integration.waiting import until
+from tests.shops import Shop
+from tests.worlds import events, items
+from workers.http import create_app
+from workers.openapi import openapi
+from workers.server import HttpServer
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def node(shop):
+    with shop.serving() as node:
+        yield node
+
+
+@pytest.fixture
+def client(node):
+    with asking(node) as client:
+        yield client
+
+
+@contextmanager
+def listening(node):
+    """A real server."""
+    server = HttpServer(create_app(node), port=0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+
+
+@contextmanager
+def asking(node):
+    """A client of a real server."""
+    with listening(node) as server, httpx.Client(base_url=server.url) as client:
+        yield client
+
+
+def sent(shop):
+    """Events in the feedback log."""
+    (partition,) = shop.log.partitions
+    return [record.value for record in shop.log.read(partition, 0, 100_000)]
+
+
+def refused(response, status, error):
+    """The message of a refusal."""
+    assert (response.status_code, response.json()["error"]) == (status, error), response.text
+    return response.json()["message"]
+
+
+def test_a_search_names_the_nearest_items_and_the_version_that_says_so(shop, client):
+    body = client.get("/search", params={"id": "i5", "k": 3}).raise_for_status().json()
+    ids, distances = shop.expected(0, "i5", 3)
+    assert [found["id"] for found in body["items"]] == ids
+    assert [found["distance"] for found in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
+    assert (body["model"], body["version"], body["serial"]) == ("shop", 0, 1)
+    assert body["took_s"] >= 0
+
+
+def test_ten_items_are_answered_unless_asked_otherwise(client):
+    assert len(client.get("/search", params={"id": "i5", "model": "shop"}).json()["items"]) == 10
+
+
+def test_one_item_several_items_and_vectors_can_be_posted(client):
+    features, _ = items()
+    vectors = {name: matrix[5].tolist() for name, matrix in features.items()}
+    one = client.post("/search", json={"id": "i5", "k": 4}).json()["items"]
+    listed = client.post("/search", json={"ids": ["i5"], "k": 4}).json()["items"]
+    by_vectors = client.post("/search", json={"features": vectors, "k": 5}).json()["items"]
+    several = client.post("/search", json={"ids": ["i5", "i6"], "k": 200}).json()["items"]
+    assert one == listed
+    assert [found["id"] for found in by_vectors] == ["i5", *(found["id"] for found in one)]
+    assert len(several) == 118
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "error", "message"),
+    [
+        ("id=nope", 404, "unknown_item", "'nope'"),
+        ("id=i1&model=shpo", 404, "unknown_model", "did you mean 'shop'?"),
+        ("id=i1&k=0", 400, "bad_k", "1 to 1000"),
+        ("id=i1&k=1001", 400, "bad_k", "1 to 1000"),
+        ("id=i1&k=ten", 400, "bad_k", "Expected `int`"),
+        ("id=i1&taks=a", 400, "unknown_parameter", "no parameter 'taks': did you mean 'task'?"),
+        ("id=i1&id=i2", 400, "invalid", "given twice"),
+        ("k=3", 400, "invalid", "`id`"),
+        ("id=i1&task=taste", 400, "unknown_task", "has none"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused_saying_why(client, query, status, error, message):
+    assert message in refused(client.get(f"/search?{query}"), status, error)
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        (b"{", "not_json", "not a JSON object"),
+        (b"[]", "not_json", "not a JSON object"),
+        (b"\xff", "not_json", "not a JSON object"),
+        (b'{"id": "i1", "ids": ["i2"]}', "invalid", "exactly one"),
+        (b'{"k": 3}', "invalid", "exactly one"),
+        (b'{"id": "i1", "featurs": {}}', "unknown_parameter", "did you mean 'features'?"),
+        (b'{"id": "i1", "k": "3"}', "bad_k", "Expected `int`"),
+        (b'{"features": {"shape": ["x"]}}', "invalid", "features"),
+        (b'{"features": {"shape": [1.0]}}', "missing_modality", "noise"),
+    ],
+)
+def test_a_posted_search_that_makes_no_sense_is_refused_saying_why(client, body, error, message):
+    assert message in refused(client.post("/search", content=body), 400, error)
+
+
+def test_where_there_are_several_models_the_search_must_name_one(shop):
+    with shop.serving(models=["shop", "user-*"]) as node, asking(node) as client:
+        assert "shop, user-*" in refused(client.get("/search?id=i1"), 400, "invalid")
+        refused(client.get("/search?id=i1&model=user-3"), 503, "not_ready")
+        assert client.get("/search?id=i1&model=shop").status_code == 200
+
+
+def test_a_model_of_a_pattern_is_loaded_by_the_first_search(tmp_path):
+    shop = Shop(tmp_path, model="user-7")
+    shop.publish()
+    with shop.node(models=["user-*"]) as node, asking(node) as client:
+        assert client.get("/search?id=i1&model=user-7").status_code == 200
+
+
+def test_a_node_is_ready_when_every_named_model_is(shop):
+    with shop.node() as node, asking(node) as client:
+        assert "shop" in refused(client.get("/readyz"), 503, "not_ready")
+        refused(client.get("/search?id=i1"), 503, "not_ready")
+        assert client.get("/healthz").status_code == 200
+        shop.publish()
+        until(lambda: client.get("/readyz").status_code == 200)
+        assert client.get("/search?id=i1").status_code == 200
+
+
+def test_a_node_whose_thread_ended_is_not_healthy(shop):
+    node = shop.node()
+    with asking(node) as client:
+        with node:
+            assert client.get("/healthz").status_code == 200
+        assert "restart" in refused(client.get("/healthz"), 503, "stuck")
+
+
+def test_an_accepted_event_is_in_the_log(shop, client):
+    event = next(events(1))
+    response = client.post("/feedback", content=event)
+    assert (response.status_code, response.json()) == (202, {"accepted": 1})
+    assert [decode(value) for value in sent(shop)] == [decode(event)]
+
+
+def test_events_come_one_a_line_too_and_in_message_pack(shop, client):
+    lines = b"\n".join(events(300)) + b"\n\n"
+    headers = {"content-type": "application/x-ndjson; charset=utf-8"}
+    assert client.post("/feedback", content=lines, headers=headers).json() == {"accepted": 300}
+    packed = msgspec.msgpack.encode(json.loads(next(events(1))))
+    assert client.post("/feedback", content=packed, headers={"content-type": "application/msgpack"}).status_code == 202
+    assert sent(shop) == [*events(300), *events(1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model": "shpo"}, "unknown_model"),
+        ({"query": "nope"}, "unknown_item"),
+        ({"query": ""}, "invalid"),
+        ({"type": "triplett"}, "invalid"),
+        ({"features": {"new": {"shape": [0.0] * 9}}}, "missing_modality"),
+        ({"features": {"new": {"shape": [0.0] * 9, "noise": [0.0]}}}, "dimension"),
+    ],
+)
+def test_of_a_batch_with_a_bad_event_nothing_is_taken_and_the_answer_says_which(shop, client, change, reason):
+    good = [json.loads(event) for event in events(4)]
+    lines = "\n".join(json.dumps(event) for event in [*good[:2], {**good[2], **change}, good[3]])
+    response = client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"})
+    assert refused(response, 400, reason).startswith("event 2: ")
+    assert response.json()["index"] == 2
+    assert [(bad["index"], bad["error"]) for bad in response.json()["errors"]] == [(2, reason)]
+    assert sent(shop) == []
+
+
+def test_an_event_may_bring_the_vectors_of_an_item_the_catalogue_lacks(shop, client):
+    event = {**json.loads(next(events(1))), "query": "new"}
+    event["features"] = {"new": {"shape": [0.0] * 9, "noise": [0.0] * 5}}
+    assert client.post("/feedback", json=event).status_code == 202
+
+
+def test_what_is_too_large_is_refused(client, monkeypatch):
+    monkeypatch.setattr("workers.http.MAX_QUERY_BYTES", 100)
+    monkeypatch.setattr("workers.http.MAX_FEEDBACK_BYTES", 100_000)
+    monkeypatch.setattr("workers.requests.MAX_EVENTS", 5)
+    assert "at most 100" in refused(client.post("/search", content=b" " * 101), 413, "oversize")
+    refused(client.post("/search", content=(b" " * 60 for _ in range(2))), 413, "oversize")
+    refused(client.post("/feedback", content=b" " * 100_001), 413, "oversize")
+    lines = b"\n".join(events(6))
+    refused(client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"}), 413, "oversize")
+
+
+def test_an_event_the_log_did_not_take_is_not_accepted(shop, node, client, monkeypatch):
+    def fail(*_):
+        raise SourceError("the disk is full")
+
+    monkeypatch.setattr(shop.log, "send", fail)
+    assert "the disk is full" in refused(client.post("/feedback", content=next(events(1))), 503, "source")
+    monkeypatch.undo()
+    assert client.post("/feedback", content=next(events(1))).status_code == 202
+
+
+def test_a_node_without_a_log_says_that_it_takes_no_feedback(shop):
+    with shop.serving(sink=None) as node, asking(node) as client:
+        refused(client.post("/feedback", content=next(events(1))), 503, "source")
+
+
+def test_posts_at_the_same_time_are_all_taken(shop, client):
+    payloads = list(events(40))
+    with ThreadPoolExecutor(8) as threads:
+        responses = list(threads.map(lambda payload: client.post("/feedback", content=payload), payloads))
+    assert [response.status_code for response in responses] == [202] * 40
+    assert sorted(sent(shop)) == sorted(payloads)
+
+
+def test_models_tell_what_answers_and_how_fresh(shop, client):
+    body = client.get("/models").json()
+    assert body["stale_seconds"] == 0
+    (described,) = body["models"]
+    assert (described["model"], described["version"], described["items"]) == ("shop", 0, 120)
+    assert described["freshness"] is None
+
+
+def test_metrics_are_those_of_the_design(client):
+    client.get("/search", params={"id": "i5"})
+    text = client.get("/metrics").text
+    for name in (
+        'omdml_search_seconds_count{model="shop"} 1.0',
+        'omdml_gallery_items{model="shop"} 120.0',
+        'omdml_snapshot_version{model="shop"} 0.0',
+        'omdml_swap_seconds_count{model="shop"} 1.0',
+        'omdml_snapshots_total{outcome="live"} 1.0',
+        "omdml_stale_seconds 0.0",
+        "# TYPE omdml_freshness_seconds histogram",
+    ):
+        assert name in text
+
+
+def test_the_schema_describes_every_route_and_nothing_else(node, client):
+    described = {(path, method.upper()) for path, methods in openapi()["paths"].items() for method in methods}
+    routes = {(route.path, method) for route in create_app(node).routes for method in route.methods - {"HEAD"}}
+    assert described == routes
+    document = client.get("/schema").json()
+    assert document == json.loads(json.dumps(openapi()))
+    text = json.dumps(document)
+    references = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert references == references & document["components"]["schemas"].keys()
+
+
+def test_an_unknown_path_and_a_wrong_method_are_json_errors_too(client):
+    refused(client.get("/serach"), 404, "not_found")
+    response = client.delete("/search")
+    refused(response, 405, "method_not_allowed")
+    assert "GET" in response.headers["allow"]
+
+
+def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(type(node), "answer", fail)
+    with asking(node) as client, structlog.testing.capture_logs() as logs:
+        refused(client.get("/search?id=i1"), 500, "internal")
+    assert logs[0]["event"] == "request_failed"
+
+
+def test_big_searches_run_beside_the_event_loop(shop, client, monkeypatch):
+    monkeypatch.setattr("workers.http.INLINE_WORK", 0)
+    body = client.get("/search", params={"id": "i5", "k": 3}).json()
+    assert [found["id"] for found in body["items"]] == shop.expected(0, "i5", 3)[0]
+
+
+def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
+    for version in range(5, 105, 5):
+        shop.learn(5)
+        assert shop.publish() == version
+        until(lambda version=version: node.view().snapshot.version == version)
+        answer = client.get("/search", params={"id": "i3", "k": 5}).raise_for_status().json()
+        assert [found["id"] for found in answer["items"]] == shop.expected(version, "i3", 5)[0]
+
+
+def test_an_address_in_use_is_said_in_one_sentence(node):
+    said = pytest.raises(ConfigurationError, match="another process has this port")
+    with socket.create_server(("127.0.0.1", 0)) as other, said:
+        HttpServer(create_app(node), port=other.getsockname()[1])
+
+
+def test_an_address_of_another_machine_is_refused(node):
+    with pytest.raises(ConfigurationError, match="no such address"):
+        HttpServer(create_app(node), host="192.0.2.1", port=0)
+
+
+def test_it_listens_on_this_machine_only_unless_told_otherwise(node):
+    with listening(node) as server:
+        assert server.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_served_node_cleanly(tmp_path, number):
+    root = Path(__file__).resolve().parents[1]
+    script = (
+        "import sys, pathlib; from tests.shops import Shop; from workers.server import serve\n"
+        "shop = Shop(pathlib.Path(sys.argv[1])); shop.publish(); serve(shop.node(), port=0); print('served')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], cwd=root, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        lines = iter(process.stdout.readline, "")
+        started = next(line for line in lines if "node_started" in line)
+        url = next(word for word in started.split() if word.startswith("url=")).removeprefix("url=")
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert rest.rstrip().endswith("served")
+    finally:
+        process.kill()
+        process.wait()

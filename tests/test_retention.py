@@ -1,0 +1,50 @@
+"""Which snapshots stay."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.retention import Retention
+
+HOUR, DAY = 3600, 86400
+
+
+def kept(retention: Retention, times: list[float], every: int = 1) -> list[float]:
+    """What stays of snapshots published at these times, thinned out after every few."""
+    there: dict[float, float] = {}
+    for count, at in enumerate(times, 1):
+        there[at] = at
+        if count % every == 0 or count == len(times):
+            for key in retention.superfluous(there):
+                del there[key]
+    return sorted(there)
+
+
+def test_a_fortnight_of_publications_leaves_a_hundred_dense_ones_last() -> None:
+    times = [20_000 * DAY + 10.0 * count for count in range(14 * DAY // 10)]
+    now = times[-1]
+    ages = [now - at for at in kept(Retention(), times, every=10)]
+    assert len(ages) <= 10 + 60 + 24 + 7
+    assert ages[-10:] == [10.0 * count for count in range(9, -1, -1)]
+    assert sum(age < HOUR for age in ages) == 10 + 59 - 1  # the last ten reach into the minute before
+    assert sum(HOUR <= age < DAY for age in ages) == 23
+    assert sum(age >= DAY for age in ages) == 6
+
+
+def test_few_snapshots_stay_however_old_they_are() -> None:
+    assert kept(Retention(last=3), [0.0, 1.0, 400.0 * DAY]) == [0.0, 1.0, 400.0 * DAY]
+
+
+def test_nothing_is_superfluous_where_there_is_nothing() -> None:
+    assert Retention().superfluous({}) == []
+
+
+@given(
+    times=st.lists(st.integers(0, 3 * DAY), min_size=1, max_size=80, unique=True),
+    every=st.integers(1, 20),
+    retention=st.builds(Retention, *(st.integers(1, 4) for _ in range(4))),
+)
+def test_thinning_out_often_leaves_what_thinning_out_once_would(
+    times: list[int], every: int, retention: Retention
+) -> None:
+    ordered = sorted(map(float, times))
+    assert kept(retention, ordered, every) == kept(retention, ordered, every=len(ordered))

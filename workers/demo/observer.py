@@ -1,0 +1,129 @@
+"""Watching a crowd at work on a node: how it stands, and what the answers are worth by now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from workers.demo.crowd import Crowd, Task
+from workers.demo.held_out import HeldOut
+from workers.demo.labels import Labels
+from workers.demo.node_client import NodeClient, Served
+from workers.demo.screen import Figures, Show
+
+LOOK_EVERY_S = 0.25
+MEASURE_EVERY_S = 3.0  # from the end of one measurement to the begin of the next: they cost the node time
+STILL_S = 2.0  # a version that has not moved for so long is the last one
+
+
+class Measure(NamedTuple):
+    """What is measured of held-out queries, over and over."""
+
+    name: str
+    take: Callable[[HeldOut], float]
+
+
+class Learned(NamedTuple):
+    """What only the store tells about a model."""
+
+    mistake_rate: float | None = None
+    weights: Mapping[str, float] = {}
+
+
+class Observer:
+    """Shows how it stands while a crowd is at work, and until the node knows everything that was said.
+
+    Parameters
+    ----------
+    learned
+        Asked for at every look.
+    check
+        Called at every look; raises when something has gone wrong elsewhere.
+
+    Raises
+    ------
+    NodeError
+        From every method: the node does not answer.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        labels: Labels,
+        measure: Measure,
+        learned: Callable[[], Learned] = Learned,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._task, self._measure, self._learned, self._check = task, measure, learned, check
+        self._client, measuring = NodeClient(task.url), NodeClient(task.url)
+        self._held_out = HeldOut(measuring, task.model, labels)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="measure")
+        self._before = self._now = 0.0
+        self._first_version = 0
+        self._measuring: Future[float] | None = None
+        self._measured_at = 0.0
+
+    def __enter__(self) -> Self:
+        """Measure what the answers are worth before anybody says anything."""
+        try:
+            self._before = self._now = self._thread.submit(self._take).result()
+        except BaseException:
+            self._thread.shutdown()
+            raise
+        self._first_version = self._served().version
+        self._measured_at = time.monotonic()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+        self._client.close()
+
+    def watch(self, crowd: Crowd, show: Show) -> Figures:
+        """How it stands when everything that the crowd said is live, or no more of it goes live."""
+        still_since, version = time.monotonic(), -1
+        while crowd.at_work or time.monotonic() - still_since < STILL_S:
+            figures = self._look(crowd)
+            show(figures)
+            if crowd.at_work or figures.version != version:
+                still_since, version = time.monotonic(), figures.version
+            if not crowd.at_work and version - self._first_version >= crowd.sent:
+                break
+            time.sleep(LOOK_EVERY_S)
+        self._now = self._thread.submit(self._take).result()
+        figures = self._look(crowd)
+        show(figures)
+        return figures
+
+    def _take(self) -> float:
+        return self._measure.take(self._held_out)
+
+    def _look(self, crowd: Crowd) -> Figures:
+        self._check()
+        self._keep_measuring()
+        served, learned = self._served(), self._learned()
+        return Figures(
+            sent=crowd.sent,
+            of=self._task.comparisons,
+            measure=self._measure.name,
+            before=self._before,
+            now=self._now,
+            version=served.version,
+            freshness=served.freshness,
+            mistake_rate=learned.mistake_rate,
+            weights=learned.weights,
+        )
+
+    def _keep_measuring(self) -> None:
+        if self._measuring is not None and self._measuring.done():
+            self._now, self._measuring = self._measuring.result(), None
+            self._measured_at = time.monotonic()
+        if self._measuring is None and time.monotonic() - self._measured_at >= MEASURE_EVERY_S:
+            self._measuring = self._thread.submit(self._take)
+
+    def _served(self) -> Served:
+        return self._client.models().get(self._task.model, Served(self._task.model, ready=False))

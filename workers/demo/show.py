@@ -1,0 +1,107 @@
+"""The demo: real digits, real processes, people who search and mark, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+from rich.console import Console
+
+from streams.stores import open_store
+from workers.demo.crowd import Crowd, Task
+from workers.demo.digits import load_digits
+from workers.demo.held_out import HeldOut
+from workers.demo.interruption import Interrupted, interruptible
+from workers.demo.labels import Labels
+from workers.demo.observer import Learned, Measure, Observer
+from workers.demo.people import Habits
+from workers.demo.screen import Figures, open_screen
+from workers.demo.stage import MODEL, Servers, Stage, own_folder
+
+COMPARISONS = 10_000
+RATE = 400.0  # comparisons a second: leaves two cores room to answer quickly
+WRONG = 0.05
+MAP = Measure("mAP", HeldOut.mean_average_precision)
+
+
+def run_demo(
+    *,
+    comparisons: int = COMPARISONS,
+    rate: float | None = RATE,
+    wrong: float = WRONG,
+    seed: int = 0,
+    kafka: str | None = None,
+    redis: str | None = None,
+    keep: str | Path | None = None,
+) -> int:
+    """Show on this machine how answers get better while people mark them; prints to standard output.
+
+    Parameters
+    ----------
+    comparisons
+        How many the people make.
+    rate
+        Comparisons a second; None: as fast as the node takes them.
+    wrong
+        Share of marks that say the opposite of the truth.
+    seed
+        Of the people, and of the choice of held-out queries.
+    kafka, redis
+        ``host:port`` of a broker and URL of a store to use, instead of a file and an embedded Valkey.
+    keep
+        An empty or a new folder for all that is written, to look at afterwards.
+
+    Returns
+    -------
+    int
+        The exit code: 0, or 130 after Ctrl-C. Nothing is left running, or behind on the servers, either way.
+
+    Raises
+    ------
+    OmdmlError
+        Something could not be started, or ended.
+    """
+    console = Console()
+    try:
+        with interruptible(), own_folder(keep) as folder, log_into(folder / "demo.log"):
+            console.print("describing handwritten digits", style="dim")
+            digits = load_digits()
+            labels = Labels(dict(zip(digits.ids, digits.labels, strict=True)), seed)
+            with Stage(digits, Servers(kafka, redis), folder, lambda text: console.print(text, style="dim")) as stage:
+                task = Task(stage.node, MODEL, comparisons, rate, habits=Habits(wrong=wrong), seed=seed)
+                figures = perform(stage, task, labels, console)
+                console.print(figures.last_line, highlight=False, soft_wrap=True)
+    except Interrupted as interrupted:
+        return interrupted.exit_code
+    return 0
+
+
+def perform(stage: Stage, task: Task, labels: Labels, console: Console) -> Figures:
+    """Let people loose on the stage, and show it; raises OmdmlError."""
+    store = open_store(stage.store)
+
+    def learned() -> Learned:
+        found = store.load(task.model)
+        if found is None:
+            return Learned()
+        _, snapshot = found
+        return Learned(snapshot.progress.get("recent_mistake_rate"), getattr(snapshot.metric, "weights", {}))
+
+    console.print(f"asking {len(labels.held_out)} held-out queries of the node", style="dim")
+    observer = Observer(task, labels, MAP, learned, stage.check)
+    with observer, open_screen(console) as show, Crowd(task, labels) as crowd:
+        return observer.watch(crowd, show)
+
+
+@contextmanager
+def log_into(path: Path) -> Iterator[None]:
+    """Keep what this process logs out of the table."""
+    before = structlog.get_config()
+    with path.open("a") as file:
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(file))
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
