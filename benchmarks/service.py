@@ -25,7 +25,8 @@ from omdml.comparisons import from_labels
 from streams.build import build_catalogue
 from streams.kafka_options import KafkaOptions
 from streams.kafka_sink import KafkaSink
-from streams.stores import Store, open_store
+from streams.protocols import Store
+from streams.stores import open_store
 
 Array = NDArray[Any]
 ITEMS, LABELS = 5_000, 50

@@ -225,3 +225,7 @@ class SnapshotStore(Protocol):
 
     def watch(self, models: Iterable[str]) -> Watch:
         """Hints about these models."""
+
+
+class Store(CheckpointStore, SnapshotStore, Protocol):
+    """Where learning resumes from, and where nodes serve from, in one place: what every backend offers."""

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from omdml.errors import ConfigurationError
 from streams.directory import DirectoryStore
 from streams.memory_store import MemoryStore
-from streams.protocols import CheckpointStore, SnapshotStore
+from streams.protocols import Store
 from streams.redis import RedisStore
 from streams.redis_client import SCHEMES, masked
 from streams.retention import RETENTION, Retention
-
-
-class Store(CheckpointStore, SnapshotStore, Protocol):
-    """Where learning resumes from, and where nodes serve from, in one place."""
 
 
 def open_store(url: str, retention: Retention = RETENTION) -> Store:

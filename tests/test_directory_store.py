@@ -15,7 +15,7 @@ from streams.directory import DirectoryStore
 from streams.directory_journal import NAMELESS_S
 from streams.protocols import Partition, Written
 from streams.retention import Retention
-from tests.test_stores import ODD_NAMES, checkpoint, live, published, snapshot
+from tests.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
 
 
 @pytest.fixture

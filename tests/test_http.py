@@ -107,8 +107,8 @@ def test_one_item_several_items_and_vectors_can_be_posted(client):
     [
         ("id=nope", 404, "unknown_item", "'nope'"),
         ("id=i1&model=shpo", 404, "unknown_model", "did you mean 'shop'?"),
-        ("id=i1&k=0", 400, "bad_k", "1 to 1000"),
-        ("id=i1&k=1001", 400, "bad_k", "1 to 1000"),
+        ("id=i1&k=0", 400, "bad_k", "1 to 10000"),
+        ("id=i1&k=10001", 400, "bad_k", "1 to 10000"),
         ("id=i1&k=ten", 400, "bad_k", "Expected `int`"),
         ("id=i1&taks=a", 400, "unknown_parameter", "no parameter 'taks': did you mean 'task'?"),
         ("id=i1&id=i2", 400, "invalid", "given twice"),

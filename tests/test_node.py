@@ -300,8 +300,8 @@ def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
     [
         ({"model": "shpo", "ids": ["i0"]}, "unknown_model", "did you mean 'shop'"),
         ({"ids": ["i0", "nope"]}, "unknown_item", "'nope'"),
-        ({"ids": ["i0"], "k": 0}, "bad_k", "1 to 1000"),
-        ({"ids": ["i0"], "k": 1001}, "bad_k", "1 to 1000"),
+        ({"ids": ["i0"], "k": 0}, "bad_k", "1 to 10000"),
+        ({"ids": ["i0"], "k": 10001}, "bad_k", "1 to 10000"),
         ({"ids": []}, "invalid", "expected 1 to 1000"),
         ({"ids": ["i0"], "task": "taste"}, "unknown_task", "has none"),
         ({}, "invalid", "not both"),

@@ -3,73 +3,17 @@
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import structlog
 
-from omdml.errors import ConfigurationError, CorruptError, StoreError, StoreLost
-from omdml.metric import ProjectionMetric
-from omdml.snapshot import Checkpoint, Snapshot
+from omdml.errors import CorruptError, StoreError, StoreLost
 from streams.directory import DirectoryStore
 from streams.memory_store import MemoryStore
-from streams.protocols import Partition, Pointer, Watch, Written
-from streams.redis import RedisStore
+from streams.protocols import Partition, Watch, Written
 from streams.retention import Retention
-from streams.stores import Store, open_store
-
-HOME = ("topic-id", 3)
-ODD_NAMES = ["..", ".hidden", "a/b", "a}b{c", "50% off: großes Sofa", "con\n"]
-
-
-def checkpoint(offset: int = 0, *, model: str = "shop", home: tuple[str, int] = HOME, state: bytes = b"") -> Checkpoint:
-    return Checkpoint(
-        model=model,
-        home=home,
-        next=offset,
-        version=offset,
-        generation="g1",
-        configuration="c1",
-        platform="p1",
-        event_time=1790000000.25,
-        progress={"events": offset},
-        state=state or b"state %d" % offset,
-    )
-
-
-def snapshot(version: int, *, model: str = "shop", seed: int | None = None) -> Snapshot:
-    matrix = np.random.default_rng(version if seed is None else seed).normal(size=(2, 3))
-    return Snapshot(
-        model=model,
-        learner="lomdml",
-        version=version,
-        generation="g1",
-        event_time=None,
-        oldest_event_time=None,
-        progress={},
-        metric=ProjectionMetric({"color": 1.0}, {"color": matrix}),
-    )
-
-
-def published(store: Store, *versions: int, model: str = "shop") -> str:
-    """The epoch of an owner that published these."""
-    epoch = store.claim(model).epoch
-    for version in versions:
-        assert store.publish(snapshot(version, model=model), epoch) is Written.STORED
-    return epoch
-
-
-def live(store: Store, model: str = "shop") -> Pointer:
-    pointer = store.current(model)
-    assert pointer
-    return pointer
-
-
-def told(store: Store, *names: str) -> list[tuple[Any, ...]]:
-    """These fields of every line of the history."""
-    return [tuple(line[name] for name in names) for line in store.history("shop")]
-
+from streams.protocols import Store
+from tests.store_samples import ODD_NAMES, checkpoint, live, published, snapshot, told
 
 Damage = Callable[[], None]
 
@@ -419,29 +363,3 @@ class TestAnyStore:
         yield watch
         for opened in watches:
             opened.close()
-
-
-def test_a_store_is_opened_by_its_address(tmp_path: Path) -> None:
-    assert isinstance(open_store("memory:"), MemoryStore)
-    assert isinstance(open_store(f"dir:{tmp_path}/deep/state"), DirectoryStore)
-    for scheme in ("redis", "rediss", "valkey", "valkeys"):
-        assert isinstance(open_store(f"{scheme}://localhost:1/0"), RedisStore)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "dir:",
-        "postgres://u:secret@host/db",
-        "redis://u:secret@host:port",
-        "redis://u:secret@host/db",
-        "redis://u:secret@host/0?option=secret",
-        "redis://u:se/cret@host/0",
-    ],
-)
-def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"store\.url") as caught:
-        open_store(url)
-    assert "secret" not in str(caught.value)
-    assert caught.value.__cause__ is None

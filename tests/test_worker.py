@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.errors import ConfigurationError, StoreError, StoreLost
+from streams.directory import DirectoryStore
 from streams.letters import read_letters
 from tests.worlds import World, events, triplets
+from workers.lifecycle import serve_metrics
 
 
 @pytest.fixture(autouse=True)
@@ -239,3 +243,27 @@ def test_events_of_a_model_that_come_by_another_partition_are_dead_letters(tmp_p
     run_until_idle(worker)
     assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 3
     assert world.store.claim("shop").checkpoint.state == learned_directly(world, 8).to_bytes()
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(tmp_path, capsys):
+    world = World(tmp_path)
+    world.store = DirectoryStore(tmp_path / "state")
+    sent = list(events(300))
+    for start in (0, 100):
+        world.send(*sent[start : start + 100])
+        worker = world.worker()
+        run_until_idle(worker)
+        world.log.expel(worker.services.source)
+    newest = max((tmp_path / "state").rglob("*.checkpoint"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-50])
+    world.send(*sent[200:])
+    run_until_idle(world.worker())
+    assert "damaged" in capsys.readouterr().out
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 300).to_bytes()
+
+
+def test_a_port_in_use_is_said_before_anything_is_opened(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match=f"worker.bind {address}: .*choose another port"):
+            serve_metrics(address, CollectorRegistry())

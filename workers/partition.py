@@ -20,23 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
 from omdml.errors import Fenced, FeedbackError, StoreLost
 from streams.letters import DeadLetters
-from streams.protocols import CheckpointStore, Partition, Record, SnapshotStore, Source, Written
+from streams.protocols import Partition, Record, Source, Store, Written
 from workers.intake import Batch, Refusal, sort_out
 from workers.metrics import WorkerMetrics
 from workers.model import OwnedModel
 from workers.specs import Spec, Specs
 
 log = structlog.get_logger(__name__)
-
-
-class Store(CheckpointStore, SnapshotStore, Protocol):
-    """Both stores in one, as every backend offers them."""
 
 
 @dataclass(frozen=True)

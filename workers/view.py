@@ -18,7 +18,7 @@ from streams.protocols import Catalogue, Pointer
 from workers.bridge import Bridge, Spread
 from workers.gallery import Features, Gallery, Hits, Index, Query, ScoredGallery
 
-MAX_K = 1000
+MAX_K = 10_000
 MAX_QUERY_ITEMS = 1000
 DEFAULT_K = 10
 PATIENCE_S = 0.02  # an embedding that takes longer is made in the background, behind a bridge

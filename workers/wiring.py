@@ -15,14 +15,14 @@ from streams.kafka_options import KafkaOptions
 from streams.kafka_sink import KafkaSink
 from streams.kafka_topic import create_topic
 from streams.letters import DeadLetters
-from streams.protocols import Catalogue, Sink, Source
+from streams.protocols import Catalogue, Sink, Source, Store
 from streams.stores import open_store
 from workers.config import Configuration, FileLog, KafkaLog
 from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
 from workers.node import RetrievalNode
-from workers.partition import Services, Store
+from workers.partition import Services
 from workers.server import serve
 from workers.specs import Specs
 

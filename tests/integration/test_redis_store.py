@@ -16,7 +16,8 @@ from streams.protocols import Partition, Written
 from streams.redis import RedisStore
 from streams.retention import Retention
 from tests.integration.waiting import until
-from tests.test_stores import Damage, TestAnyStore, checkpoint, live, published, snapshot
+from tests.store_samples import checkpoint, live, published, snapshot
+from tests.test_stores import Damage, TestAnyStore
 
 __all__ = ["TestAnyStore"]  # collected here once more, with the fixtures of this module
 

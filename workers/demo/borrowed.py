@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import kafka.errors
+from kafka.errors import UnknownTopicOrPartitionError
 
 from omdml.errors import SourceError
 from streams.kafka_options import KafkaOptions, translated
@@ -25,10 +25,7 @@ def own_topic(servers: str, name: str) -> Iterator[None]:
         admin = open_admin(options)
         try:
             for topic in (name, f"{name}.letters"):
-                with (
-                    translated(options, f"deleting topic {topic!r}"),
-                    suppress(kafka.errors.UnknownTopicOrPartitionError),
-                ):
+                with translated(options, f"deleting topic {topic!r}"), suppress(UnknownTopicOrPartitionError):
                     admin.delete_topics([topic])
         finally:
             admin.close()

@@ -47,8 +47,8 @@ class Labels:
         largest = max(map(len, everything.values()), default=0)
         if len(everything) < 2 or largest < 3:
             raise ConfigurationError(
-                f"labels: {len(everything)} labels, the most frequent with {largest} items: people need two labels, and "
-                "three items of one of them, to tell what is relevant"
+                f"labels: {len(everything)} labels, the most frequent with {largest} items: people need two labels, "
+                "and three items of one of them, to tell what is relevant"
             )
         self.held_out = _held_out(everything.values(), min(HELD_OUT / len(of), HELD_OUT_SHARE), seed)
         self._hidden = hidden = frozenset(self.held_out)
@@ -67,9 +67,8 @@ class Labels:
 def _held_out(groups: Iterable[Sequence[str]], share: float, seed: int) -> list[str]:
     """This share of each group, at least one of a group with three."""
     draw = random.Random(seed)
-    return [
-        item for group in groups if len(group) > 2 for item in draw.sample(group, max(1, round(share * len(group))))
-    ]
+    large = [group for group in groups if len(group) > 2]
+    return [item for group in large for item in draw.sample(group, max(1, round(share * len(group))))]
 
 
 def read_labels(path: str | Path) -> dict[str, str]:
@@ -81,18 +80,14 @@ def read_labels(path: str | Path) -> dict[str, str]:
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
-            missing = {"id", "label"} - set(rows.fieldnames or ())
-            if missing:
-                raise ConfigurationError(
-                    f"labels {path}: no column {min(missing)!r} in {rows.fieldnames}: expected id,label"
-                )
+            if not {"id", "label"} <= set(rows.fieldnames or ()):
+                raise ConfigurationError(f"labels {path}: columns are {rows.fieldnames}, expected id and label")
             for row in rows:
-                if not row["id"] or not row["label"] or row["id"] in found:
-                    raise ConfigurationError(
-                        f"labels {path}, line {rows.line_num}: id {row['id']!r}, label {row['label']!r}: expected a new id "
-                        "and its label"
-                    )
-                found[row["id"]] = row["label"]
+                item, label = row["id"], row["label"]
+                if not item or not label or item in found:
+                    what = "is there already" if item in found else f"has label {label!r}, expected both"
+                    raise ConfigurationError(f"labels {path}, line {rows.line_num}: id {item!r} {what}")
+                found[item] = label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigurationError(f"labels {path}: cannot be read as CSV in UTF-8 ({error})") from error
     return found

@@ -52,7 +52,7 @@ class Figures:
     def click_to_live(self) -> str:
         """Median and 99th percentile."""
         if self.freshness is None:
-            return "no click is live yet"
+            return "not yet"
         return f"p50 {self.freshness.p50_s * 1000:.0f} ms, p99 {self.freshness.p99_s * 1000:.0f} ms"
 
     @property
@@ -102,9 +102,7 @@ def table(figures: Figures) -> Table:
     grid = Table(show_header=False, box=None, padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_row("comparisons", f"{bar(figures.sent / figures.of)} {figures.sent:,} of {figures.of:,}")
-    grid.add_row(
-        f"{figures.measure}, held-out queries", f"{bar(figures.now)} {figures.before:.2f} -> {figures.now:.2f}"
-    )
+    grid.add_row("held-out queries", f"{bar(figures.now)} {figures.quality}")
     if figures.mistake_rate is not None:
         grid.add_row("mistakes, last 1,000", f"{bar(figures.mistake_rate)} {figures.mistake_rate:.1%}")
     for name, weight in figures.weights.items():

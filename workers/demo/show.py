@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -66,10 +67,12 @@ def run_demo(
     console = Console()
     try:
         with interruptible(), own_folder(keep) as folder, log_into(folder / "demo.log"):
-            console.print("describing handwritten digits", style="dim")
+            say = partial(console.print, style="dim", highlight=False, soft_wrap=True)
+            say("describing handwritten digits")
             digits = load_digits()
             labels = Labels(dict(zip(digits.ids, digits.labels, strict=True)), seed)
-            with Stage(digits, Servers(kafka, redis), folder, lambda text: console.print(text, style="dim")) as stage:
+            with Stage(digits, Servers(kafka, redis), folder, say) as stage:
+                say(f"asking the node {len(labels.held_out)} held-out queries")
                 task = Task(stage.node, MODEL, comparisons, rate, habits=Habits(wrong=wrong), seed=seed)
                 figures = perform(stage, task, labels, console)
                 console.print(figures.last_line, highlight=False, soft_wrap=True)
@@ -89,7 +92,6 @@ def perform(stage: Stage, task: Task, labels: Labels, console: Console) -> Figur
         _, snapshot = found
         return Learned(snapshot.progress.get("recent_mistake_rate"), getattr(snapshot.metric, "weights", {}))
 
-    console.print(f"asking {len(labels.held_out)} held-out queries of the node", style="dim")
     observer = Observer(task, labels, MAP, learned, stage.check)
     with observer, open_screen(console) as show, Crowd(task, labels) as crowd:
         return observer.watch(crowd, show)

@@ -1,0 +1,61 @@
+"""Checkpoints, snapshots and stores that hold some, for the tests of stores."""
+
+from typing import Any
+
+import numpy as np
+
+from omdml.metric import ProjectionMetric
+from omdml.snapshot import Checkpoint, Snapshot
+from streams.protocols import Pointer, Written
+from streams.protocols import Store
+
+HOME = ("topic-id", 3)
+ODD_NAMES = ["..", ".hidden", "a/b", "a}b{c", "50% off: großes Sofa", "con\n"]
+
+
+def checkpoint(offset: int = 0, *, model: str = "shop", home: tuple[str, int] = HOME, state: bytes = b"") -> Checkpoint:
+    return Checkpoint(
+        model=model,
+        home=home,
+        next=offset,
+        version=offset,
+        generation="g1",
+        configuration="c1",
+        platform="p1",
+        event_time=1790000000.25,
+        progress={"events": offset},
+        state=state or b"state %d" % offset,
+    )
+
+
+def snapshot(version: int, *, model: str = "shop", seed: int | None = None) -> Snapshot:
+    matrix = np.random.default_rng(version if seed is None else seed).normal(size=(2, 3))
+    return Snapshot(
+        model=model,
+        learner="lomdml",
+        version=version,
+        generation="g1",
+        event_time=None,
+        oldest_event_time=None,
+        progress={},
+        metric=ProjectionMetric({"color": 1.0}, {"color": matrix}),
+    )
+
+
+def published(store: Store, *versions: int, model: str = "shop") -> str:
+    """The epoch of an owner that published these."""
+    epoch = store.claim(model).epoch
+    for version in versions:
+        assert store.publish(snapshot(version, model=model), epoch) is Written.STORED
+    return epoch
+
+
+def live(store: Store, model: str = "shop") -> Pointer:
+    pointer = store.current(model)
+    assert pointer
+    return pointer
+
+
+def told(store: Store, *names: str) -> list[tuple[Any, ...]]:
+    """These fields of every line of the history."""
+    return [tuple(line[name] for name in names) for line in store.history("shop")]
