@@ -96,7 +96,8 @@ def measure(name: str, tick: Any) -> list[str]:
     best = max(PAPER_ETAS, key=lambda eta: np.mean(paper[eta]))
     worst = min(ETAS, key=lambda eta: means[eta])
     return [
-        name, f"{np.mean(plain):.3f}", f"{np.mean(paper[best]):.3f} ({best:g})", f"{np.mean(large):.3f} ({min(large):.3f})",
+        name, f"{np.mean(plain):.3f}", f"{np.mean(paper[best]):.3f} ({best:g})",
+        f"{np.mean(large):.3f} ({min(large):.3f})",
         f"{np.mean(small):.3f} ({min(small):.3f})", f"{means[worst]:.3f} ({worst:g})",
     ]  # fmt: skip
 

@@ -40,7 +40,7 @@ def main(console: Console) -> None:
     """Print the tables."""
     with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
         folder = Path(name)
-        drained = Table("shape", "events", "events/s", *STAGES, title="A backlog drained, and where the worker's time goes")
+        drained = Table("shape", "events", "events/s", *STAGES, title="A backlog drained, and the worker's time")
         for number, (shape, (dims, rank)) in enumerate(SHAPES.items()):
             installation = Installation(folder / str(number), kafka, valkey, dims, rank)
             drained.add_row(shape, f"{BACKLOG:,}", *installation.drain(BACKLOG))
@@ -80,9 +80,8 @@ class Installation:
         """An omdml command, ended with the block."""
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
         with (self.folder / f"{command[0]}.log").open("wb") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "workers.cli", *command], cwd=self.folder, env=environment, stderr=log, stdout=log
-            )
+            arguments = [sys.executable, "-m", "workers.cli", *command]
+            child = subprocess.Popen(arguments, cwd=self.folder, env=environment, stderr=log, stdout=log)
             try:
                 yield child
             finally:
@@ -134,18 +133,21 @@ class Installation:
     def sustain(self) -> Table:
         """A producer and the worker side by side for a minute."""
         store = open_store(self.url)
-        table = Table("after", "learned", "behind by", "worker's memory", title=f"{SUSTAINED_RATE:,} events/s offered for {SUSTAINED_S} s")  # fmt: skip
+        table = Table("after", "learned", "behind by", "worker's memory")
+        table.title = f"{SUSTAINED_RATE:,} events/s offered for {SUSTAINED_S} s"
         produce = f"{SUSTAINED_RATE * SUSTAINED_S}"
         with self.process("worker") as worker:
             self.await_version(store, 0, worker)
             begin = time.monotonic()
-            script = [sys.executable, "-m", "benchmarks.service", str(self.folder), self.servers, produce, str(SUSTAINED_RATE)]
+            arguments = [str(self.folder), self.servers, produce, str(SUSTAINED_RATE)]
+            script = [sys.executable, "-m", "benchmarks.service", *arguments]
             producer = subprocess.Popen(script, cwd=Path(__file__).resolve().parents[1])
             for second in range(10, SUSTAINED_S + 1, 10):
                 time.sleep(max(0.0, begin + second - time.monotonic()))
                 learned = self.version(store)
                 memory = int(Path(f"/proc/{worker.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
-                table.add_row(f"{second} s", f"{learned:,} ({learned / second:,.0f}/s)", f"{lag():,.0f}", f"{memory} MB")
+                rate = f"{learned:,} ({learned / second:,.0f}/s)"
+                table.add_row(f"{second} s", rate, f"{lag():,.0f}", f"{memory} MB")
             producer.wait()
         return table
 

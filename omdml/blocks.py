@@ -100,7 +100,7 @@ class Engine:
                     message = f"comparison {index}: item in row {item} of modality {name!r} holds values not finite"
                     return FeedbackError(f"{message}; nothing was learned", reason="not_finite", row=index)
         message = f"comparison {index} (rows {row.tolist()}): learning it would overflow {self.block.W.dtype}"
-        hint = "scale the features, or use step='pa', which cannot diverge" if not self.rule.exact else "scale the features"
+        hint = "scale the features" + ("" if self.rule.exact else ", or use step='pa', which cannot diverge")
         return FeedbackError(f"{message}; nothing was learned: {hint}", reason="diverged", row=index)
 
     @property

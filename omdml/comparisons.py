@@ -34,8 +34,8 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
                     reason="too_many",
                 )
             return [item for r in event.relevant for s in event.irrelevant for item in (event.query, r, s)]
-    kind = type(event).__struct_config__.tag
-    raise FeedbackError(f"model {event.model!r} learns {', '.join(sorted(accepts))}s, got a {kind}", reason="not_accepted")
+    kind, learned = type(event).__struct_config__.tag, ", ".join(f"{kind}s" for kind in sorted(accepts))
+    raise FeedbackError(f"model {event.model!r} learns {learned}, got a {kind}", reason="not_accepted")
 
 
 def from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Array:

@@ -76,7 +76,7 @@ class Prequential(msgspec.Struct):
 
     count: int = 0
     mistakes: int = 0
-    recent: list[int] = []  # noqa: RUF012  msgspec copies defaults; mistakes of the last hundreds, newest last
+    recent: list[int] = []
 
     def add(self, scores: Array) -> None:
         """Take in f of comparisons, f > 0 being a mistake."""

@@ -49,7 +49,7 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
             sample = np.asarray(features[name][rows], np.float64)
             if not np.isfinite(sample).all():
                 bad = int(rows[np.flatnonzero(~np.isfinite(sample).all(axis=1))[0]])
-                raise StartError(f"row {bad} of modality {name!r} holds values that are not finite: repair the features")
+                raise StartError(f"row {bad} of modality {name!r} holds values that are not finite: repair it")
             matrix = _rows(sample, rank, init, draw, name)
             spread = _spread(matrix, sample, left, right) if size > 1 else 2 * float((matrix**2).sum())
             if spread > 0:

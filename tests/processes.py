@@ -68,7 +68,9 @@ def free_port() -> int:
         return port
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 30.0, process: Process | None = None) -> None:
+def wait_for(
+    condition: Callable[[], object], what: str, timeout_s: float = 30.0, process: Process | None = None
+) -> None:
     """Return when ``condition`` holds; fail with a sentence, and the process's last words, when it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -19,7 +19,8 @@ MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"catalogue"
 def test_the_sample_file_is_valid_and_says_the_defaults():
     found = config.load(SAMPLE, {})
     default = config.load(None, {}, {"catalogues": {"shop": {"path": "items/"}}, "models": {"shop": {}}})
-    assert (found.log, found.store, found.worker, found.node) == (default.log, default.store, default.worker, default.node)
+    for section in ("log", "store", "worker", "node"):
+        assert getattr(found, section) == getattr(default, section)
     chosen = found.models["shop"].parameters
     signature = inspect.signature(LOMDML).parameters
     assert chosen == {name: signature[name].default for name in signature if name != "dims"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("omdml", "streams", "workers")
-IMPURE = {"socket", "logging", "structlog", "time", "datetime", "threading", "os", "pathlib", "subprocess", "kafka", "redis"}
+IMPURE = set(["socket", "logging", "structlog", "time", "datetime", "threading", "os", "pathlib", "subprocess", "kafka", "redis"])
 
 
 def imports(layer):

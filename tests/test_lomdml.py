@@ -90,7 +90,7 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, dims, exact, memory, gamm
     sizes=st.lists(st.integers(0, 40), min_size=1),
 )
 def test_any_chunking_gives_the_same_bytes(seed, dtype, average, sizes):
-    features, starts, rows, draw = world(seed, dims=(33, 9), ranks=(11, 4))
+    features, starts, rows, _ = world(seed, dims=(33, 9), ranks=(11, 4))
     options = {"dtype": dtype, "average": average}
     whole = learner(features, starts, **options)
     whole.learn_many(rows, features)
@@ -200,7 +200,7 @@ def test_before_the_first_call_only_a_start_given_as_arrays_can_be_asked():
 
 @pytest.mark.parametrize("init", ["pca", "wpca", "gaussian", "identity"])
 def test_a_start_has_unit_spread_in_every_modality(init):
-    features, _, rows, draw = world(9, items=400)
+    features, _, _, draw = world(9, items=400)
     features["m0"] *= 50
     model = learner(features, init, rank=2)
     model.start(features)
@@ -235,8 +235,8 @@ def test_items_that_are_all_alike_start_unscaled_with_a_warning():
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("rank", 0), ("rank", 1.5), ("eta", 0), ("eta", "fast"), ("beta", 0), ("beta", 1.1), ("memory", 0.5), ("gamma", float("nan")),
-     ("step", "sgd"), ("init", "zeros"), ("average", -1), ("dtype", "float16"), ("seed", -1), ("dims", {})],
+    [("rank", 0), ("rank", 1.5), ("eta", 0), ("eta", "fast"), ("beta", 0), ("beta", 1.1), ("memory", 0.5),
+     ("gamma", float("nan")),     ("step", "sgd"), ("init", "zeros"), ("average", -1), ("dtype", "float16"), ("seed", -1), ("dims", {})],
 )  # fmt: skip
 def test_a_hyperparameter_out_of_range_is_refused_by_name(option, value):
     with pytest.raises(ParameterError, match=option):
@@ -264,7 +264,7 @@ def test_inputs_are_untouched():
 
 def test_the_averaged_metric_is_the_running_mean_of_what_was_learned():
     features, starts, rows, _ = world(15)
-    plain, averaged = learner(features, starts, dtype="float64"), learner(features, starts, dtype="float64", average=3 * BLOCK)
+    plain, averaged = (learner(features, starts, dtype="float64", average=events) for events in (0, 3 * BLOCK))
     mean = np.zeros_like(starts["m0"])
     for begin in range(0, 6 * BLOCK, BLOCK):
         for model in (plain, averaged):
@@ -275,7 +275,7 @@ def test_the_averaged_metric_is_the_running_mean_of_what_was_learned():
 
 
 def test_damaged_state_is_refused():
-    features, starts, rows, _ = world(16)
+    features, starts, _, _ = world(16)
     data = learner(features, starts).to_bytes()
     for damaged in (data[:-3], data[:40], b"", data[:-9] + bytes(9), b"\x80\x04." + data):
         with pytest.raises(CorruptError):

@@ -10,9 +10,8 @@ import structlog
 from omdml.errors import CorruptError, StoreError, StoreLost
 from streams.directory import DirectoryStore
 from streams.memory_store import MemoryStore
-from streams.protocols import Partition, Watch, Written
+from streams.protocols import Partition, Store, Watch, Written
 from streams.retention import Retention
-from streams.protocols import Store
 from tests.store_samples import ODD_NAMES, checkpoint, live, published, snapshot, told
 
 Damage = Callable[[], None]

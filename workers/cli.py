@@ -51,14 +51,11 @@ def main() -> None:
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command its ``configuration``, from --config, the environment, --catalogue and --model."""
 
-    @click.option("-c", "--config", "path", type=click.Path(dir_okay=False), help=f"TOML file; {DEFAULT_FILE} if it is there.")
+    @click.option("-c", "--config", "path", help=f"TOML file; {DEFAULT_FILE} if it is there.", metavar="FILE")
     @click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
     @click.option("--model", help="Name of the one model, instead of [models].")
-    @click.pass_context
     @functools.wraps(command)
-    def with_configuration(
-        context: click.Context, path: str | None, catalogue: str | None, model: str | None, **options: Any
-    ) -> Any:
+    def with_configuration(path: str | None, catalogue: str | None, model: str | None, **options: Any) -> Any:
         overrides: dict[str, Any] = {}
         if catalogue:
             overrides["catalogues"] = {"default": {"path": catalogue}}
@@ -66,7 +63,7 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
             overrides["models"] = {model: {"catalogue": "default"} if catalogue else {}}
         if path is None and Path(DEFAULT_FILE).is_file():
             path = DEFAULT_FILE
-        return context.invoke(command, configuration=config.load(path, os.environ, overrides), **options)
+        return command(configuration=config.load(path, os.environ, overrides), **options)
 
     return with_configuration
 
@@ -108,7 +105,8 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
     specs = wiring.specs(configuration)
     sink = None if dry_run else wiring.open_sink(configuration.log)
     refused = 0
-    for file in files or (click.get_binary_stream("stdin"),):
+    sources: tuple[BinaryIO, ...] = files or (click.get_binary_stream("stdin"),)
+    for file in sources:
         fed = send(file, specs, sink)
         kinds = ", ".join(f"{count} {kind}s" for kind, count in sorted(fed.accepted.items())) or "nothing"
         click.echo(f"{file.name}: {'would send' if dry_run else 'sent'} {kinds}, refused {len(fed.refused)}")
@@ -143,7 +141,7 @@ def catalogue() -> None:
 @catalogue.command("build")
 @click.argument("target", type=click.Path(file_okay=False))
 @click.argument("inputs", nargs=-1, required=True)
-@click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file with one id a line, for npy and npz.")
+@click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file, one id a line, for npy and npz.")
 @click.option("--id-column", default="id", show_default=True, help="Column of the ids, for CSV and Parquet.")
 @click.option("--scaling", default="minmax", show_default=True, type=click.Choice(["minmax", "unit", "none"]))
 @click.option("--replace", is_flag=True, help="Take the place of a catalogue of another generation.")
@@ -158,17 +156,17 @@ def build(target: str, inputs: tuple[str, ...], ids: str | None, id_column: str,
 
 @main.command()
 @click.option("--comparisons", default=10_000, show_default=True, type=click.IntRange(min=1))
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Comparisons a second; 400 unless told.")
+@click.option("--rate", default=400.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="A second.")
 @click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--kafka", metavar="HOST:PORT", help="A broker to use instead of a file.")
 @click.option("--redis", metavar="URL", help="A server to use instead of an embedded Valkey.")
 @click.option("--keep", metavar="DIR", type=click.Path(file_okay=False), help="Keep everything that is written, here.")
-def demo(rate: float | None, **options: Any) -> None:
+def demo(**options: Any) -> None:
     """Show on this machine how answers get better while people click."""
     from workers.demo import run_demo
 
-    sys.exit(run_demo(**options, **({"rate": rate} if rate else {})))
+    sys.exit(run_demo(**options))
 
 
 @main.command()
@@ -176,7 +174,7 @@ def demo(rate: float | None, **options: Any) -> None:
 @click.option("--node", default="http://127.0.0.1:8080", show_default=True, metavar="URL")
 @click.option("--model", help="May be left out where the node has one.")
 @click.option("--comparisons", default=1000, show_default=True, type=click.IntRange(min=1))
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Comparisons a second; as fast as it goes unless told.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Comparisons a second; default: no limit.")
 @click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--people", default=8, show_default=True, type=click.IntRange(min=1), help="How many search at once.")

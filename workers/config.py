@@ -55,7 +55,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     learner: str = "lomdml"
     catalogue: str = ""
-    parameters: dict[str, Any] = {}  # noqa: RUF012  msgspec copies defaults
+    parameters: dict[str, Any] = {}
 
     def digest(self) -> str:
         """Of everything that changes what is learned."""
@@ -82,8 +82,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     log: FileLog | KafkaLog = FileLog()
     store: StoreConfig = StoreConfig()
-    catalogues: dict[str, CatalogueConfig] = {}  # noqa: RUF012
-    models: dict[str, ModelConfig] = {}  # noqa: RUF012
+    catalogues: dict[str, CatalogueConfig] = {}
+    models: dict[str, ModelConfig] = {}
     worker: WorkerConfig = WorkerConfig()
     node: NodeConfig = NodeConfig()
 
@@ -115,7 +115,7 @@ def load(path: str | Path | None, environment: Mapping[str, str], overrides: Map
         try:
             table = tomllib.loads(Path(path).read_text())
         except OSError as error:
-            raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror}): check --config") from error
+            raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror})") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"configuration {path}: not TOML: {error}") from error
     for name, value in sorted(environment.items()):
@@ -127,7 +127,8 @@ def load(path: str | Path | None, environment: Mapping[str, str], overrides: Map
 
 def _put(table: dict[str, Any], parts: list[str], value: str, name: str) -> None:
     section = parts[0].lower()
-    keys = [section, *parts[1:-1], parts[-1].lower()] if section in ("models", "catalogues") else [p.lower() for p in parts]
+    names = parts[1:-1] if section in ("models", "catalogues") else [part.lower() for part in parts[1:-1]]
+    keys = [section, *names, parts[-1].lower()]
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
@@ -158,13 +159,14 @@ def _checked(table: dict[str, Any]) -> Configuration:
     if log["kind"] not in logs:
         raise ConfigurationError(f"log.kind is {log['kind']!r}, expected 'file' or 'kafka'")
     known(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
-    sections: list[tuple[str, type[msgspec.Struct]]] = [("store", StoreConfig), ("worker", WorkerConfig), ("node", NodeConfig)]
-    for name, struct in sections:
+    sections: dict[str, type[msgspec.Struct]] = {"store": StoreConfig, "worker": WorkerConfig, "node": NodeConfig}
+    for name, struct in sections.items():
         known(_table(table.get(name, {}), name), struct.__struct_fields__, name)
     catalogues = _table(table.get("catalogues", {}), "catalogues")
     for name, entry in catalogues.items():
         known(_table(entry, f"catalogues.{name}"), CatalogueConfig.__struct_fields__, f"catalogues.{name}")
-    models = {name: _model(name, entry, catalogues) for name, entry in _table(table.get("models", {}), "models").items()}
+    models = _table(table.get("models", {}), "models")
+    models = {name: _model(name, entry, catalogues) for name, entry in models.items()}
     try:
         found = msgspec.convert({**table, "log": log, "models": models}, Configuration, strict=False)
     except msgspec.ValidationError as error:

@@ -170,7 +170,7 @@ class LearnerWorker:
                 try:
                     owned.save(untaken, commit=False)
                 except OmdmlError as error:
-                    log.warning("not saved when revoked, the next owner replays", partition=str(partition), reason=str(error))
+                    log.warning("revoked unsaved, the next owner replays", partition=str(partition), reason=str(error))
 
     def lost(self, partitions: Iterable[Partition]) -> None:
         """Let go, unsaved."""

@@ -76,7 +76,8 @@ def serve_metrics(bind: str, registry: CollectorRegistry) -> None:
     try:
         start_http_server(port, addr=host, registry=registry)
     except OSError as error:
-        raise ConfigurationError(f"worker.bind {bind}: {error.strerror}; choose another port, or '' to serve none") from error
+        told = f"worker.bind {bind}: {error.strerror}; choose another port, or '' to serve none"
+        raise ConfigurationError(told) from error
 
 
 def address(bind: str, where: str) -> tuple[str, int]:

@@ -45,7 +45,7 @@ class WorkerMetrics:
         self.snapshots = counter("snapshots_total", "Publications", "outcome")
         self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
-        self.lag = gauge("lag_events", "Offsets between position and end of the log: events (Kafka), bytes (file)", "partition")  # fmt: skip
+        self.lag = gauge("lag_events", "Offsets to the log's end: events in Kafka, bytes in a file", "partition")
         self.lag_seconds = gauge("lag_seconds", "Age of the event taken last, 0 at the end of the log")
         self._saved = time.monotonic()
         self.checkpoint_age.set_function(lambda: time.monotonic() - self._saved)

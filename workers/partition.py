@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from omdml.errors import Fenced, FeedbackError, StoreLost
+from omdml.errors import FeedbackError, Fenced, StoreLost
 from streams.letters import DeadLetters
 from streams.protocols import Partition, Record, Source, Store, Written
 from workers.intake import Batch, Refusal, sort_out
@@ -67,8 +67,8 @@ class OwnedPartition:
         mark = self.services.store.marks([self.partition]).get(self.partition)
         if mark is None and committed is not None:
             raise StoreLost(
-                f"partition {self.partition} was read up to offset {committed}, but the store knows nothing of it: it was "
-                "lost or is another one. Restore the store, or read the log from its beginning under a new group"
+                f"partition {self.partition} was read up to offset {committed}, but the store knows nothing of it: it "
+                "was lost or is another one. Restore the store, or read the log from its beginning under a new group"
             )
         self._marked = mark
         if mark is None or committed is None:
@@ -219,7 +219,7 @@ class OwnedPartition:
             raise Fenced(f"model {name!r}: another worker owns it now; nothing was written")
 
 
-class Rewind(Exception):  # noqa: N818  not an error: the newest checkpoint was damaged, the log is read again
+class Rewind(Exception):
     """The source was moved back; what was polled meanwhile must be dropped."""
 
     def __init__(self, model: str, offset: int) -> None:

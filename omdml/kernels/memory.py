@@ -12,10 +12,10 @@ from omdml.kernels import Array
 
 
 @intrinsic
-def pointer(typing: Any, address: Any) -> Any:  # noqa: ARG001
+def pointer(typing: Any, address: Any) -> Any:
     """An address (an integer) as a pointer."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
 
     return types.voidptr(address), generate

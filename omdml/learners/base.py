@@ -30,12 +30,15 @@ class Outcome(NamedTuple):
         return int((self.scores > 0).sum())
 
 
-class Learner(base.Base):  # type: ignore[misc]  # river is untyped
+class Learner(base.Base):
     """Common ground of all learners; river gives ``clone`` and ``repr``, so arguments are stored untouched."""
 
     name: ClassVar[str]
     accepts: ClassVar[frozenset[str]]
     dims: Mapping[str, int]
+
+    def __init__(self, dims: Mapping[str, int]) -> None:
+        self.dims = dims
 
     def __init_subclass__(cls) -> None:
         if "name" in cls.__dict__:
@@ -111,7 +114,9 @@ def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
     return table.astype(np.int64, copy=False)
 
 
-def tables(rows: Array, features: Mapping[str, Array], names: list[str], dtype: np.dtype[Any]) -> tuple[Array, list[Array]]:
+def tables(
+    rows: Array, features: Mapping[str, Array], names: list[str], dtype: np.dtype[Any]
+) -> tuple[Array, list[Array]]:
     """Matrices the kernels can walk, and the rows renumbered for them.
 
     C-contiguous matrices of ``dtype`` (memory maps too) pass as they are; of others only the touched rows are read
@@ -141,10 +146,10 @@ def number(value: object) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
-def check_dims(dims: Mapping[str, int]) -> None:
+def check_dims(dims: object) -> None:
     """Refuse dimensions that are none."""
     sound = isinstance(dims, Mapping) and len(dims) > 0
-    sound = sound and all(isinstance(name, str) and whole(size) and size > 0 for name, size in dims.items())
+    sound = sound and all(isinstance(name, str) and whole(size) and size > 0 for name, size in dims.items())  # type: ignore[attr-defined]
     expect(sound, "dims", dims, "a dimension of at least 1 for every modality, such as {'color': 81}")
 
 

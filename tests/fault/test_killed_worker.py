@@ -13,8 +13,8 @@ from streams.file import FileSink
 from streams.kafka_options import KafkaOptions
 from streams.kafka_sink import KafkaSink
 from streams.stores import open_store
-from tests.processes import Process, wait_for
 from tests.fault.load import MOST, Load
+from tests.processes import Process, wait_for
 from tests.worlds import catalogue, triplets
 
 KILLS = 10
@@ -33,7 +33,8 @@ def place(request, tmp_path):
         sink = KafkaSink(KafkaOptions(servers=servers), topic=topic)
     items = catalogue(tmp_path / "items")
     path = tmp_path / "omdml.toml"
-    path.write_text(f'[log]\n{log}\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n')
+    models = '[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
+    path.write_text(f'[log]\n{log}\n[store]\nurl = "{url}"\n{models}')
     yield path, url, sink, items
     sink.close()
 

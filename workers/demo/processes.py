@@ -59,11 +59,10 @@ class Child:
                 preexec_fn=end_with_parent,
             )
 
-    def check(self) -> None:
-        """Raise ProcessError, with its last words, when it has ended."""
-        code = self._process.poll()
-        if code is not None:
-            raise self.error(f"ended with exit code {code}")
+    def check(self, wait_s: float = 0.0) -> None:
+        """Raise ProcessError, with its last words, when it has ended or does so within ``wait_s``."""
+        with suppress(subprocess.TimeoutExpired):
+            raise self.error(f"ended with exit code {self._process.wait(wait_s)}")
 
     def error(self, what: str) -> ProcessError:
         """An error about it that quotes the end of its log."""

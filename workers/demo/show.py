@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 from rich.console import Console
 
+from omdml.errors import OmdmlError
 from streams.stores import open_store
 from workers.demo.crowd import Crowd, Task
 from workers.demo.digits import load_digits
@@ -24,6 +25,7 @@ from workers.demo.stage import MODEL, Servers, Stage, own_folder
 COMPARISONS = 10_000
 RATE = 400.0  # comparisons a second: leaves two cores room to answer quickly
 WRONG = 0.05
+DYING_S = 0.5
 MAP = Measure("mAP", HeldOut.mean_average_precision)
 
 
@@ -92,9 +94,13 @@ def perform(stage: Stage, task: Task, labels: Labels, console: Console) -> Figur
         _, snapshot = found
         return Learned(snapshot.progress.get("recent_mistake_rate"), getattr(snapshot.metric, "weights", {}))
 
-    observer = Observer(task, labels, MAP, learned, stage.check)
-    with observer, open_screen(console) as show, Crowd(task, labels) as crowd:
-        return observer.watch(crowd, show)
+    try:
+        observer = Observer(task, labels, MAP, learned, stage.check)
+        with observer, open_screen(console) as show, Crowd(task, labels) as crowd:
+            return observer.watch(crowd, show)
+    except OmdmlError:
+        stage.check(DYING_S)  # a process that does not answer may have ended: its last words say more
+        raise
 
 
 @contextmanager

@@ -100,10 +100,10 @@ class Stage:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
 
-    def check(self) -> None:
-        """Raise ProcessError when a process has ended."""
+    def check(self, wait_s: float = 0.0) -> None:
+        """Raise ProcessError when a process has ended, or does so within ``wait_s``."""
         for child in self._children:
-            child.check()
+            child.check(wait_s)
 
     def _build(self) -> None:
         self._say(f"building a catalogue of {len(self._digits.ids):,} digits")
