@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -11,11 +12,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def die_with_parent() -> None:
+    """Have the kernel end this process with the one that started it (called between fork and exec)."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Process:
-    """An ``omdml`` command, its output in a file."""
+    """An ``omdml`` command, its output in a file; it ends at the latest with the test run."""
 
     def __init__(self, folder: Path, *arguments: str, name: str = "omdml") -> None:
         self.output = folder / f"{name}.log"
@@ -24,6 +31,7 @@ class Process:
         self._child = subprocess.Popen(
             [sys.executable, "-m", "workers.cli", *arguments],
             cwd=folder, env=environment, stdout=self._file, stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent,
         )  # fmt: skip
 
     def kill(self) -> None:

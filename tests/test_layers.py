@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("omdml", "streams", "workers")
-IMPURE = set(["socket", "logging", "structlog", "time", "datetime", "threading", "os", "pathlib", "subprocess", "kafka", "redis"])
+IMPURE = {"datetime", "kafka", "logging", "os", "pathlib", "redis", "socket", "structlog", "subprocess", "threading"}
+IMPURE |= {"time"}
 
 
 def imports(layer):

@@ -236,7 +236,8 @@ def test_items_that_are_all_alike_start_unscaled_with_a_warning():
 @pytest.mark.parametrize(
     ("option", "value"),
     [("rank", 0), ("rank", 1.5), ("eta", 0), ("eta", "fast"), ("beta", 0), ("beta", 1.1), ("memory", 0.5),
-     ("gamma", float("nan")),     ("step", "sgd"), ("init", "zeros"), ("average", -1), ("dtype", "float16"), ("seed", -1), ("dims", {})],
+     ("gamma", float("nan")), ("step", "sgd"), ("init", "zeros"), ("average", -1), ("dtype", "float16"), ("seed", -1),
+     ("dims", {})],
 )  # fmt: skip
 def test_a_hyperparameter_out_of_range_is_refused_by_name(option, value):
     with pytest.raises(ParameterError, match=option):

@@ -100,14 +100,14 @@ def node(configuration: config.Configuration) -> None:
 def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_run: bool) -> None:
     """Validate events (JSON lines, from FILES or standard input) and send them to the feedback log."""
     from workers import wiring
-    from workers.feed import feed as send
+    from workers.feed import send_events
 
     specs = wiring.specs(configuration)
     sink = None if dry_run else wiring.open_sink(configuration.log)
     refused = 0
     sources: tuple[BinaryIO, ...] = files or (click.get_binary_stream("stdin"),)
     for file in sources:
-        fed = send(file, specs, sink)
+        fed = send_events(file, specs, sink)
         kinds = ", ".join(f"{count} {kind}s" for kind, count in sorted(fed.accepted.items())) or "nothing"
         click.echo(f"{file.name}: {'would send' if dry_run else 'sent'} {kinds}, refused {len(fed.refused)}")
         for line, error in fed.refused[:20]:

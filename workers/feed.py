@@ -39,7 +39,7 @@ def validate(payload: bytes, specs: Specs) -> AnyFeedback:
     return event
 
 
-def feed(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:
+def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:
     """Send every line that holds a sound event; blank ones are skipped. Without a sink nothing is sent."""
     accepted: Counter[str] = Counter()
     refused: list[Refused] = []

@@ -51,7 +51,7 @@ def test_ten_kills_under_load_change_nothing(place, tmp_path):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    load = Load(sink)
+    load, worker = Load(sink), None
     try:
         for _ in range(KILLS):
             worker = Process(tmp_path, "worker", "--config", str(path), name="worker")
@@ -64,6 +64,8 @@ def test_ten_kills_under_load_change_nothing(place, tmp_path):
         wait_for(lambda: versions[-1] == total, "all events learned", 60, worker)
         assert worker.stop() == 0, worker.said[-2000:]
     finally:
+        if worker:
+            worker.close()
         load.end()
         stop.set()
         watcher.join()
