@@ -22,11 +22,11 @@ from rich.table import Table
 from benchmarks.speed import NINE
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.comparisons import from_labels
-from streams.build import build_catalogue
-from streams.kafka_options import KafkaOptions
-from streams.kafka_sink import KafkaSink
+from streams.catalogues.build import build_catalogue
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
 from streams.protocols import Store
-from streams.stores import open_store
+from streams.stores.opening import open_store
 
 Array = NDArray[Any]
 ITEMS, LABELS = 5_000, 50

@@ -16,7 +16,7 @@ import structlog
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES
-from streams.lines import Text, to_bytes, to_text
+from streams.files.lines import Text, to_bytes, to_text
 from streams.protocols import Partition, Record, Sink
 
 MAX_LETTER_BYTES = MAX_EVENT_BYTES - (16 << 10)  # fits into a message of Kafka's default size, overhead included

@@ -10,7 +10,7 @@ from omdml import LOMDML
 from omdml.metric import ProjectionMetric
 from omdml.snapshot import Snapshot
 from streams.memory import MemoryLog, MemorySink
-from streams.memory_store import MemoryStore
+from streams.stores.memory import MemoryStore
 from tests.worlds import ITEMS, catalogue, triplets
 from workers.node import RetrievalNode
 
@@ -29,8 +29,8 @@ class Store(MemoryStore):
 class Shop:
     """The items of :mod:`tests.worlds`, a store, and a learner whose every version can be published."""
 
-    def __init__(self, folder, model: str = "shop") -> None:
-        self.model, self.catalogue, self.store = model, catalogue(folder / "items"), Store()
+    def __init__(self, folder, model: str = "shop", store=None) -> None:
+        self.model, self.catalogue, self.store = model, catalogue(folder / "items"), store or Store()
         self.log = MemoryLog()
         self.learner = LOMDML(dims=dict(self.catalogue.dims), rank=3)
         self.learner.start(self.catalogue.features)

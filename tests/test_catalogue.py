@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Triplet
-from streams.build import add_items, build_catalogue
-from streams.catalogue import MappedCatalogue, open_catalogue
-from streams.inline import InlineTable, scaled_item
+from streams.catalogues.build import add_items, build_catalogue
+from streams.catalogues.folder import MappedCatalogue, open_catalogue
+from streams.catalogues.inline import InlineTable, scaled_item
 from streams.protocols import Catalogue
 
 COLOR = [[0.0, 10.0, 5.0], [2.0, 20.0, 5.0], [4.0, 40.0, 5.0]]
@@ -173,7 +173,7 @@ def test_a_refresh_to_another_generation_is_refused(shop: MappedCatalogue) -> No
 def test_processes_share_a_catalogue_while_items_are_added(shop: MappedCatalogue) -> None:
     program = (
         "import sys\n"
-        "from streams.catalogue import MappedCatalogue\n"
+        "from streams.catalogues.folder import MappedCatalogue\n"
         "catalogue = MappedCatalogue(sys.argv[1])\n"
         "print(len(catalogue.ids), flush=True)\n"
         "sys.stdin.readline()\n"

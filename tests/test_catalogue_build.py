@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from omdml.errors import CatalogueError
-from streams import tables
-from streams.build import build_catalogue
+from streams.catalogues import tables
+from streams.catalogues.build import build_catalogue
 
 RANDOM = np.random.default_rng(0)
 IDS = [f"sku-{number}" for number in range(10)]

@@ -14,9 +14,9 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.build import add_items, build_catalogue
-from streams.catalogue import MappedCatalogue, open_catalogue
-from streams.folder import locked
+from streams.catalogues.build import add_items, build_catalogue
+from streams.catalogues.folder import MappedCatalogue, open_catalogue
+from streams.catalogues.writing import locked
 
 RANDOM = np.random.default_rng(0)
 IDS = [f"sku-{number}" for number in range(10)]
@@ -114,7 +114,7 @@ def test_two_writers_of_one_catalogue_are_one_too_many(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 import numpy as np
-from streams import build, folder
+from streams.catalogues import build, writing as folder
 
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 target, step, ids = sys.argv[1], sys.argv[2], sys.argv[3].split(",")

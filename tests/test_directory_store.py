@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import StoreError
-from streams import directory_checkpoints, directory_journal, durable
-from streams.directory import DirectoryStore
-from streams.directory_journal import NAMELESS_S
 from streams.protocols import Partition, Written
-from streams.retention import Retention
+from streams.stores import directory_checkpoints, directory_journal, durable
+from streams.stores.directory import DirectoryStore
+from streams.stores.directory_journal import NAMELESS_S
+from streams.stores.retention import Retention
 from tests.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
 
 

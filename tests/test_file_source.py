@@ -14,11 +14,11 @@ import pytest
 
 from omdml.errors import FeedbackError, GapError, SourceError
 from omdml.feedback import decode
-from streams.file import FileSink, FileSource
-from streams.log import OFFSET_BITS
+from streams.files.log import OFFSET_BITS
+from streams.files.reader import LENGTH_HEADER, read_records
+from streams.files.source import FileSink, FileSource
+from streams.files.tail import MAX_LINE_BYTES
 from streams.protocols import Record
-from streams.reader import LENGTH_HEADER, read_records
-from streams.tail import MAX_LINE_BYTES
 from tests.listeners import Recorder
 
 EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'
@@ -159,7 +159,7 @@ def test_reading_can_begin_at_the_oldest_segment_that_was_kept(folder: Path, fol
 
 def test_many_writers_interleave_whole_lines_only(folder: Path, follow: Follow) -> None:
     script = (
-        "import sys; from streams.file import FileSink\n"
+        "import sys; from streams.files.source import FileSink\n"
         "sink = FileSink(sys.argv[1], segment_bytes=20_000, fsync=False)\n"
         "for n in range(300): sink.send(b'%s %d ' % (sys.argv[2].encode(), n) + b'x' * (n * 7 % 500))\n"
         "sink.close()"
@@ -231,7 +231,7 @@ def test_a_sink_goes_on_after_its_segment_was_removed(folder: Path) -> None:
 
 def test_a_second_reader_of_a_group_is_refused_until_the_first_is_killed(folder: Path, follow: Follow) -> None:
     script = (
-        "import sys; from streams.file import FileSource\n"
+        "import sys; from streams.files.source import FileSource\n"
         "source = FileSource(sys.argv[1], 'workers'); source.subscribe(None)\n"
         "print('ready', flush=True); sys.stdin.read()"
     )

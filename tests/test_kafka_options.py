@@ -6,8 +6,8 @@ import pytest
 from kafka import TopicPartition
 
 from omdml.errors import SourceError
-from streams.kafka_options import KafkaOptions, connecting, translated
-from streams.kafka_watch import STUCK_LOOKS, Flow
+from streams.kafka.options import KafkaOptions, connecting, translated
+from streams.kafka.watch import STUCK_LOOKS, Flow
 
 SECRET = KafkaOptions(
     servers="one:9092, two:9092",

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, REASONS, decode
-from streams.file import FileSink
+from streams.files.reader import read_records
+from streams.files.source import FileSink
 from streams.letters import CUT_BYTES, MAX_LETTER_BYTES, DeadLetters, Letter, read_letters
 from streams.memory import MemoryLog, MemorySink
 from streams.protocols import Partition, Record
-from streams.reader import read_records
 
 PARTITION = Partition("4f3c", 3)
 INVALID = FeedbackError("event: Object missing required field `irrelevant`")

@@ -11,14 +11,14 @@ import structlog
 
 from omdml.errors import CatalogueError, StoreError
 from omdml.metric import ProjectionMetric
-from streams.build import add_items
-from streams.memory_store import MemoryStore
+from streams.catalogues.build import add_items
 from streams.protocols import Pointer
+from streams.stores.memory import MemoryStore
 from tests.integration.waiting import until
 from tests.shops import Shop
 from tests.worlds import items
 from workers.refresh import follows
-from workers.view import SearchError, check_fit
+from workers.view import SearchError, check_fit, embedded_view
 
 
 def metric_value(node, name, **labels):
@@ -70,7 +70,7 @@ def test_where_no_hint_comes_the_poll_finds_it(tmp_path, monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(Shop.node.__globals__["Store"], "watch", lambda self, models: Deaf())
+    monkeypatch.setattr(shop.store, "watch", lambda models: Deaf())
     with shop.serving() as node:
         shop.learn()
         until(serves(node, shop.publish()))
@@ -363,17 +363,13 @@ def test_a_metric_with_tasks_answers_each_task(tmp_path):
             return embedded[:, :1] if task == "odd" else embedded
 
     learned = shop.learner.metric
-    with shop.serving(poll_interval_s=3600.0) as node:
-        view = node.view()
-        tasks = Tasks(learned.weights, learned.matrices)
-        from workers.view import embedded_view
-
-        made = embedded_view(view.pointer, shop.snapshot(metric=tasks), shop.catalogue)
-        assert set(made.indexes) == {None, "odd"}
-        odd = made.search(made.items(["i0"]), 5, "odd")
-        assert [found.id for found in odd.items] != [found.id for found in made.search(made.items(["i0"]), 5).items]
-        with pytest.raises(SearchError, match="has odd"):
-            made.search(made.items(["i0"]), 5, "even")
+    tasks = shop.snapshot(metric=Tasks(learned.weights, learned.matrices))
+    view = embedded_view(pointer(1, tasks.version), tasks, shop.catalogue)
+    shared = view.search(view.items(["i0"]), 5)
+    odd = view.search(view.items(["i0"]), 5, "odd")
+    assert [found.id for found in odd.items] != [found.id for found in shared.items]
+    with pytest.raises(SearchError, match="has odd"):
+        view.search(view.items(["i0"]), 5, "even")
 
 
 def test_corruption_met_first_leaves_the_model_missing_not_the_node_dead(tmp_path):

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import ConfigurationError
-from streams.directory import DirectoryStore
-from streams.memory_store import MemoryStore
-from streams.redis import RedisStore
-from streams.stores import open_store
+from streams.stores.directory import DirectoryStore
+from streams.stores.memory import MemoryStore
+from streams.stores.opening import open_store
+from streams.stores.redis import RedisStore
 
 
 def test_a_store_is_opened_by_its_address(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.retention import Retention
+from streams.stores.retention import Retention
 
 HOUR, DAY = 3600, 86400
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import GapError
-from streams.file import FileSink, FileSource
-from streams.log import OFFSET_BITS
-from streams.reader import read_records
+from streams.files.log import OFFSET_BITS
+from streams.files.reader import read_records
+from streams.files.source import FileSink, FileSource
 from tests.listeners import Recorder
 
 Follow = Callable[[], FileSource]

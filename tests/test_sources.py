@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from omdml.errors import GapError, SourceError
-from streams.file import FileSink, FileSource
+from streams.files.source import FileSink, FileSource
 from streams.memory import MemoryLog, MemorySink, MemorySource
 from streams.protocols import Record, Sink, Source
 from tests.listeners import Recorder

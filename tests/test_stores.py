@@ -8,10 +8,10 @@ import pytest
 import structlog
 
 from omdml.errors import CorruptError, StoreError, StoreLost
-from streams.directory import DirectoryStore
-from streams.memory_store import MemoryStore
 from streams.protocols import Partition, Store, Watch, Written
-from streams.retention import Retention
+from streams.stores.directory import DirectoryStore
+from streams.stores.memory import MemoryStore
+from streams.stores.retention import Retention
 from tests.store_samples import ODD_NAMES, checkpoint, live, published, snapshot, told
 
 Damage = Callable[[], None]

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.errors import ConfigurationError, StoreError, StoreLost
-from streams.directory import DirectoryStore
 from streams.letters import read_letters
+from streams.stores.directory import DirectoryStore
 from tests.worlds import World, events, triplets
 from workers.lifecycle import serve_metrics
 

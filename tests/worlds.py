@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 
 from omdml.comparisons import from_labels
 from omdml.feedback import Triplet, encode
-from streams.build import build_catalogue
-from streams.catalogue import MappedCatalogue
+from streams.catalogues.build import build_catalogue
+from streams.catalogues.folder import MappedCatalogue
 from streams.letters import DeadLetters
 from streams.memory import MemoryLog, MemorySink, MemorySource
-from streams.memory_store import MemoryStore
+from streams.stores.memory import MemoryStore
 from workers.config import Configuration, WorkerConfig, load
 from workers.learner import LearnerWorker
 from workers.metrics import WorkerMetrics

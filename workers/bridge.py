@@ -79,7 +79,7 @@ class Bridge:
         self.widths = self._width(spread.squares)
         if not np.isfinite(self.widths).all():
             raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
-        self.work = gallery.work
+        self.work = gallery.work + REFINED * sum(new.dims.values())
         self.nbytes = gallery.nbytes + self.widths.nbytes
 
     def nearest(self, query: Query, k: int) -> Hits | None:

@@ -105,7 +105,7 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
     specs = wiring.specs(configuration)
     sink = None if dry_run else wiring.open_sink(configuration.log)
     refused = 0
-    sources: tuple[BinaryIO, ...] = files or (click.get_binary_stream("stdin"),)
+    sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
     for file in sources:
         fed = send_events(file, specs, sink)
         kinds = ", ".join(f"{count} {kind}s" for kind, count in sorted(fed.accepted.items())) or "nothing"
@@ -147,7 +147,7 @@ def catalogue() -> None:
 @click.option("--replace", is_flag=True, help="Take the place of a catalogue of another generation.")
 def build(target: str, inputs: tuple[str, ...], ids: str | None, id_column: str, scaling: str, replace: bool) -> None:
     """Make the catalogue TARGET from INPUTS: npz, csv, parquet, or modality=file.npy."""
-    from streams.build import build_catalogue
+    from streams.catalogues.build import build_catalogue
 
     built = build_catalogue(target, list(inputs), scaling=scaling, ids=ids, id_column=id_column, replace=replace)
     modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())

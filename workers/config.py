@@ -15,7 +15,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.learners import LEARNERS
-from streams.kafka_options import KafkaOptions
+from streams.kafka.options import KafkaOptions
 
 PREFIX = "OMDML_"
 

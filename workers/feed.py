@@ -9,7 +9,7 @@ from typing import NamedTuple
 from omdml.comparisons import triplets
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
-from streams.inline import InlineTable
+from streams.catalogues.inline import InlineTable
 from streams.protocols import Sink
 from workers.intake import unknown_model
 from workers.specs import Specs

@@ -12,7 +12,7 @@ import structlog
 
 from omdml.errors import FeedbackError, OmdmlError, SourceError
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, Ranking, SetJudgement, Triplet, decode, encode
-from streams.inline import scaled_item
+from streams.catalogues.inline import scaled_item
 from streams.protocols import Catalogue, Sink
 from workers.intake import unknown_model
 from workers.node_metrics import NodeMetrics

@@ -14,7 +14,7 @@ from omdml.errors import FeedbackError
 from omdml.evaluate import Prequential
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.inline import InlineTable
+from streams.catalogues.inline import InlineTable
 from streams.protocols import Catalogue, Partition
 from workers.intake import Batch, Refusal
 

@@ -13,7 +13,7 @@ import numpy as np
 from omdml.errors import CatalogueError, FeedbackError, OmdmlError
 from omdml.metric import ProjectionMetric
 from omdml.snapshot import Snapshot
-from streams.inline import scaled_item
+from streams.catalogues.inline import scaled_item
 from streams.protocols import Catalogue, Pointer
 from workers.bridge import Bridge, Spread
 from workers.gallery import Features, Gallery, Hits, Index, Query, ScoredGallery

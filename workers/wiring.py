@@ -8,15 +8,15 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError, ConfigurationError
-from streams.catalogue import open_catalogue
-from streams.file import FileSink, FileSource
-from streams.kafka import KafkaSource
-from streams.kafka_options import KafkaOptions
-from streams.kafka_sink import KafkaSink
-from streams.kafka_topic import create_topic
+from streams.catalogues.folder import open_catalogue
+from streams.files.source import FileSink, FileSource
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.kafka.source import KafkaSource
+from streams.kafka.topic import create_topic
 from streams.letters import DeadLetters
 from streams.protocols import Catalogue, Sink, Source, Store
-from streams.stores import open_store
+from streams.stores.opening import open_store
 from workers.config import Configuration, FileLog, KafkaLog
 from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform

@@ -9,10 +9,10 @@ import time
 import pytest
 
 from omdml import LOMDML
-from streams.file import FileSink
-from streams.kafka_options import KafkaOptions
-from streams.kafka_sink import KafkaSink
-from streams.stores import open_store
+from streams.files.source import FileSink
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.stores.opening import open_store
 from tests.fault.load import MOST, Load
 from tests.processes import Process, wait_for
 from tests.worlds import catalogue, triplets

@@ -11,9 +11,9 @@ import redis
 
 from deploy.local import ValkeyServer
 from omdml import LOMDML
-from streams.kafka_options import KafkaOptions
-from streams.kafka_sink import KafkaSink
-from streams.stores import open_store
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.stores.opening import open_store
 from tests.fault.load import MOST, Load
 from tests.processes import Process, free_port, wait_for
 from tests.worlds import catalogue, triplets

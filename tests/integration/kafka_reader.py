@@ -7,8 +7,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
 from deploy.local import KafkaServer
-from streams.kafka import KafkaSource
-from streams.kafka_options import KafkaOptions
+from streams.kafka.options import KafkaOptions
+from streams.kafka.source import KafkaSource
 from streams.protocols import Partition, Record
 from tests.integration.waiting import until
 

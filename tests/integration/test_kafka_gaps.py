@@ -8,10 +8,10 @@ from kafka.structs import OffsetAndMetadata
 
 from deploy.local import KafkaServer
 from omdml.errors import GapError, SourceError
-from streams import kafka as kafka_source
-from streams.kafka import KafkaSource
-from streams.kafka_options import KafkaOptions
-from streams.kafka_topic import create_topic
+from streams.kafka import source as kafka_source
+from streams.kafka.options import KafkaOptions
+from streams.kafka.source import KafkaSource
+from streams.kafka.topic import create_topic
 from streams.protocols import Partition
 from tests.integration.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
 from tests.integration.waiting import until

@@ -8,8 +8,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from deploy.local import KafkaServer
 from omdml.errors import SourceError
-from streams.kafka_options import KafkaOptions
-from streams.kafka_sink import KafkaSink
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
 from tests.integration.waiting import until
 
 NewTopic = Callable[..., str]

@@ -7,7 +7,7 @@ from kafka.admin import MemberToRemove
 
 from deploy.local import KafkaServer
 from omdml.errors import SourceError
-from streams import kafka as kafka_source
+from streams.kafka import source as kafka_source
 from streams.protocols import Partition
 from tests.integration.kafka_reader import NewTopic, Open, administer, numbered, write
 from tests.integration.waiting import until

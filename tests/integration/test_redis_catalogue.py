@@ -9,11 +9,11 @@ from numpy.testing import assert_array_equal
 
 from deploy.local import Server, ValkeyServer
 from omdml.errors import CatalogueError
-from streams import redis_catalogue
-from streams.build import add_items, build_catalogue
-from streams.catalogue import MappedCatalogue, open_catalogue
+from streams.catalogues import redis as redis_catalogue
+from streams.catalogues.build import add_items, build_catalogue
+from streams.catalogues.folder import MappedCatalogue, open_catalogue
+from streams.catalogues.redis import RedisCatalogue, upload_catalogue
 from streams.protocols import Catalogue
-from streams.redis_catalogue import RedisCatalogue, upload_catalogue
 
 RANDOM = np.random.default_rng(0)
 RAW = {"color": RANDOM.normal(size=(25, 3)), "text": RANDOM.normal(size=(25, 12))}

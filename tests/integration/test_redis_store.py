@@ -10,11 +10,11 @@ import structlog
 from deploy.local import RedisServer
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
-from streams import redis_scripts
-from streams.journal import MOVES_KEPT
 from streams.protocols import Partition, Written
-from streams.redis import RedisStore
-from streams.retention import Retention
+from streams.stores import redis_scripts
+from streams.stores.journal import MOVES_KEPT
+from streams.stores.redis import RedisStore
+from streams.stores.retention import Retention
 from tests.integration.waiting import until
 from tests.store_samples import checkpoint, live, published, snapshot
 from tests.test_stores import Damage, TestAnyStore
@@ -282,8 +282,8 @@ def test_a_replica_refuses_writes_and_says_so(store: RedisStore, client: redis.R
 def test_a_watch_comes_back_after_an_outage_with_two_log_lines(
     store: RedisStore, any_redis: RedisServer, outage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams.redis_watch.ANSWER_S", 0.2)
-    monkeypatch.setattr("streams.redis_client.HEALTH_CHECK_S", 0.1)
+    monkeypatch.setattr("streams.stores.redis_watch.ANSWER_S", 0.2)
+    monkeypatch.setattr("streams.stores.redis_client.HEALTH_CHECK_S", 0.1)
     epoch = published(store, 1)
     watch = store.watch(["shop"])
     with structlog.testing.capture_logs() as logs:
@@ -318,7 +318,7 @@ def test_a_connection_that_was_cut_counts_as_news(store: RedisStore, client: red
 
 
 def test_an_idle_watch_still_hears(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.redis_client.HEALTH_CHECK_S", 0.1)
+    monkeypatch.setattr("streams.stores.redis_client.HEALTH_CHECK_S", 0.1)
     epoch = published(store, 1)
     watch = store.watch(["shop"])
     with structlog.testing.capture_logs() as logs:

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from kafka.errors import UnknownTopicOrPartitionError
 
 from omdml.errors import SourceError
-from streams.kafka_options import KafkaOptions, translated
-from streams.kafka_topic import create_topic, open_admin
-from streams.redis_client import connect, masked, reaching, without_prefix
+from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.topic import create_topic, open_admin
+from streams.stores.redis_client import connect, masked, reaching, without_prefix
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import structlog
 from rich.console import Console
 
 from omdml.errors import OmdmlError
-from streams.stores import open_store
+from streams.stores.opening import open_store
 from workers.demo.crowd import Crowd, Task
 from workers.demo.digits import load_digits
 from workers.demo.held_out import HeldOut

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 import redis
 
 from omdml.errors import ConfigurationError
-from streams.build import build_catalogue
+from streams.catalogues.build import build_catalogue
 from workers.config import PREFIX
 from workers.demo.borrowed import own_keys, own_topic
 from workers.demo.digits import Digits

@@ -1,0 +1,1 @@
+"""The items' vectors: building, reading, and vectors that events bring along."""

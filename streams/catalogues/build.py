@@ -1,0 +1,147 @@
+"""Building a catalogue, and adding items to one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from omdml.errors import CatalogueError
+from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
+from streams.catalogues.inputs import Inputs, open_tables
+from streams.catalogues.manifest import FolderManifest, generation_of
+from streams.catalogues.progress import progress
+from streams.catalogues.scan import Scan
+from streams.catalogues.tables import Columns, Table
+from streams.catalogues.writing import append_part, locked, put_in_place, unfinished, write_manifest
+
+log = structlog.get_logger(__name__)
+
+
+def build_catalogue(
+    target: str | Path,
+    inputs: Inputs,
+    *,
+    scaling: str | Mapping[str, str] = "minmax",
+    ids: str | Path | Sequence[str] | None = None,
+    id_column: str = "id",
+    columns: Columns | None = None,
+    replace: bool = False,
+) -> MappedCatalogue:
+    """Make a catalogue in the folder ``target``.
+
+    The inputs are read twice, 4,096 rows at a time: once to check the items and to fit the scaling, once to write. The
+    same items in the same order give the same generation, whatever kind of file they come from.
+
+    Parameters
+    ----------
+    target
+        The folder. The work goes on beside it, and takes its place when everything is on the disk.
+    inputs
+        Files, ``.npz``, ``.csv``, ``.parquet``, ``modality=file.npy`` (or ``modality.npy``), which are joined by id;
+        the first gives the order. Or arrays (n, d) by modality.
+    scaling
+        ``"minmax"``, ``"unit"`` or ``"none"``, for all modalities or by modality (those not named: ``"minmax"``).
+    ids
+        For arrays, ``.npy`` and ``.npz`` without an array ``ids``: a text file with one id a line, or a list. Without
+        it, row numbers are the ids.
+    id_column, columns
+        For CSV and Parquet: the column of the ids; modality to columns, where their names do not tell.
+    replace
+        Take the place of a catalogue of another generation, or of a damaged one; it is kept as ``<target>.previous``.
+
+    Raises
+    ------
+    CatalogueError
+        What is wrong with the inputs, in which item, modality and column; the target holds another generation, or what
+        is no catalogue; the disk is full.
+    """
+    target = Path(target).resolve()
+    _refuse_foreign(target)
+    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
+    with _writing(target), progress(f"building {target.name}", _steps(tables)) as advance, unfinished(target) as folder:
+        scan = Scan(scaling)
+        scan.read(tables, advance)
+        modalities = dict(sorted(scan.modalities.items()))
+        part = append_part(folder, (), modalities, scan, tables, advance)
+        generation = generation_of(modalities, part)
+        write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, parts=(part,)))
+        if replace or _is_new(target, generation):
+            put_in_place(folder, target)
+            log.info("catalogue_built", path=str(target), generation=generation, items=part.count)
+        else:
+            shutil.rmtree(folder)
+            log.info("catalogue_unchanged", path=str(target), generation=generation)
+    return MappedCatalogue(target)
+
+
+def add_items(
+    target: str | Path,
+    inputs: Inputs,
+    *,
+    ids: str | Path | Sequence[str] | None = None,
+    id_column: str = "id",
+    columns: Columns | None = None,
+) -> MappedCatalogue:
+    """Add items to the catalogue in ``target``, within its generation: they are scaled as its first ones were.
+
+    Running processes see them after a ``refresh()``. The parameters are those of :func:`build_catalogue`. A crash
+    before the last step leaves bytes that no manifest names; the next call writes over them.
+
+    Raises
+    ------
+    CatalogueError
+        As :func:`build_catalogue`; an item that is there already; other modalities or dimensions.
+    """
+    target = Path(target).resolve()
+    before = MappedCatalogue(target)
+    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
+    with _writing(target), progress(f"adding to {target.name}", _steps(tables)) as advance, locked(target):
+        before.refresh()
+        scan = Scan("none", taken=before)
+        scan.read(tables, advance)
+        dims = {name: modality.dim for name, modality in scan.modalities.items()}
+        if dims != before.dims:
+            raise CatalogueError(f"the inputs have modalities {dims}, catalogue {target} has {dict(before.dims)}")
+        manifest = read_manifest(target)
+        part = append_part(target, manifest.parts, manifest.modalities, scan, tables, advance)
+        parts = (*manifest.parts, part)
+        write_manifest(
+            target, FolderManifest(generation=manifest.generation, modalities=manifest.modalities, parts=parts)
+        )
+    log.info("items_added", path=str(target), generation=manifest.generation, items=part.count)
+    return MappedCatalogue(target)
+
+
+def _refuse_foreign(target: Path) -> None:
+    """Never move aside what is no catalogue."""
+    if target.exists() and not (target / MANIFEST).exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise CatalogueError(f"{target} holds something that is no catalogue: name another folder, or an empty one")
+
+
+def _is_new(target: Path, generation: str) -> bool:
+    if not (target / MANIFEST).exists():
+        return True
+    there = read_manifest(target).generation
+    if there != generation:
+        raise CatalogueError(
+            f"{target} holds generation {there}, these inputs make {generation}: replace it (--replace), which running "
+            f"processes adopt when they open it anew, or name another folder"
+        )
+    return False
+
+
+def _steps(tables: Sequence[Table]) -> int | None:
+    counts = [table.count for table in tables]
+    return None if None in counts else 2 * sum(count for count in counts if count is not None)
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CatalogueError(f"{target}: cannot be written ({error})") from error

@@ -1,0 +1,141 @@
+"""The items' vectors in a folder, memory-mapped: every process of a machine shares the same pages.
+
+=====================  ==========================================================================
+``catalogue.json``     generation, modalities with dimensions and fitted scaling, digests
+``ids.txt``            UTF-8, one id a line, in the order of the rows
+``<modality>.npy``     float32 (n, d), C order, scaled
+=====================  ==========================================================================
+
+:mod:`streams.catalogues.build` makes one and adds items to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+from streams.catalogues.items import Items
+from streams.catalogues.manifest import FolderManifest, Part, decode_manifest
+from streams.catalogues.matrix import map_rows, row_chunks
+from streams.catalogues.redis import RedisCatalogue, is_redis_url
+
+MANIFEST = "catalogue.json"
+IDS = "ids.txt"
+PREVIOUS = ".previous"  # suffix of the catalogue that the newest build took the place of
+DIGEST_ROWS = 4096
+
+
+class MappedCatalogue(Items):
+    """A catalogue in a folder. A million items open in about a second; their vectors are read as they are needed.
+
+    Parameters
+    ----------
+    path
+        The folder.
+
+    Raises
+    ------
+    CatalogueError
+        No catalogue there, one of another format, files that are missing, too short or do not fit, damaged ids.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._parts: tuple[Part, ...] = ()
+        manifest = read_manifest(self.path)
+        super().__init__(manifest, str(path))
+        self._take_in(manifest)
+
+    def refresh(self) -> int:
+        """Take in the items added since; answers how many. Rows that were there keep their numbers.
+
+        Raises CatalogueError where the folder holds another generation by now: open it anew to adopt that.
+        """
+        return self._take_in(read_manifest(self.path))
+
+    def verify(self) -> None:
+        """Read every vector and compare the digests; CatalogueError names the file that is damaged."""
+        first = 0
+        for part in self._parts:
+            for name, matrix in self.features.items():
+                if digest_of(matrix[first : first + part.count]) != part.sha256[name]:
+                    last = first + part.count - 1
+                    raise CatalogueError(
+                        f"{self.path / name}.npy: rows {first} to {last} have another sha256 than {MANIFEST} says: "
+                        f"damaged, restore it or build the catalogue again"
+                    )
+            first += part.count
+
+    def _take_in(self, manifest: FolderManifest) -> int:
+        known = len(self._parts)
+        if manifest.generation != self.generation or manifest.parts[:known] != self._parts:
+            raise CatalogueError(
+                f"catalogue {self.path} was opened as generation {self.generation} and now holds "
+                f"{manifest.generation}: open it anew to adopt that"
+            )
+        added = manifest.parts[known:]
+        if not added:
+            return 0
+        ids = read_ids(self.path, added, sum(part.ids_bytes for part in self._parts))
+        self.features = {
+            name: map_rows(self.path / f"{name}.npy", manifest.count, dim) for name, dim in self.dims.items()
+        }
+        self._know(ids)
+        self._parts = manifest.parts
+        return len(ids)
+
+
+def open_catalogue(place: str | Path, name: str | None = None) -> MappedCatalogue | RedisCatalogue:
+    """The catalogue in a folder, or in Redis: ``redis://host:6379/0#shop`` (also ``rediss://``, ``valkey://``).
+
+    ``name`` is that of a catalogue in Redis whose URL has no ``#name``. Raises CatalogueError.
+    """
+    if is_redis_url(str(place)):
+        return RedisCatalogue(str(place), name)
+    return MappedCatalogue(place)
+
+
+def read_manifest(folder: Path) -> FolderManifest:
+    """What the catalogue in this folder says of itself; CatalogueError where there is none."""
+    path = folder / MANIFEST
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CatalogueError(f"{path}: no catalogue to read ({error.strerror}): {_advice(folder)}") from error
+    return decode_manifest(data, FolderManifest, str(path))
+
+
+def read_ids(folder: Path, parts: tuple[Part, ...], start: int) -> list[str]:
+    """The ids of these parts, which begin at byte ``start`` of the file."""
+    path = folder / IDS
+    ids: list[str] = []
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            for part in parts:
+                data = file.read(part.ids_bytes)
+                if hashlib.sha256(data).hexdigest() != part.sha256[IDS]:
+                    raise CatalogueError(f"{path}: another sha256 than {MANIFEST} says: restore or build again")
+                ids += data.decode().removesuffix("\n").split("\n")
+    except OSError as error:
+        raise CatalogueError(f"{path}: {error.strerror}: restore or build the catalogue again") from error
+    return ids
+
+
+def digest_of(matrix: NDArray[np.float32]) -> str:
+    """Sha256 of a matrix's bytes, read a few rows at a time."""
+    total = hashlib.sha256()
+    for chunk in row_chunks(matrix, DIGEST_ROWS):
+        total.update(chunk.data)
+    return total.hexdigest()
+
+
+def _advice(folder: Path) -> str:
+    previous = folder.with_name(folder.name + PREVIOUS)
+    if not folder.exists() and (previous / MANIFEST).exists():
+        return f"a build was killed while it replaced it; rename {previous} back, or build again"
+    return "make one with `omdml catalogue build`"

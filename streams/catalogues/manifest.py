@@ -1,0 +1,87 @@
+"""What says how a catalogue is to be read: its generation, its modalities, and what is in its files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from omdml.errors import CatalogueError
+from streams.catalogues.scaling import MinMax, Scaling
+
+FORMAT = 1
+MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"  # it names a file and a field in Redis
+GENERATION_DIGITS = 16  # of a sha256: enough to tell generations apart, short enough for a key of each item in Redis
+
+
+class Modality(msgspec.Struct, frozen=True):
+    """One kind of vector: ``dim`` numbers, scaled so."""
+
+    dim: Annotated[int, Meta(ge=1)]
+    scaling: Scaling
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same in every place that a generation is kept in."""
+
+    format: int = FORMAT
+    generation: str
+    modalities: Annotated[dict[Annotated[str, Meta(pattern=MODALITY_NAME)], Modality], Meta(min_length=1)]
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Numbers an item has in each modality."""
+        return {name: modality.dim for name, modality in self.modalities.items()}
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Items added together: how many, their bytes in ``ids.txt``, sha256 of these bytes and of each matrix's rows."""
+
+    count: Annotated[int, Meta(ge=1)]
+    ids_bytes: int
+    sha256: dict[str, str]
+
+
+class FolderManifest(Manifest, frozen=True, kw_only=True):
+    """``catalogue.json``: what the files beside it hold. What lies in them past the last part was never finished."""
+
+    parts: Annotated[tuple[Part, ...], Meta(min_length=1)]
+
+    @property
+    def count(self) -> int:
+        """Number of items."""
+        return sum(part.count for part in self.parts)
+
+
+AnyManifest = TypeVar("AnyManifest", bound=Manifest)
+
+
+def generation_of(modalities: Mapping[str, Modality], first: Part) -> str:
+    """Name of the generation that begins with these items: the same content has the same name."""
+    return hashlib.sha256(encode_manifest([modalities, first])).hexdigest()[:GENERATION_DIGITS]
+
+
+def encode_manifest(manifest: Any) -> bytes:
+    """JSON, floats in full."""
+    return msgspec.json.encode(manifest, enc_hook=lambda array: array.tolist())
+
+
+def decode_manifest(data: bytes, kind: type[AnyManifest], what: str) -> AnyManifest:
+    """The inverse of :func:`encode_manifest`; CatalogueError names ``what`` and the field that is wrong."""
+    try:
+        manifest = msgspec.json.decode(data, type=kind, dec_hook=lambda _, values: np.array(values, np.float64))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CatalogueError(f"{what}: not a manifest ({error}): build the catalogue again") from error
+    if manifest.format != FORMAT:
+        raise CatalogueError(
+            f"{what}: format {manifest.format}, this omdml reads format {FORMAT}: use the release that wrote it"
+        )
+    for name, modality in manifest.modalities.items():
+        scaling = modality.scaling
+        if isinstance(scaling, MinMax) and not (scaling.low.shape == scaling.high.shape == (modality.dim,)):
+            raise CatalogueError(f"{what}: modality {name!r} of {modality.dim} numbers has another number of bounds")
+    return manifest

@@ -1,0 +1,106 @@
+"""Items from Parquet: list columns are modalities, scalar columns are grouped by prefix as in CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+from streams.catalogues.tables import Chunk, Columns, numbered_columns, require_columns
+
+log = structlog.get_logger(__name__)
+
+
+class ParquetTable:
+    """A Parquet file; needs pyarrow, which the extra ``omdml[parquet]`` brings.
+
+    Parameters
+    ----------
+    path
+        The file.
+    id_column
+        The column of the ids: text or whole numbers.
+    columns
+        Modality to columns, lists or scalars, which are put side by side.
+    """
+
+    def __init__(self, path: Path, id_column: str = "id", columns: Columns | None = None) -> None:
+        parquet = _pyarrow_parquet(path)
+        self.path = path
+        self.name = str(path)
+        self.id_column = id_column
+        with parquet.ParquetFile(path) as file:
+            self.count: int | None = file.metadata.num_rows
+            schema = file.schema_arrow
+        require_columns(self.name, [id_column], schema.names)
+        self.columns = columns or self._grouped(schema)
+        for names in self.columns.values():
+            require_columns(self.name, names, schema.names)
+
+    def chunks(self, rows: int) -> Iterator[Chunk]:
+        """See :class:`streams.catalogues.tables.Table`."""
+        wanted = [self.id_column, *(name for names in self.columns.values() for name in names)]
+        with _pyarrow_parquet(self.path).ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                ids = self._ids(batch.column(self.id_column))
+                vectors = {
+                    modality: np.hstack([self._block(ids, name, batch.column(name)) for name in names])
+                    for modality, names in self.columns.items()
+                }
+                yield Chunk(ids, vectors)
+
+    def _grouped(self, schema: Any) -> dict[str, list[str]]:
+        lists = [field.name for field in schema if _is_list(field.type)]
+        scalars = [name for name in schema.names if name not in (*lists, self.id_column)]
+        grouped = {**numbered_columns(self.name, scalars), **{name: [name] for name in lists}}
+        taken = {name for names in grouped.values() for name in names}
+        if left_out := sorted(set(scalars) - taken):
+            log.info("columns_left_out", table=self.name, columns=left_out)
+        return grouped
+
+    def _ids(self, column: Any) -> list[str]:
+        ids = [str(one) for one in column.to_pylist() if isinstance(one, str | int)]
+        if len(ids) != len(column):
+            raise CatalogueError(
+                f"{self.path}: column {self.id_column!r} is {column.type} with {column.null_count} nulls, "
+                f"expected text or whole numbers in every row"
+            )
+        return ids
+
+    def _block(self, ids: list[str], name: str, column: Any) -> NDArray[Any]:
+        """A column as (n, d): a scalar's d is 1."""
+        if not _is_list(column.type):
+            return np.asarray(column.to_numpy(zero_copy_only=False))[:, None]
+        lengths = _list_lengths(column)
+        for item, length in zip(ids, lengths, strict=True):
+            if length is None or length != lengths[0]:
+                raise CatalogueError(
+                    f"{self.path}: item {item!r}, column {name!r} has {length or 'no'} numbers, others {lengths[0]}"
+                )
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(ids), -1)
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _list_lengths(column: Any) -> list[int | None]:
+    from pyarrow import compute
+
+    lengths: list[int | None] = compute.list_value_length(column).to_pylist()
+    return lengths
+
+
+def _pyarrow_parquet(path: Path) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise CatalogueError(f"{path}: reading Parquet needs pyarrow: pip install 'omdml[parquet]'") from error
+    return parquet

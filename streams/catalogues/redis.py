@@ -1,0 +1,223 @@
+"""The items' vectors in Redis, for machines that share no folder; a process that opens it keeps them in memory.
+
+===============================================  ===================================================================
+``omdml:catalogue:<name>``                       the current generation
+``omdml:catalogue:<name>:<generation>``          JSON: generation, modalities with dimensions and fitted scaling
+``omdml:catalogue:<name>:<generation>:ids``      list of ids, in the order of the rows
+``omdml:item:<name>:<generation>:<id>``          hash, one field a modality: float32, little-endian, scaled
+===============================================  ===================================================================
+
+Any client may add an item: first its hash, then its id to the list. An id that is listed again counts once, so that
+adding may be retried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urldefrag, urlsplit
+
+import numpy as np
+import redis
+import structlog
+from numpy.typing import NDArray
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from omdml.errors import CatalogueError
+from streams.catalogues.items import Items
+from streams.catalogues.manifest import Manifest, decode_manifest, encode_manifest
+from streams.catalogues.matrix import DTYPE
+from streams.catalogues.progress import progress
+from streams.catalogues.scaling import not_finite
+
+SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
+BATCH_ITEMS = 500  # of a pipeline
+TIMEOUT_S = 10.0  # of a batch, which may be many megabytes
+RETRIES = 2
+CATALOGUE_NAME = re.compile(r"[^\s:{}]+")
+
+log = structlog.get_logger(__name__)
+
+
+class Keys:
+    """Where a generation of a catalogue lies."""
+
+    def __init__(self, name: str, generation: str) -> None:
+        self.manifest = f"omdml:catalogue:{name}:{generation}"
+        self.ids = f"{self.manifest}:ids"
+        self.item = f"omdml:item:{name}:{generation}:"
+
+
+class RedisCatalogue(Items):
+    """A catalogue in Redis, read whole: every reader numbers the items alike.
+
+    Parameters
+    ----------
+    url
+        ``redis://host:6379/0#shop``; ``rediss://`` with TLS, ``valkey://`` and ``valkeys://`` alike.
+    name
+        Of the catalogue, where the URL has no ``#name``.
+    generation
+        By default the current one.
+
+    Raises
+    ------
+    CatalogueError
+        No server, no such catalogue or generation, an item without a modality or with damaged vectors.
+    """
+
+    def __init__(self, url: str, name: str | None = None, generation: str | None = None) -> None:
+        self._client, self.name, where = _connect(url, name)
+        with _reaching(where):
+            found = generation or _text(self._client.get(current_key(self.name)))
+            self._keys = Keys(self.name, found)
+            data = self._client.get(self._keys.manifest)
+        if data is None:
+            raise CatalogueError(
+                f"{where}: no catalogue {self.name!r} of generation {found or 'any'}: upload one, or correct the name"
+            )
+        super().__init__(decode_manifest(data, Manifest, where), where)
+        self._listed = 0  # entries of the list of ids that were read
+        self._room: dict[str, NDArray[np.float32]] = {}
+        self.refresh()
+
+    def refresh(self) -> int:
+        """Take in the items added since; answers how many. Rows that were there keep their numbers."""
+        known = len(self.ids)
+        with _reaching(self.where):
+            while listed := self._client.lrange(self._keys.ids, self._listed, self._listed + BATCH_ITEMS - 1):
+                if new := [one for one in dict.fromkeys(map(_text, listed)) if one not in self]:
+                    self._take_in(new)
+                self._listed += len(listed)
+        return len(self.ids) - known
+
+    def _take_in(self, new: Sequence[str]) -> None:
+        start, end = len(self.ids), len(self.ids) + len(new)
+        fetched = self._fetch(new)
+        self._make_room(end)
+        for name, vectors in fetched.items():
+            self._room[name][start:end] = vectors
+        self.features = {name: _read_only(matrix[:end]) for name, matrix in self._room.items()}
+        self._know(new)
+
+    def _fetch(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        pipeline = self._client.pipeline(transaction=False)
+        for one in ids:
+            pipeline.hmget(self._keys.item + one, list(self.dims))
+        columns = zip(*pipeline.execute(), strict=True)
+        return {name: self._vectors(ids, name, blobs) for name, blobs in zip(self.dims, columns, strict=True)}
+
+    def _vectors(self, ids: Sequence[str], name: str, blobs: Sequence[bytes | None]) -> NDArray[np.float32]:
+        dim = self.dims[name]
+        for one, blob in zip(ids, blobs, strict=True):
+            if blob is None or len(blob) != dim * DTYPE.itemsize:
+                raise self._damaged(one, name, "is missing" if blob is None else f"has {len(blob)} bytes")
+        vectors = np.frombuffer(b"".join(blob for blob in blobs if blob is not None), DTYPE).reshape(len(ids), dim)
+        if at := not_finite(vectors):
+            raise self._damaged(ids[at[0]], name, f"holds {vectors[at]} in column {at[1]}")
+        return vectors
+
+    def _damaged(self, one: str, name: str, what: str) -> CatalogueError:
+        return CatalogueError(
+            f"{self.where}: item {one!r}, modality {name!r} {what}, expected {self.dims[name]} finite float32 "
+            f"numbers: write key {self._keys.item}{one} anew"
+        )
+
+    def _make_room(self, rows: int) -> None:
+        """Matrices of at least so many rows; views of the smaller ones stay as they are."""
+        have = len(next(iter(self._room.values()), ()))
+        if rows <= have:
+            return
+        capacity = max(rows, have + have // 2, self._client.llen(self._keys.ids))
+        for name, dim in self.dims.items():
+            matrix = np.empty((capacity, dim), DTYPE)
+            if have:
+                matrix[:have] = self._room[name]
+            self._room[name] = matrix
+
+
+def upload_catalogue(catalogue: Items, url: str, name: str | None = None) -> int:
+    """Copy a catalogue to Redis and make its generation the current one there; answers how many items were new.
+
+    1. The manifest. 2. Items with their ids, a batch at a time, those not listed yet. 3. The pointer to the generation.
+    A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
+
+    Raises CatalogueError as :class:`RedisCatalogue` does, or where the server has no memory left.
+    """
+    client, name, where = _connect(url, name)
+    keys = Keys(name, catalogue.generation)
+    manifest = Manifest(generation=catalogue.generation, modalities=catalogue.manifest.modalities)
+    with _reaching(where), progress(f"uploading {name}", len(catalogue.ids)) as advance:
+        client.set(keys.manifest, encode_manifest(manifest))  # 1.
+        listed = set(map(_text, client.lrange(keys.ids, 0, -1)))
+        rows = [row for row, one in enumerate(catalogue.ids) if one not in listed]
+        advance(len(listed))
+        for start in range(0, len(rows), BATCH_ITEMS):  # 2.
+            batch = rows[start : start + BATCH_ITEMS]
+            _upload(client, keys, catalogue, batch)
+            advance(len(batch))
+        client.set(current_key(name), catalogue.generation)  # 3.
+    log.info("catalogue_uploaded", to=where, generation=catalogue.generation, items=len(rows))
+    return len(rows)
+
+
+def is_redis_url(place: str) -> bool:
+    """Whether this names a server and not a folder."""
+    return urlsplit(place).scheme in SCHEMES
+
+
+def current_key(name: str) -> str:
+    """Where the name of the current generation lies."""
+    return f"omdml:catalogue:{name}"
+
+
+def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> None:
+    pipeline = client.pipeline(transaction=True)
+    vectors: Mapping[str, NDArray[np.float32]] = {name: matrix[rows] for name, matrix in catalogue.features.items()}
+    for at, row in enumerate(rows):
+        fields = {name: matrix[at].tobytes() for name, matrix in vectors.items()}
+        pipeline.hset(keys.item + catalogue.ids[row], mapping=fields)
+    pipeline.rpush(keys.ids, *(catalogue.ids[row] for row in rows))
+    pipeline.execute()
+
+
+def _connect(url: str, name: str | None) -> tuple[Any, str, str]:
+    """A client, the name of the catalogue, and what messages call it: the URL without a password."""
+    address, fragment = urldefrag(url)
+    scheme, _, rest = address.partition("://")
+    chosen = fragment or name or ""
+    if not CATALOGUE_NAME.fullmatch(chosen):
+        raise CatalogueError(f"catalogue {chosen!r} in Redis: expected a name as in redis://host:6379/0#shop")
+    retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), RETRIES)
+    where = f"{scheme}://{rest.rpartition('@')[2]}#{chosen}"
+    try:
+        client = redis.Redis.from_url(
+            f"{SCHEMES[scheme]}://{rest}", socket_timeout=TIMEOUT_S, socket_connect_timeout=2.0, retry=retry
+        )
+    except ValueError as error:
+        raise CatalogueError(f"{where}: no address of a Redis ({error})") from error
+    return client, chosen, where
+
+
+@contextmanager
+def _reaching(where: str) -> Iterator[None]:
+    try:
+        yield
+    except redis.RedisError as error:
+        raise CatalogueError(
+            f"{where}: {str(error).rstrip('.')}: is the server up, reachable, and has it memory left?"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise CatalogueError(f"{where}: an id that is not UTF-8 ({error}): remove it from the list of ids") from error
+
+
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode()
+
+
+def _read_only(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    matrix.flags.writeable = False
+    return matrix

@@ -1,0 +1,126 @@
+"""The first of the two readings that build a catalogue: are the items whole, and what are the scalings fitted to?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+
+import numpy as np
+
+from omdml.errors import CatalogueError
+from streams.catalogues.manifest import MODALITY_NAME, Modality
+from streams.catalogues.scaling import Floats, not_finite, unfitted
+from streams.catalogues.tables import Chunk, Table, chunks_of
+
+ID_LENGTH = 512  # what an event may name, see omdml.feedback.Id
+
+Advance = Callable[[int], None]  # told how many rows were read
+
+
+class Scan:
+    """What was seen of the items so far.
+
+    Parameters
+    ----------
+    kinds
+        Name of the scaling, a modality or of all; modalities not named are ``"minmax"``.
+    taken
+        Ids that no item may have.
+    """
+
+    def __init__(self, kinds: str | Mapping[str, str] = "minmax", taken: Container[str] = ()) -> None:
+        self.kinds = kinds
+        self.taken = taken
+        self.row_of: dict[str, int] = {}
+        self.modalities: dict[str, Modality] = {}
+
+    def read(self, tables: Sequence[Table], advance: Advance) -> None:
+        """Read these tables, which together hold every modality of every item.
+
+        Raises
+        ------
+        CatalogueError
+            No items, an id twice, one that cannot be an id, one missing in a table; a modality in two tables; vectors
+            of another length; a value that is no finite number; a scaling of an unknown name or modality.
+        """
+        for table in tables:
+            self._read(table, advance)
+        if not isinstance(self.kinds, str) and (unknown := sorted(self.kinds.keys() - self.modalities.keys())):
+            known = ", ".join(sorted(self.modalities))
+            raise CatalogueError(f"scaling names modality {unknown[0]!r}, the inputs have {known}")
+
+    def _read(self, table: Table, advance: Advance) -> None:
+        first, before = not self.row_of, set(self.modalities)
+        seen: set[str] = set()
+        for chunk in chunks_of(table):
+            self._add_ids(table, chunk.ids, first, seen)
+            for name in chunk.vectors:
+                if name in before:
+                    raise CatalogueError(f"{table.name}: modality {name!r} is in another input already")
+                self._fit(name, raw_vectors(table, chunk, name))
+            advance(len(chunk.ids))
+        if not seen:
+            raise CatalogueError(f"{table.name}: no items")
+        if set(self.modalities) == before:
+            raise CatalogueError(f"{table.name}: no modality; name columns color.0, color.1, ... or arrays like one")
+        if missing := [one for one in self.row_of if one not in seen]:
+            raise CatalogueError(
+                f"{table.name}: {len(missing)} of {len(self.row_of)} items are missing, the first is {missing[0]!r}: "
+                f"every item has every modality"
+            )
+
+    def _add_ids(self, table: Table, ids: Sequence[str], first: bool, seen: set[str]) -> None:
+        for one in ids:
+            if one in seen:
+                raise CatalogueError(f"{table.name}: id {one!r} is there twice")
+            if one in self.taken:
+                raise CatalogueError(
+                    f"{table.name}: item {one!r} is in the catalogue already; an item's vectors never change within a "
+                    f"generation: leave it out, or build a new generation"
+                )
+            if first:
+                _check_id(table, one)
+                self.row_of[one] = len(self.row_of)
+            elif one not in self.row_of:
+                raise CatalogueError(f"{table.name}: item {one!r} is missing in the inputs before this one")
+            seen.add(one)
+
+    def _fit(self, name: str, vectors: Floats) -> None:
+        dim = vectors.shape[1]
+        modality = self.modalities.get(name) or self._begin(name, dim)
+        if modality.dim != dim:
+            raise CatalogueError(
+                f"modality {name!r}: vectors of {modality.dim} and of {dim} numbers, expected one length"
+            )
+        self.modalities[name] = Modality(dim, modality.scaling.fitted(vectors))
+
+    def _begin(self, name: str, dim: int) -> Modality:
+        if not re.match(MODALITY_NAME, name):
+            raise CatalogueError(f"modality {name!r}: expected letters, digits and _ . - in its name, 100 at most")
+        kind = self.kinds if isinstance(self.kinds, str) else self.kinds.get(name, "minmax")
+        return Modality(dim, unfitted(kind, dim))
+
+
+def raw_vectors(table: Table, chunk: Chunk, name: str) -> Floats:
+    """The vectors (n, d) of a modality; CatalogueError where they are no matrix of finite numbers."""
+    array = chunk.vectors[name]
+    if array.dtype.kind not in "buif" or array.ndim != 2 or array.shape[1] == 0:
+        raise CatalogueError(f"{table.name}: modality {name!r} is {array.dtype} {array.shape}, expected numbers (n, d)")
+    vectors = np.ascontiguousarray(array, np.float64)
+    if at := not_finite(vectors):
+        raise CatalogueError(
+            f"{table.name}: item {chunk.ids[at[0]]!r}, modality {name!r}, column {at[1]} is {vectors[at]}, "
+            f"expected a finite number"
+        )
+    return vectors
+
+
+def _check_id(table: Table, one: object) -> None:
+    if not isinstance(one, str) or not 1 <= len(one) <= ID_LENGTH:
+        raise CatalogueError(f"{table.name}: id {one!r:.80}, expected text of 1 to {ID_LENGTH} characters")
+    if "\n" in one or "\r" in one:
+        raise CatalogueError(f"{table.name}: id {one!r:.80} holds a line break, and ids are kept one a line")
+    try:
+        one.encode()
+    except UnicodeEncodeError as error:
+        raise CatalogueError(f"{table.name}: id {one!r:.80} cannot be written as UTF-8 ({error.reason})") from error

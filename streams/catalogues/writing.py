@@ -1,0 +1,143 @@
+"""The folder of a catalogue, written so that a process killed at any moment leaves a whole catalogue or none."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+from streams.catalogues.folder import IDS, MANIFEST, PREVIOUS, digest_of
+from streams.catalogues.manifest import FolderManifest, Modality, Part, encode_manifest
+from streams.catalogues.matrix import extend
+from streams.catalogues.scaling import not_finite, scaled
+from streams.catalogues.scan import Advance, Scan, raw_vectors
+from streams.catalogues.tables import Table, chunks_of
+
+UNFINISHED = ".unfinished"
+
+
+def append_part(
+    folder: Path,
+    known: Sequence[Part],
+    modalities: Mapping[str, Modality],
+    scan: Scan,
+    tables: Sequence[Table],
+    advance: Advance,
+) -> Part:
+    """Write the scanned items to the disk, behind those of the ``known`` parts; no manifest names them yet."""
+    rows, more = sum(part.count for part in known), len(scan.row_of)
+    matrices = {name: extend(folder / f"{name}.npy", rows, more, modality.dim) for name, modality in modalities.items()}
+    for table in tables:
+        _write_table(table, scan.row_of, modalities, matrices, advance)
+    ids = "".join(f"{one}\n" for one in scan.row_of).encode()
+    _write_ids(folder / IDS, sum(part.ids_bytes for part in known), ids)
+    digests = {name: digest_of(matrix) for name, matrix in matrices.items()}
+    for name in modalities:
+        fsync(folder / f"{name}.npy")
+    return Part(more, len(ids), digests | {IDS: hashlib.sha256(ids).hexdigest()})
+
+
+def write_manifest(folder: Path, manifest: FolderManifest) -> None:
+    """Commit: whoever opens the folder from now on sees what this manifest names."""
+    temporary = folder / (MANIFEST + UNFINISHED)
+    temporary.write_bytes(encode_manifest(manifest) + b"\n")
+    fsync(temporary)
+    temporary.rename(folder / MANIFEST)
+    fsync(folder)
+
+
+def put_in_place(folder: Path, target: Path) -> None:
+    """Move a finished folder to its place; what was there is kept as ``<target>.previous``.
+
+    1. Remove the previous catalogue of before. A crash up to here leaves the target as it was.
+    2. Move the target aside. A crash after it leaves no target; opening it says how to move it back.
+    3. Move the folder to its place. A crash after it: done.
+    """
+    if target.exists() and any(target.iterdir()):
+        previous = target.with_name(target.name + PREVIOUS)
+        shutil.rmtree(previous, ignore_errors=True)  # 1.
+        target.rename(previous)  # 2.
+    folder.rename(target)  # 3.
+    fsync(target.parent)
+
+
+@contextmanager
+def unfinished(target: Path) -> Iterator[Path]:
+    """An empty folder beside the target, for one builder at a time; gone if the block fails. A killed one is reused."""
+    folder = target.with_name(f".{target.name}{UNFINISHED}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        try:
+            for left in folder.iterdir():
+                left.unlink()
+            yield folder
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder against other builders; a process that dies lets go. CatalogueError where another holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+            raise BlockingIOError
+        yield
+    except BlockingIOError as error:
+        raise CatalogueError(f"{folder}: another process is writing it: try again when it is done") from error
+    finally:
+        os.close(descriptor)
+
+
+def fsync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_table(
+    table: Table,
+    row_of: Mapping[str, int],
+    modalities: Mapping[str, Modality],
+    matrices: Mapping[str, NDArray[np.float32]],
+    advance: Advance,
+) -> None:
+    written = 0
+    for chunk in chunks_of(table):
+        rows = [row_of.get(one, -1) for one in chunk.ids]
+        if -1 in rows:
+            raise CatalogueError(f"{table.name}: changed while it was read: try again")
+        for name in chunk.vectors:
+            vectors = raw_vectors(table, chunk, name)
+            made = scaled(modalities[name].scaling, vectors)
+            if at := not_finite(made):
+                raise CatalogueError(
+                    f"{table.name}: item {chunk.ids[at[0]]!r}, modality {name!r}, column {at[1]} is {vectors[at]}, "
+                    f"which float32 cannot hold as it is scaled"
+                )
+            matrices[name][rows] = made
+        written += len(rows)
+        advance(len(rows))
+    if written != len(row_of):
+        raise CatalogueError(f"{table.name}: changed while it was read: try again")
+
+
+def _write_ids(path: Path, start: int, data: bytes) -> None:
+    with path.open("r+b" if start else "wb") as file:
+        file.truncate(start)
+        file.seek(start)
+        file.write(data)
+    fsync(path)

@@ -1,0 +1,1 @@
+"""A feedback log in files."""

@@ -1,0 +1,86 @@
+"""What a group keeps on disk about a log: its committed offset, and the lock that makes one process its reader."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from urllib.parse import quote
+
+import msgspec
+
+from omdml.errors import GapError, SourceError
+from streams.files.log import OFFSET_BITS, Log, reaching, sync_folder, write_durably
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The content of ``<group>.commit``. ``fingerprint``: sha256 of the first line of the segment at the offset."""
+
+    topic_id: str
+    offset: int
+    fingerprint: str | None = None
+
+    @property
+    def segment(self) -> int:
+        """Number of the segment that the offset lies in."""
+        return self.offset >> OFFSET_BITS
+
+
+class Books:
+    """The books of one group. Take the lock before writing."""
+
+    def __init__(self, log: Log, group: str) -> None:
+        self.log, self.group = log, group
+        name = quote(group, safe="")
+        self.path, self._lock_path = log.beside(f"{name}.commit"), log.beside(f"{name}.lock")
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Become the group's only reader, for as long as this process lives; raises SourceError where there is one."""
+        with reaching(self._lock_path):
+            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+                os.close(descriptor)
+                raise SourceError(
+                    f"feedback log {self.log.path}: group {self.group!r} is read by process {holder} already, and "
+                    "a file log has one reader a group: stop it, or choose another group"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        """Let another reader take over."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def read(self) -> Committed | None:
+        """What was committed last; None where nothing ever was.
+
+        Raises GapError where it belongs to another log, SourceError where the file is damaged.
+        """
+        with reaching(self.path):
+            if not self.path.exists():
+                return None
+            data = self.path.read_bytes()
+        try:
+            committed = msgspec.json.decode(data, type=Committed)
+        except msgspec.DecodeError as error:
+            raise SourceError(f"{self.path}: damaged ({error}): remove it, the store's marks say more") from error
+        if committed.topic_id != self.log.topic_id:
+            raise GapError(
+                f"{self.path}: committed in log {committed.topic_id}, but {self.log.path} is log {self.log.topic_id}, "
+                "made anew since: remove that file to read this log from its beginning"
+            )
+        return committed
+
+    def write(self, committed: Committed) -> None:
+        """Replace what was committed; a crash leaves the old or the new file, whole."""
+        new = self.path.with_name(self.path.name + ".new")
+        with reaching(self.path):
+            write_durably(new, msgspec.json.encode(committed))
+            os.replace(new, self.path)
+            sync_folder(self.path.parent)

@@ -1,0 +1,161 @@
+"""Reading the records of a log made of files, from any position, over all its segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from omdml.errors import GapError, SourceError
+from streams.files.lines import decode_lines
+from streams.files.log import OFFSET_BITS, Log, reaching
+from streams.files.rotation import QUIET_S, RotatedLog
+from streams.files.segments import SegmentedLog
+from streams.files.tail import Lines, Tail
+from streams.protocols import Partition, Record
+
+LENGTH_HEADER = "omdml-length"  # true length in bytes of a record that was cut because its line is too long
+FILE_SUFFIXES = {".json", ".jsonl", ".ndjson", ".log"}
+BATCH = 1000
+
+
+def open_log(path: str | Path, quiet_s: float = QUIET_S) -> Log:
+    """The log here: a folder of segments, or a file (what is not there yet is a file if its suffix says so).
+
+    ``quiet_s``: how long a rotated file must have been left alone to be finished.
+    """
+    path = Path(path).absolute()
+    if path.is_file() or (path.suffix in FILE_SUFFIXES and not path.is_dir()):
+        return RotatedLog(path, quiet_s)
+    return SegmentedLog(path)
+
+
+def read_records(path: str | Path) -> Iterator[Record]:
+    """Everything in a log, from its oldest segment to where it ends now; no group, nothing is committed."""
+    if not Path(path).exists():
+        raise SourceError(f"feedback log {path}: not there, expected a folder of segments or a file of JSON lines")
+    reader = LogReader(open_log(path, quiet_s=0.0))
+    try:
+        while records := reader.take(BATCH):
+            yield from records
+    finally:
+        reader.close()
+
+
+class LogReader:
+    """The records whose offset is the position or above it.
+
+    ``fingerprints`` holds the sha256 of the first line of each segment that is known: one that begins with another line
+    is a gap.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.partition = Partition(log.topic_id, 0)
+        self.fingerprints: dict[int, str] = {}
+        self._position: int | None = None
+        self._tail: Tail | None = None
+
+    @property
+    def position(self) -> int:
+        """The offset of the next record to come."""
+        if self._position is None:
+            return self.log.oldest() << OFFSET_BITS
+        return self._position
+
+    @property
+    def end(self) -> int:
+        """The offset after the last whole line, as far as it is known."""
+        number, size = self.log.newest()
+        if self._tail is not None and number == self.position >> OFFSET_BITS:
+            size = self._tail.end
+        return max(number << OFFSET_BITS | size, self.position)
+
+    def seek(self, offset: int | None) -> None:
+        """Go on at this offset, or at the next record where none begins there; None: at the oldest segment."""
+        self.close()
+        self._position = offset
+
+    def take(self, most: int) -> list[Record]:
+        """At most this many of the records that are there, maybe none.
+
+        Raises
+        ------
+        GapError
+            The segment at the position is gone, ends before the position, or begins with another line.
+        """
+        with reaching(self.log.path):
+            while tail := self._open():
+                number = self.position >> OFFSET_BITS
+                successor = self.log.successor(number, tail.descriptor)
+                if not tail.fill(ended=successor is not None):
+                    self.seek(self._position)  # it was rotated, truncated or rewritten: look where the segment is now
+                elif lines := tail.take(most):
+                    self._position = number << OFFSET_BITS | tail.position
+                    self._remember(number, tail)
+                    if records := self._decode(number, lines):
+                        return records
+                elif successor is not None:
+                    self.seek(successor << OFFSET_BITS)
+                else:
+                    break
+            return []
+
+    def close(self) -> None:
+        """Let the open segment go."""
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+    def _open(self) -> Tail | None:
+        """The segment at the position; None where it has not come yet."""
+        if self._tail is None:
+            position = self.position
+            number, byte = position >> OFFSET_BITS, position & ((1 << OFFSET_BITS) - 1)
+            descriptor = self.log.open(number)
+            if descriptor is None:
+                if byte:
+                    raise self._gap(number, byte, "that segment is not there")
+                return None
+            tail = Tail(descriptor, byte)
+            try:
+                self._verify(tail, number, byte)
+            except GapError:
+                tail.close()
+                raise
+            self._tail, self._position = tail, position
+        return self._tail
+
+    def _verify(self, tail: Tail, number: int, byte: int) -> None:
+        """Refuse a segment that is not the one the position was taken in."""
+        if tail.size < byte:
+            raise self._gap(number, byte, f"it ends at byte {tail.size}: it was truncated or replaced")
+        if not byte:  # from its beginning any segment will do, and is the one known from now on
+            self.fingerprints.pop(number, None)
+        expected, got = self.fingerprints.get(number), fingerprint(tail)
+        if expected and got != expected:
+            raise self._gap(number, byte, f"its first line has sha256 {got}, expected {expected}: it was replaced")
+
+    def _gap(self, number: int, byte: int, what: str) -> GapError:
+        return GapError(
+            f"feedback log {self.log.path}: the position is byte {byte} of segment {number}, but {what}. Bring back "
+            "the file as it was, or accept the loss of what it held (--accept-gap)"
+        )
+
+    def _remember(self, number: int, tail: Tail) -> None:
+        if number not in self.fingerprints and (got := fingerprint(tail)):
+            self.fingerprints[number] = got
+
+    def _decode(self, number: int, lines: Lines) -> list[Record]:
+        records = decode_lines(lines.lines, self.partition, number << OFFSET_BITS | lines.start)
+        if lines.length is None:
+            return records
+        length = (LENGTH_HEADER, b"%d" % lines.length)
+        return [replace(record, headers=(*record.headers, length)) for record in records]
+
+
+def fingerprint(tail: Tail) -> str | None:
+    """Sha256 of a segment's first line; None as long as it is unfinished."""
+    return None if tail.first_line is None else sha256(tail.first_line).hexdigest()

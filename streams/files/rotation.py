@@ -1,0 +1,192 @@
+"""A log that is one growing file, which something else renames (``logrotate``), copies and truncates.
+
+``clicks.jsonl`` becomes ``clicks.jsonl.1``, ``clicks.jsonl-20260101`` or ``clicks-20260101.jsonl``. Segments are found
+again by their first line and their inode; their numbers are written down in the ledger, ``clicks.jsonl.id``: the log's
+identity on the first line, ``number inode sha256`` of one segment on each of the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from omdml.errors import GapError
+from streams.files.log import FIRST, identify, locked, reaching
+from streams.files.tail import read_first_line
+
+QUIET_S = 1.0  # a writer may go on for a moment in a file that was renamed under it
+
+
+class Segment(NamedTuple):
+    """A line of the ledger."""
+
+    number: int
+    inode: int
+    sha256: str
+
+
+class Found(NamedTuple):
+    """A file that lies there now. ``modified`` is in nanoseconds."""
+
+    path: Path
+    inode: int
+    modified: int
+    size: int
+    sha256: str
+
+
+class RotatedLog:
+    """A file and what it was renamed to. A rotated file without one whole line, or compressed, counts as not there.
+
+    Parameters
+    ----------
+    path
+        The growing file.
+    quiet_s
+        A rotated file is finished when it was left alone for so many seconds.
+    """
+
+    def __init__(self, path: Path, quiet_s: float = QUIET_S) -> None:
+        self.path, self.identity, self.quiet_s = path, path.with_name(path.name + ".id"), quiet_s
+        name, stem, suffix = re.escape(path.name), re.escape(path.stem), re.escape(path.suffix)
+        self._rotated = re.compile(rf"{name}[.-]\d[\d.T_-]*|{stem}[.-]\d[\dT_-]*{suffix}")
+        self._looked: tuple[int, int] | None = None
+        with reaching(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.topic_id = identify(self.identity)
+            self._places = self._survey()
+
+    def oldest(self) -> int:
+        """The lowest number whose file is there; the next one where none is."""
+        self._places = self._survey()
+        return min(self._places, default=self._last + 1)
+
+    def newest(self) -> tuple[int, int]:
+        """The highest number whose file is there, and its size."""
+        self._places = self._survey()
+        number = max(self._places, default=None)
+        return (FIRST, 0) if number is None else (number, self._places[number].size)
+
+    def open(self, number: int) -> int | None:
+        """A descriptor of the segment, wherever it lies; GapError where it is gone."""
+        while True:
+            self._places = self._survey()
+            if number == self._last + 1:
+                return None
+            if number not in self._places:
+                raise GapError(
+                    f"{self.path}: segment {number} is neither in that file nor in a rotated one beside it: put it "
+                    "back (uncompressed, `delaycompress` in logrotate), or accept the loss (--accept-gap)"
+                )
+            try:
+                descriptor = os.open(self._places[number].path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue  # renamed since the survey
+            if os.fstat(descriptor).st_ino == self._places[number].inode:
+                return descriptor
+            os.close(descriptor)
+
+    def successor(self, number: int, descriptor: int) -> int | None:
+        """The next number, once its file has a line and this one has been left alone for ``quiet_s`` seconds."""
+        status = os.fstat(descriptor)
+        if number == self._last and self._changed(status.st_ino):
+            self._places = self._survey()
+        quiet = time.time() - status.st_mtime >= self.quiet_s
+        return number + 1 if number < self._last and quiet else None
+
+    def growing(self) -> Path:
+        """The file itself."""
+        return self.path
+
+    def next_segment(self) -> None:
+        """Rotating is somebody else's business."""
+
+    def beside(self, name: str) -> Path:
+        """Beside the file, with its name in front."""
+        return self.path.with_name(f"{self.path.name}.{name}")
+
+    def _changed(self, reading: int) -> bool:
+        """The file is another one than the inode that is being read, and not as it was at the last look."""
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        look = (status.st_ino, status.st_size)
+        if status.st_ino == reading or look == self._looked:
+            return False
+        self._looked = look
+        return True
+
+    def _survey(self) -> dict[int, Found]:
+        """Where each segment lies now; what was never seen before is numbered, oldest first."""
+        with self.identity.open("r+b") as ledger, locked(ledger.fileno()):
+            known, found = read_ledger(ledger), self._find()
+            places = match(known, found, self.path)
+            self._last = known[-1].number if known else FIRST - 1
+            strangers = found[max((found.index(file) + 1 for file in places.values()), default=0) :]
+            for file in strangers:  # newer than all that is known: older ones are none of ours
+                self._last += 1
+                places[self._last] = file
+                ledger.write(f"{self._last} {file.inode} {file.sha256}\n".encode())
+            if strangers:
+                ledger.flush()
+                os.fsync(ledger.fileno())
+            return places
+
+    def _find(self) -> list[Found]:
+        """Every file of the log that has a first line, oldest first, the growing one last."""
+        names = sorted(filter(self._rotated.fullmatch, os.listdir(self.path.parent)), reverse=True)
+        rotated = sorted(filter(None, map(look, map(self.path.with_name, names))), key=lambda file: file.modified)
+        growing = look(self.path)
+        return [*rotated, growing] if growing else rotated
+
+
+def look(path: Path) -> Found | None:
+    """The file as it is now; None where it is gone or its first line unfinished."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        status, line = os.fstat(descriptor), read_first_line(descriptor)
+    finally:
+        os.close(descriptor)
+    if line is None:
+        return None
+    return Found(path, status.st_ino, status.st_mtime_ns, status.st_size, hashlib.sha256(line).hexdigest())
+
+
+def match(known: Sequence[Segment], found: Iterable[Found], growing: Path) -> dict[int, Found]:
+    """Which file is which segment: first by inode and first line, then by the first line alone (a copy).
+
+    The growing file is the last segment or a new one: it may have the inode and first line of one that was deleted.
+    """
+    places: dict[int, Found] = {}
+    free = list(found)[::-1]
+    for copied in (False, True):
+        for segment in reversed(known):
+            alike = (
+                file
+                for file in free
+                if file.sha256 == segment.sha256
+                and (copied or file.inode == segment.inode)
+                and (file.path != growing or segment == known[-1])
+            )
+            if segment.number not in places and (file := next(alike, None)):
+                places[segment.number] = file
+                free.remove(file)
+    return places
+
+
+def read_ledger(ledger: BinaryIO) -> list[Segment]:
+    """The segments written down, in the order of their numbers; cuts a line off that a crash left unfinished."""
+    whole = ledger.read().rpartition(b"\n")[0]
+    ledger.seek(len(whole) + 1)
+    ledger.truncate()
+    lines = (line.split() for line in whole.decode().split("\n")[1:])
+    return [Segment(int(number), int(inode), sha256) for number, inode, sha256 in lines]

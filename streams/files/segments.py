@@ -1,0 +1,78 @@
+"""A log that is a folder of numbered segments, which our sinks write."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from omdml.errors import GapError
+from streams.files.log import FIRST, identify, reaching
+
+_NAME = re.compile(r"(\d{8,})\.jsonl")
+
+
+class SegmentedLog:
+    """``00000001.jsonl``, ``00000002.jsonl``, ...: the last one grows. The identity lies in ``log.id``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.identity = folder, folder / "log.id"
+        with reaching(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self.topic_id = identify(self.identity)
+            self._growing = max(self._numbers(), default=FIRST)
+
+    def oldest(self) -> int:
+        """The lowest number there is."""
+        return min(self._numbers(), default=FIRST)
+
+    def newest(self) -> tuple[int, int]:
+        """The highest number there is, and the file's size."""
+        number = max(self._numbers(), default=None)
+        return (FIRST, 0) if number is None else (number, self._segment(number).stat().st_size)
+
+    def open(self, number: int) -> int | None:
+        """A descriptor of the segment; GapError where it or one after it is missing among the others."""
+        numbers = self._numbers()
+        newest = max(numbers, default=FIRST - 1)
+        if number == newest + 1:
+            return None
+        missing = {number, *range(number, newest + 1)} - set(numbers)
+        if missing:
+            raise GapError(
+                f"{self._segment(min(missing))} is missing, the folder holds segments {numbers or 'of no number'}: "
+                "put it back, or accept the loss (--accept-gap)"
+            )
+        return os.open(self._segment(number), os.O_RDONLY)
+
+    def successor(self, number: int, descriptor: int) -> int | None:
+        """The next number as soon as its file is there: our sinks never append to an older one."""
+        return number + 1 if os.path.exists(self._segment(number + 1)) else None
+
+    def growing(self) -> Path:
+        """The newest segment."""
+        while os.path.exists(self._segment(self._growing + 1)):
+            self._growing += 1
+        return self._segment(self._growing)
+
+    def next_segment(self) -> Path:
+        """The one after the newest."""
+        return self._segment(self._growing + 1)
+
+    def beside(self, name: str) -> Path:
+        """In the folder."""
+        return self.path / name
+
+    def _numbers(self) -> list[int]:
+        names = map(_NAME.fullmatch, os.listdir(self.path))
+        return sorted(int(name[1]) for name in names if name)
+
+    def _segment(self, number: int) -> Path:
+        return segment_path(self.path, number)
+
+
+@lru_cache(maxsize=256)
+def segment_path(folder: Path, number: int) -> Path:
+    """The file of a segment; kept, because every poll and every send asks for it."""
+    return folder / f"{number:08d}.jsonl"

@@ -1,0 +1,203 @@
+"""A feedback log in files, for one machine: JSON lines in a folder of segments, or in one file that is rotated.
+
+The form of a line is described in :mod:`streams.files.lines`. ``Record.offset`` is ``segment number << 40 | byte
+offset``; the next offset after a record is the byte after its newline. There is one partition, number 0.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from omdml.errors import SourceError
+from streams.files.appender import Appender
+from streams.files.books import Books, Committed
+from streams.files.lines import encode_line
+from streams.files.log import OFFSET_BITS, locked, reaching, sync_folder
+from streams.files.reader import LogReader, open_log
+from streams.protocols import Listener, Partition, Record
+
+SEGMENT_BYTES = 256 << 20
+BUSY_PAUSE_S = 0.001  # between two looks at the file while lines keep coming
+IDLE_PAUSE_S = 0.005
+
+_log = structlog.get_logger(__name__)
+
+
+class FileSource:
+    """Follows a log in files as the only reader of its group.
+
+    Parameters
+    ----------
+    path
+        The folder of segments, or the file.
+    group
+        Whose committed position to go on from; it is kept beside the segments.
+    """
+
+    def __init__(self, path: str | Path, group: str = "omdml") -> None:
+        self.log = open_log(path)
+        self.partition = Partition(self.log.topic_id, 0)
+        self._books = Books(self.log, group)
+        self._reader = LogReader(self.log)
+        self._listener: Listener | None = None
+        self._owned = False
+        self._pause_s = BUSY_PAUSE_S
+
+    def subscribe(self, listener: Listener) -> None:
+        """Take the group's lock; raises SourceError where another process holds it."""
+        self._books.lock()
+        self._listener = listener
+
+    def poll(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Records in order; waits for the first by looking at the file every 1 to 5 ms."""
+        deadline = time.monotonic() + timeout_s
+        self._join()
+        if max_records < 1:
+            return []
+        while not (records := self._reader.take(max_records)):
+            remaining_s = deadline - time.monotonic()
+            if remaining_s <= 0:
+                return []
+            time.sleep(min(self._pause_s, remaining_s))
+            self._pause_s = min(self._pause_s * 1.25, IDLE_PAUSE_S)
+        self._pause_s = BUSY_PAUSE_S
+        return records
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at this offset, or at the first record after it."""
+        self._check(partition)
+        self._reader.seek(offset)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> bool:
+        """Keep the offset, with the fingerprint of its segment, in ``<group>.commit``."""
+        if not self._owned:
+            return False
+        for partition, offset in offsets.items():
+            self._check(partition)
+            committed = Committed(self.log.topic_id, offset, self._reader.fingerprints.get(offset >> OFFSET_BITS))
+            try:
+                self._books.write(committed)
+            except SourceError as error:
+                _log.warning("commit_failed", log=str(self.log.path), error=str(error))
+                return False
+        return True
+
+    def home(self, key: str) -> Partition:
+        """The one partition there is."""
+        return self.partition
+
+    def progress(self) -> Mapping[Partition, tuple[int, int]]:
+        """The next offset and the log's end, once assigned."""
+        if not self._owned:
+            return {}
+        with reaching(self.log.path):
+            return {self.partition: (self._reader.position, self._reader.end)}
+
+    def close(self) -> None:
+        """Hand back what is owned, and the lock."""
+        try:
+            if self._owned and self._listener is not None:
+                self._listener.revoked([self.partition])
+        finally:
+            self._owned = False
+            self._listener = None
+            self._reader.close()
+            self._books.unlock()
+
+    def _join(self) -> None:
+        """Tell the listener what it was given, once, and start where it says."""
+        if self._listener is None:
+            raise SourceError(f"feedback log {self.log.path}: polled before subscribe(listener), or after close()")
+        if self._owned:
+            return
+        committed = self._books.read()
+        if committed is not None and committed.fingerprint is not None:
+            self._reader.fingerprints[committed.segment] = committed.fingerprint
+        offset = None if committed is None else committed.offset
+        self._reader.seek(self._listener.assigned({self.partition: offset}).get(self.partition))
+        self._owned = True
+
+    def _check(self, partition: Partition) -> None:
+        if partition != self.partition:
+            raise SourceError(f"feedback log {self.log.path}: it has partition {self.partition}, got {partition}")
+
+
+class FileSink:
+    """Appends events to a log in files; any number of processes and threads may do so at the same time.
+
+    Each event is one write of one whole line under the log's lock. What a killed writer left of a line is ended with a
+    newline by the next one: readers get the torn piece as a record of its own, and nothing else is harmed.
+
+    Parameters
+    ----------
+    path
+        A folder of segments (made where there is none), or a file.
+    segment_bytes
+        Where a folder's segment is full and the next one begun; a file is left to whatever rotates it.
+    fsync
+        Whether ``flush`` waits for the disk. Without, events survive the death of the process but not of the machine.
+    """
+
+    def __init__(self, path: str | Path, segment_bytes: int = SEGMENT_BYTES, fsync: bool = True) -> None:
+        self.log = open_log(path)
+        self.segment_bytes = segment_bytes
+        self.fsync = fsync
+        self._threads = threading.Lock()
+        self._file: Appender | None = None
+        with reaching(self.log.path):
+            self._lock: int | None = os.open(self.log.identity, os.O_RDONLY)
+
+    def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Append one event; readers see it at once. Raises SourceError on a full disk, and leaves no part of it."""
+        with self._threads, reaching(self.log.path):
+            if self._lock is None:
+                raise SourceError(f"feedback log {self.log.path}: sent to after close()")
+            with locked(self._lock):
+                # the clock is read under the lock, so that time stamps ascend with offsets
+                line = encode_line(value, time.time(), key, headers)
+                self._file_for(len(line)).append(line)
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Wait for the disk, if asked to; the operating system knows no time limit here."""
+        with self._threads, reaching(self.log.path):
+            if self._file is not None and self.fsync:
+                self._file.sync()
+
+    def close(self) -> None:
+        """Flush, and let go."""
+        try:
+            self.flush()
+        finally:
+            with self._threads:
+                if self._file is not None:
+                    self._file.close()
+                if self._lock is not None:
+                    os.close(self._lock)
+                self._file = self._lock = None
+
+    def _file_for(self, length: int) -> Appender:
+        """The file that takes the next line; the log's lock is held."""
+        path = self.log.growing()
+        if self._file is None or not self._file.is_at(path):
+            self._file = self._opened(path)
+        if not self._file.has_room(length, self.segment_bytes) and (path_after := self.log.next_segment()):
+            self._file = self._opened(path_after)
+        return self._file
+
+    def _opened(self, path: Path) -> Appender:
+        """Leave the file so far, which nobody flushes later, for another one."""
+        if self._file is not None:
+            if self.fsync:
+                self._file.sync()
+            self._file.close()
+            self._file = None
+        opened = Appender(path)
+        if self.fsync:
+            sync_folder(path.parent)
+        return opened

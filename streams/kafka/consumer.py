@@ -1,0 +1,80 @@
+"""The kafka-python consumer as a source needs it: how it is set, what its records become, how it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import kafka.errors
+import structlog
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import MemberToRemove
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+from streams.kafka.options import KafkaOptions, connecting
+from streams.protocols import Partition, Record
+
+ANSWER_LIMIT_S = 3.0
+FETCH_BYTES = 16 << 20  # what may lie in memory unread
+FETCH_PARTITION_BYTES = 1 << 20
+
+log = structlog.get_logger(__name__)
+
+
+def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | None, session_timeout_s: float) -> Any:
+    """A consumer that never commits, resets or skips by itself; raises SourceError when the cluster is out of reach."""
+    with connecting(options):
+        return KafkaConsumer(
+            **options.client(),
+            group_id=group,
+            group_instance_id=group_instance_id,
+            session_timeout_ms=int(session_timeout_s * 1000),
+            heartbeat_interval_ms=int(session_timeout_s * 100),  # a tenth: rebalances advance by heartbeats
+            partition_assignment_strategy=[CooperativeStickyAssignor()],
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            fetch_max_wait_ms=10,  # with more, a fetch that leaves out a buffered partition delays its new records
+            fetch_max_bytes=FETCH_BYTES,
+            max_partition_fetch_bytes=FETCH_PARTITION_BYTES,
+            metrics_enabled=False,
+        )
+
+
+def offset_range(consumer: Any, at: TopicPartition) -> tuple[int, int]:
+    """First offset that the log holds, and its end."""
+    begins = consumer.beginning_offsets([at], timeout_ms=int(ANSWER_LIMIT_S * 1000))
+    return begins[at], consumer.end_offsets([at], timeout_ms=int(ANSWER_LIMIT_S * 1000))[at]
+
+
+def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:
+    """What the consumer answered, as our records; this is the hot path of a backlog."""
+    return [
+        Record(
+            partition,
+            one.offset,
+            one.value or b"",
+            one.key,
+            one.timestamp / 1000 if one.timestamp >= 0 else None,
+            tuple((name, value or b"") for name, value in one.headers) if one.headers else (),
+        )
+        for one in batch
+    ]
+
+
+def leave(consumer: Any, group: str) -> None:
+    """Close the consumer; a dynamic member is out of the group by that, at once if the cluster can be reached."""
+    try:
+        consumer.close(autocommit=False, timeout_ms=int(ANSWER_LIMIT_S * 1000))
+    except kafka.errors.KafkaError as error:
+        log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
+
+
+def remove_static_member(admin: Any, group: str, group_instance_id: str, member_id: str) -> None:
+    """Spare the others the session timeout. The member id makes sure that a successor of the same name stays."""
+    member = MemberToRemove(member_id=member_id, group_instance_id=group_instance_id)
+    try:
+        admin.remove_group_members(group, [member])
+    except kafka.errors.KafkaError as error:
+        log.warning("kafka_leave_failed", group=group, why=type(error).__name__)

@@ -1,0 +1,209 @@
+"""A Kafka topic as a place where events go: feedback, or dead letters."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import kafka.errors
+from kafka import KafkaProducer
+from kafka.partitioner.abc import Partitioner
+from kafka.partitioner.default import DefaultPartitioner
+
+from omdml.errors import SourceError
+from streams.kafka import topic as kafka_topic
+from streams.kafka.options import KafkaOptions, connecting, translated
+
+LINGER_MS = 5
+BATCH_BYTES = 256 << 10
+METADATA_LIMIT_S = 2.0  # all that the client itself waits for: it has no bound on its memory, we keep one
+SETTLE_EVERY = 256  # a long tail of acknowledged events keeps the garbage collector busy: 56 k instead of 70 k events/s
+EVENT_OVERHEAD_BYTES = 512  # what the client keeps of an event beside its bytes
+
+
+class Sent(NamedTuple):
+    """An event on its way."""
+
+    acknowledgement: Any
+    key: str | None
+    size: int
+
+
+class KafkaSink:
+    """A producer of one topic: acknowledged by all replicas, never doubled by its own retries, in order a key.
+
+    The key decides the partition by murmur2, as with the other Kafka clients.
+
+    Parameters
+    ----------
+    buffer_bytes
+        Memory for events that are not acknowledged yet; a full buffer makes :meth:`send` wait, then raise.
+    block_s
+        How long :meth:`send` waits for room at most.
+    delivery_s
+        An event that is not acknowledged for so long has failed: :meth:`flush` tells.
+
+    Raises
+    ------
+    SourceError
+        The cluster is out of reach for ``options.start_timeout_s`` or refuses, the topic is missing or compacted.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        *,
+        topic: str,
+        buffer_bytes: int = 64 << 20,
+        block_s: float = 1.0,
+        delivery_s: float = 20.0,
+    ) -> None:
+        self.options = options
+        self.topic = topic
+        self.buffer_bytes = buffer_bytes
+        self.block_s = block_s
+        self._on_the_way: deque[Sent] = deque()
+        self._bytes = 0
+        self._unsettled = 0
+        self._failures = 0
+        self._first_failure = ""
+        self._closed = False
+        self._require_topic()
+        self._producer = self._connect(int(delivery_s * 1000))
+
+    def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Queue one event.
+
+        Raises SourceError where the buffer stays full for ``block_s``, or the event is larger than a request may be.
+        """
+        size = len(value) + EVENT_OVERHEAD_BYTES
+        self._unsettled += 1
+        if self._unsettled == SETTLE_EVERY:
+            self._settle(deadline=0.0)
+        if self._bytes + size > self.buffer_bytes:
+            self._make_room(size)
+        try:
+            sent = self._producer.send(self.topic, value, key.encode() if key is not None else None, list(headers))
+        except kafka.errors.KafkaError:
+            with translated(self.options, f"sending to topic {self.topic!r}"):
+                raise
+        self._on_the_way.append(Sent(sent, key, size))
+        self._bytes += size
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Return when everything sent is acknowledged by all replicas.
+
+        Raises SourceError naming the first event that failed since the last flush, or how many wait after
+        ``timeout_s``; those may still arrive.
+        """
+        self._settle(time.monotonic() + timeout_s)
+        failures, self._failures = self._failures, 0
+        if failures:
+            raise SourceError(
+                f"{failures} events for topic {self.topic!r} at {self.options.servers} were not written; the first: "
+                f"{self._first_failure}; send them again when the cluster is well"
+            )
+        if self._on_the_way:
+            raise SourceError(
+                f"{len(self._on_the_way)} events for topic {self.topic!r} at {self.options.servers} are not "
+                f"acknowledged after {timeout_s:g} s; they may still be: flush again before sending them again"
+            )
+
+    def close(self) -> None:
+        """Flush, and let go of the cluster in any case. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.flush()
+        finally:
+            with translated(self.options, "closing"):
+                self._producer.close(timeout=1.0)
+
+    def _connect(self, delivery_ms: int) -> Any:
+        with connecting(self.options):
+            producer = KafkaProducer(
+                **self.options.client(),
+                acks="all",
+                enable_idempotence=True,
+                partitioner=_KeyPartitioner(),
+                linger_ms=LINGER_MS,
+                batch_size=BATCH_BYTES,
+                max_block_ms=int(METADATA_LIMIT_S * 1000),
+                request_timeout_ms=delivery_ms // 2,
+                delivery_timeout_ms=delivery_ms,
+                allow_auto_create_topics=False,
+                metrics_enabled=False,
+            )
+            try:
+                producer.partitions_for(self.topic)  # or the first send would wait for it
+            except BaseException:
+                producer.close(timeout=0)
+                raise
+        return producer
+
+    def _require_topic(self) -> None:
+        admin = kafka_topic.open_admin(self.options)
+        try:
+            kafka_topic.require(admin, self.options, self.topic)
+        finally:
+            admin.close()
+
+    def _make_room(self, size: int) -> None:
+        deadline = time.monotonic() + self.block_s
+        self._settle(deadline, down_to=max(0, self.buffer_bytes // 2 - size))
+        if self._bytes + size > self.buffer_bytes:
+            raise SourceError(
+                f"{len(self._on_the_way)} events wait for topic {self.topic!r} at {self.options.servers}, the buffer "
+                f"of {self.buffer_bytes} bytes is full; send this one again later, when the cluster keeps up"
+            )
+
+    def _settle(self, deadline: float, down_to: int = 0) -> None:
+        """Take acknowledged and failed events off the buffer, oldest first, until few bytes are left or time is up."""
+        self._unsettled = 0
+        while self._on_the_way and self._bytes > down_to:
+            if not self._is_over(self._on_the_way[0], deadline):
+                return
+            self._bytes -= self._on_the_way.popleft().size
+
+    def _is_over(self, sent: Sent, deadline: float) -> bool:
+        """Wait for this event until the deadline; False while nobody knows what becomes of it."""
+        acknowledgement = sent.acknowledgement
+        if not acknowledgement.is_done:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            with contextlib.suppress(kafka.errors.KafkaError):  # out of time, or failed: asked below
+                acknowledgement.get(timeout=left_s)
+        if acknowledgement.failed():
+            self._note_failure(sent, acknowledgement.exception)
+        return bool(acknowledgement.is_done)
+
+    def _note_failure(self, sent: Sent, error: kafka.errors.KafkaError) -> None:
+        if not self._failures:
+            event = f"{sent.size - EVENT_OVERHEAD_BYTES} bytes with key {sent.key!r}"
+            self._first_failure = self.options.redact(f"{event}: {error}")
+        self._failures += 1
+
+
+class _KeyPartitioner:
+    """The standard partitioner with a memory: its murmur2 is pure Python, and keys are few."""
+
+    def __init__(self) -> None:
+        self._standard = DefaultPartitioner()
+        self._number = functools.lru_cache(maxsize=65_536)(kafka_topic.partition_of)
+
+    def partition(
+        self, topic: str, key: Any, serialized_key: bytes | None, value: Any, serialized_value: bytes, cluster: Any
+    ) -> int:
+        if serialized_key is None:
+            chosen: int = self._standard.partition(topic, key, None, value, serialized_value, cluster)
+            return chosen
+        return self._number(serialized_key, len(cluster.partitions_for_topic(topic)))
+
+
+Partitioner.register(_KeyPartitioner)  # an untyped class cannot be inherited from under strict checking

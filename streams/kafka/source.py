@@ -1,0 +1,351 @@
+"""A Kafka topic as a source of feedback.
+
+Threads: kafka-python tells of rebalances on its own I/O thread, and only while the polling thread waits inside the
+client's ``poll`` or ``close``; the two never run at once, so nothing here is locked. Partitions given are only noted
+and paused there: the listener is asked where to start on the polling thread, where it may take its time (heartbeats go
+on) and where the committed offsets can be read. Partitions taken away are told of on the I/O thread, because the client
+gives them up as soon as that returns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import kafka.errors
+import structlog
+from kafka import TopicPartition
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.structs import OffsetAndMetadata
+
+from omdml.errors import GapError, SourceError
+from streams.kafka import gap
+from streams.kafka import topic as topics
+from streams.kafka.consumer import ANSWER_LIMIT_S, as_records, leave, offset_range, open_consumer, remove_static_member
+from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.watch import Flow, Outage
+from streams.protocols import Listener, Partition, Record
+
+LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
+LOOK_LIMIT_S = 0.5
+SLICE_S = 0.1  # the client does not return by itself when partitions were given
+
+# The member is out of the group, or is being replaced: it must not write any more.
+EXPELLED = (
+    kafka.errors.CommitFailedError,
+    kafka.errors.FencedInstanceIdError,
+    kafka.errors.IllegalGenerationError,
+    kafka.errors.UnknownMemberIdError,
+    kafka.errors.RebalanceInProgressError,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class KafkaSource:
+    """A member of a consumer group that reads one topic, from positions the caller keeps.
+
+    Parameters
+    ----------
+    options
+        The cluster.
+    topic, group
+        Names of the topic and of the consumer group.
+    group_instance_id
+        Makes a static member: back within this session timeout it has its partitions again, without a rebalance.
+    session_timeout_s
+        A member not heard of for so long loses its partitions.
+
+    Attributes
+    ----------
+    topic_id
+        The topic's identity, fixed for this source's life.
+    partitions
+        How many the topic has, as of a second ago.
+
+    Raises
+    ------
+    SourceError
+        The cluster is out of reach for ``options.start_timeout_s`` or refuses, the topic is missing or compacted.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        *,
+        topic: str,
+        group: str,
+        group_instance_id: str | None = None,
+        session_timeout_s: float = 10.0,
+    ) -> None:
+        self.options = options
+        self.topic = topic
+        self.group = group
+        self.group_instance_id = group_instance_id
+        self.session_timeout_s = session_timeout_s
+        self._listener: Listener
+        self._kept_error: Exception | None = None
+        self._given: set[TopicPartition] = set()
+        self._owned: dict[TopicPartition, Partition] = {}
+        self._gapped: set[TopicPartition] = set()
+        self._ends: dict[TopicPartition, int] = {}
+        self._looked_at = float("-inf")
+        self._outage = Outage(options.servers)
+        self._flow = Flow()
+        self._closed = False
+        self._admin = topics.open_admin(options)
+        try:
+            found = topics.require(self._admin, options, topic)
+            self._consumer = self._connect()
+        except BaseException:
+            self._admin.close()
+            raise
+        self.topic_id = found.id
+        self.partitions = found.partitions
+
+    def subscribe(self, listener: Listener) -> None:
+        """Join the group; the listener hears of partitions inside a later :meth:`poll`."""
+        self._listener = listener
+        self._consumer.subscribe([self.topic], listener=_Rebalance(self, listener))
+
+    def poll(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Records in order within each partition; see :meth:`streams.protocols.Source.poll`.
+
+        Raises
+        ------
+        GapError
+            A position is out of the log's range, or the topic is not the one it was. ``error.partition`` stops until
+            :meth:`seek`; the others go on with the next call. A topic created anew is reported by every call.
+        SourceError
+            The cluster refuses this member, a record is damaged.
+        Exception
+            What the listener raised, also where it was raised on the client's thread.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._raise_kept_error()
+            with translated(self.options, f"reading topic {self.topic!r}"):
+                records = self._poll_once(max_records, max(0.0, min(SLICE_S, deadline - time.monotonic())))
+            if records or time.monotonic() >= deadline:
+                return records
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Continue at ``offset``; accepts the gap at which the partition stopped, if it did."""
+        at = self._where(partition)
+        if at is None:
+            raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
+        self._consumer.seek(at, offset)
+        self._consumer.resume(at)
+        self._gapped.discard(at)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> bool:
+        """Record offsets, with the topic's id beside them; False when out of reach or not owned."""
+        places = {partition: self._where(partition) for partition in offsets}
+        if None in places.values():
+            log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why="partition not owned")
+            return False
+        if not offsets:
+            return True
+        if self._outage.told:
+            return False
+        wanted = {places[one]: OffsetAndMetadata(offset, self.topic_id, -1) for one, offset in offsets.items()}
+        with translated(self.options, f"committing to group {self.group!r}"):
+            try:
+                self._consumer.commit(wanted, timeout_ms=_ms(ANSWER_LIMIT_S))
+            except (*EXPELLED, kafka.errors.RetriableError) as error:
+                log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why=type(error).__name__)
+                return False
+        return True
+
+    def home(self, key: str) -> Partition:
+        """The partition that our sinks, and clients with Kafka's standard partitioner, send this key to."""
+        return Partition(self.topic_id, topics.partition_of(key.encode(), self.partitions))
+
+    def progress(self) -> dict[Partition, tuple[int, int]]:
+        """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago."""
+        return {
+            partition: (position, max(position, self._ends[at]))
+            for at, partition in self._owned.items()
+            if (position := self._position(at)) is not None
+        }
+
+    def close(self) -> None:
+        """Leave the group at once, static members too; the listener hears of what is given up. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        member = self._consumer.group_metadata()
+        try:
+            leave(self._consumer, self.group)
+            if self.group_instance_id and member.member_id:
+                remove_static_member(self._admin, self.group, self.group_instance_id, member.member_id)
+        finally:
+            self._admin.close()
+        self._raise_kept_error()
+
+    # The polling thread
+
+    def _connect(self) -> Any:
+        return open_consumer(self.options, self.group, self.group_instance_id, self.session_timeout_s)
+
+    def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
+        try:
+            if time.monotonic() - self._looked_at >= LOOK_EVERY_S and self._look():
+                self._restart_if_stuck()
+            if self._given:
+                self._take_over()
+            batches = self._consumer.poll(timeout_ms=_ms(timeout_s), max_records=max_records)
+        except kafka.errors.OffsetOutOfRangeError as error:
+            raise self._gap(error.args[0]) from error
+        except kafka.errors.LogTruncationError as error:
+            raise self._gap({at: self._position(at) for at in error.divergent_offsets}) from error
+        except kafka.errors.RetriableError:
+            time.sleep(timeout_s)  # an outage: the looks tell when it begins and ends
+            return []
+        if batches:
+            self._check_identity()
+            self._flow.delivered()
+        return [record for at, batch in batches.items() for record in as_records(self._owned[at], batch)]
+
+    def _take_over(self) -> None:
+        """Ask the listener where to start what the last rebalance gave, and start there."""
+        given = {at: Partition(self.topic_id, at.partition) for at in self._given}
+        limit = _ms(ANSWER_LIMIT_S)
+        begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
+        ends = self._consumer.end_offsets(list(given), timeout_ms=limit)
+        committed = {at: self._consumer.committed(at, metadata=True, timeout_ms=limit) for at in given}
+        starts = self._listener.assigned({given[at]: kept and kept.offset for at, kept in committed.items()})
+        self._given.clear()
+        self._owned |= given
+        self._ends |= ends
+        elsewhere = {at for at, kept in committed.items() if kept and kept.metadata not in ("", self.topic_id)}
+        for at, partition in given.items():
+            start = starts[partition]
+            self._consumer.seek(at, begins[at] if start is None else start)
+        self._consumer.resume(*(given.keys() - elsewhere))
+        if elsewhere:
+            self._gapped |= elsewhere
+            at = min(elsewhere)
+            raise self._committed_elsewhere(at, committed[at], (begins[at], ends[at]))
+
+    def _look(self) -> bool:
+        """Once a second: where are the ends, and is the topic still the same? True if the cluster answered."""
+        places = list(self._owned) or [TopicPartition(self.topic, 0)]
+        found, why = None, f"topic {self.topic!r} is missing"
+        try:
+            self._ends |= self._consumer.end_offsets(places, timeout_ms=_ms(LOOK_LIMIT_S))
+            found = topics.describe(self._admin, self.topic)
+        except kafka.errors.RetriableError as error:
+            why = type(error).__name__
+        self._looked_at = time.monotonic()
+        if found is None:
+            self._outage.goes_on(why)
+            return False
+        self._outage.is_over()
+        if found.id != self.topic_id:
+            raise self._created_anew(found.id)
+        self.partitions = found.partitions
+        return True
+
+    def _check_identity(self) -> None:
+        """Before records are answered, at no cost: the client reads by name, and fetches on from a topic made anew."""
+        seen = self._consumer._cluster.topic_id(self.topic)  # private, but what a fetch's error refreshes first
+        if seen is not None and str(seen) != self.topic_id:
+            self._look()
+
+    def _restart_if_stuck(self) -> None:
+        flowing = self._owned.keys() - self._gapped
+        progress = {at: (position, self._ends[at]) for at in flowing if (position := self._position(at)) is not None}
+        if stuck := self._flow.look(progress):
+            numbers = sorted(at.partition for at in stuck)
+            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, do="making a new client")
+            leave(self._consumer, self.group)
+            self._consumer, self._flow = self._connect(), Flow()
+            self.subscribe(self._listener)
+
+    # Gaps
+
+    def _gap(self, positions: Mapping[TopicPartition, int | None]) -> GapError:
+        """Stop these partitions; the error tells of the first."""
+        self._look()  # a topic created anew is told as such
+        self._consumer.pause(*positions)
+        self._gapped |= set(positions)
+        at, position = min(positions.items())
+        return gap.out_of_range(self.topic, self._owned[at], position, offset_range(self._consumer, at))
+
+    def _created_anew(self, now: str) -> GapError:
+        """Stop everything: positions in the old topic mean nothing in the new one. Every poll says so again."""
+        self._looked_at = float("-inf")
+        if self._owned:
+            self._consumer.pause(*self._owned)
+        at = min(self._owned, default=TopicPartition(self.topic, 0))
+        partition = Partition(self.topic_id, at.partition)
+        return gap.created_anew(
+            self.topic, partition, self._position(at), offset_range(self._consumer, at), before=self.topic_id, now=now
+        )
+
+    def _committed_elsewhere(self, at: TopicPartition, commit: Any, available: tuple[int, int]) -> GapError:
+        """The commit belongs to an earlier topic of this name."""
+        before, now = commit.metadata, self.topic_id
+        return gap.created_anew(self.topic, self._owned[at], commit.offset, available, before=before, now=now)
+
+    # The client's thread
+
+    def _give(self, given: Collection[TopicPartition]) -> None:
+        for at in given:
+            self._consumer.seek(at, 0)  # with no position at all, the client would raise before we can ask for one
+        self._consumer.pause(*given)
+        self._given |= set(given)
+        self._looked_at = float("-inf")  # they may be those of a topic made anew
+
+    def _take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
+        self._given -= set(taken)
+        self._gapped -= set(taken)
+        gone = [self._owned.pop(at) for at in sorted(taken) if at in self._owned]
+        if gone:
+            try:
+                tell(gone)
+            except Exception as error:  # in the client's loop it would be lost, or end the loop
+                self._kept_error = error
+
+    # State
+
+    def _raise_kept_error(self) -> None:
+        error, self._kept_error = self._kept_error, None
+        if error:
+            raise error
+
+    def _where(self, partition: Partition) -> TopicPartition | None:
+        at = TopicPartition(self.topic, partition.number)
+        return at if self._owned.get(at) == partition else None
+
+    def _position(self, at: TopicPartition) -> int | None:
+        if at not in self._owned:
+            return None
+        position: int | None = self._consumer.position(at, timeout_ms=_ms(LOOK_LIMIT_S))
+        return position
+
+
+class _Rebalance:
+    """What kafka-python calls on its thread."""
+
+    def __init__(self, source: KafkaSource, listener: Listener) -> None:
+        self._source = source
+        self._listener = listener
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self._source._give(assigned)
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        self._source._take(revoked, self._listener.revoked)
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        self._source._take(lost, self._listener.lost)
+
+
+ConsumerRebalanceListener.register(_Rebalance)  # an untyped class cannot be inherited from under strict checking
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

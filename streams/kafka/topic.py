@@ -1,0 +1,100 @@
+"""A Kafka topic as a feedback log: its identity, its fitness, its making."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import kafka.errors
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.partitioner.default import murmur2
+
+from omdml.errors import SourceError
+from streams.kafka.options import KafkaOptions, connecting, translated
+
+
+class Topic(NamedTuple):
+    """A topic as the cluster describes it; one created anew under the same name has another ``id``."""
+
+    id: str
+    partitions: int
+
+
+def create_topic(
+    options: KafkaOptions, name: str, *, partitions: int = 1, retention_s: float | None = None, replicas: int = -1
+) -> bool:
+    """Create a topic fit for feedback, and return when it has its leaders.
+
+    Parameters
+    ----------
+    retention_s
+        Seconds that events are kept; None keeps them for ever, so that models can be rebuilt from the log.
+    replicas
+        Copies of each partition; -1 leaves it to the cluster.
+
+    Returns
+    -------
+    bool
+        False where a topic of that name exists already; it stays as it is.
+    """
+    retention_ms = -1 if retention_s is None else int(retention_s * 1000)
+    configs = {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+    wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": configs}
+    admin = open_admin(options)
+    try:
+        with translated(options, f"creating topic {name!r}"):
+            admin.create_topics({name: wanted}, wait_for_metadata=True)
+    except SourceError as error:
+        if isinstance(error.__cause__, kafka.errors.TopicAlreadyExistsError):
+            return False
+        raise
+    finally:
+        admin.close()
+    return True
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that Kafka's clients choose for a key, out of so many."""
+    return int(murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def open_admin(options: KafkaOptions) -> Any:
+    """An administration client; raises SourceError when the cluster is out of reach."""
+    with connecting(options):
+        return KafkaAdminClient(**options.client(), request_timeout_ms=10_000)
+
+
+def describe(admin: Any, name: str) -> Topic | None:
+    """The topic as it is now, None where there is none; raises what kafka-python raises."""
+    (found,) = admin.describe_topics([name])
+    error = kafka.errors.for_code(found["error_code"])
+    if error is kafka.errors.UnknownTopicOrPartitionError:
+        return None
+    if error is not kafka.errors.NoError:
+        raise error(f"topic {name!r}")
+    return Topic(str(found["topic_id"]), len(found["partitions"]))
+
+
+def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
+    """The topic, fit to hold feedback; raises SourceError where it is missing or compacted."""
+    with translated(options, f"describing topic {name!r}"):
+        topic = describe(admin, name)
+        policy = _cleanup_policy(admin, name) if topic else ""
+    if topic is None:
+        raise SourceError(
+            f"Kafka at {options.servers} has no topic {name!r}; create it: kafka-topics.sh --create --topic {name} "
+            f"--partitions N --config cleanup.policy=delete --bootstrap-server {options.servers}"
+        )
+    if "compact" in policy:
+        raise SourceError(
+            f"topic {name!r} at {options.servers} has cleanup.policy={policy}, which keeps one event a model (the key "
+            f"is the model's name) and drops the rest; expected delete: kafka-configs.sh --alter --entity-type topics "
+            f"--entity-name {name} --add-config cleanup.policy=delete"
+        )
+    return topic
+
+
+def _cleanup_policy(admin: Any, name: str) -> str:
+    key = "cleanup.policy"
+    resource = ConfigResource(ConfigResourceType.TOPIC, name, configs={key: None})
+    found = admin.describe_configs([resource], config_filter="all")
+    return str(found["topic"][name][key]["value"])

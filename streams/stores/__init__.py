@@ -1,0 +1,1 @@
+"""Checkpoints and snapshots, in folders, Redis or memory."""

@@ -1,0 +1,166 @@
+"""The journal of a model's snapshots: every publication and every move of the pointer, in order.
+
+Its last entry says which snapshot is live, and appending to it is a compare-and-set on its length: whoever decided by
+an older state of the journal decides again. The directory store and the memory store keep their pointers this way;
+``streams/stores/redis_scripts.py`` decides alike on the server, and one suite of tests checks that they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from streams.protocols import Pointer, Written
+from streams.stores.retention import Retention
+
+PUBLICATIONS = ("published", "held")
+MOVES_KEPT = 200  # entries of rollbacks and pins: they are told for longer than their snapshots last
+
+Number = TypeVar("Number")
+SnapshotKey = tuple[int, str]  # version and digest
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to the snapshot ``version:digest``, and how the pointer stood after it.
+
+    ``what`` is published, held (kept, but not live, for ``reason``), rolled back, pinned, unpinned or moved. ``at`` is
+    in seconds since the epoch, ``epoch`` that of the snapshot's publisher, ``live`` the whole pointer where the journal
+    keeps no other.
+    """
+
+    what: str
+    version: int
+    digest: str
+    epoch: str
+    at: float
+    serial: int = 0
+    pinned: bool = False
+    reason: str = ""
+    live: Pointer | None = None
+
+    @property
+    def snapshot(self) -> SnapshotKey:
+        """Which snapshot it is about."""
+        return self.version, self.digest
+
+    def pointer(self, store_id: str) -> Pointer:
+        """The pointer as this entry set it; with serial 0 where it did not."""
+        serial = 0 if self.what == "held" else self.serial
+        return Pointer(serial, self.version, self.digest, self.epoch, self.at, self.pinned and serial > 0, store_id)
+
+    def as_history(self) -> dict[str, Any]:
+        """The line that operators see."""
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "live"}
+
+
+class Journal(Protocol):
+    """The entries of one model, numbered from 1, and the bytes of its snapshots."""
+
+    def last(self) -> tuple[int, Entry | None]:
+        """The last entry and its number; ``(0, None)`` where there is none."""
+
+    def newest(self) -> Entry | None:
+        """The last entry that brought a snapshot."""
+
+    def entries(self) -> list[tuple[int, Entry]]:
+        """All that were not dropped, oldest first."""
+
+    def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
+        """Add an entry; False, and nothing done, where ``number`` was taken, or ``epoch`` is gone, meanwhile."""
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Forget entries; never the last one."""
+
+    def write(self, key: SnapshotKey, data: bytes) -> None:
+        """Keep the bytes of a snapshot."""
+
+    def read(self, key: SnapshotKey) -> bytes | None:
+        """The bytes of a snapshot; None where they are not kept."""
+
+    def erase(self, keys: Iterable[SnapshotKey]) -> None:
+        """Forget the bytes of snapshots."""
+
+
+def publication(
+    live: Pointer | None, newest: Entry | None, key: SnapshotKey, *, epoch: str, at: float, held: str, store_id: str
+) -> Entry | Written:
+    """The entry that publishes a snapshot, or why there will be none.
+
+    The versions of one owner only grow, so a lower one of the same epoch comes late. A new owner may begin below what
+    is live: its predecessor published ahead of its last checkpoint.
+    """
+    version, digest = key
+    held = held or ("pinned" if live and live.pinned else "")
+    if newest and newest.epoch == epoch and version < newest.version:
+        return Written.FENCED
+    if (live and (live.version, live.digest) == key) or (held and newest and newest.snapshot == key):
+        return Written.ALREADY
+    if not held:
+        live = Pointer(next_serial(live), version, digest, epoch, at, store_id=store_id)
+    return entry("held" if held else "published", key, epoch, at, live, held)
+
+
+def move(live: Pointer | None, target: Entry, *, pin: bool, at: float, store_id: str) -> Entry:
+    """The entry that points at the snapshot of ``target``."""
+    version, digest = target.snapshot
+    what = kind_of_move(live, version, pin)
+    pointer = Pointer(next_serial(live), version, digest, target.epoch, at, pin, store_id)
+    return entry(what, target.snapshot, target.epoch, at, pointer)
+
+
+def next_serial(live: Pointer | None) -> int:
+    """The serial of the pointer after this one."""
+    return live.serial + 1 if live else 1
+
+
+def entry(what: str, key: SnapshotKey, epoch: str, at: float, live: Pointer | None, reason: str = "") -> Entry:
+    """An entry, given the pointer after it."""
+    serial, pinned = (live.serial, live.pinned) if live else (0, False)
+    return Entry(
+        what=what,
+        version=key[0],
+        digest=key[1],
+        epoch=epoch,
+        at=at,
+        serial=serial,
+        pinned=pinned,
+        reason=reason,
+        live=live,
+    )
+
+
+def kind_of_move(live: Pointer | None, version: int, pin: bool) -> str:
+    """What the history calls it when the pointer goes to ``version``."""
+    if live and version < live.version:
+        return "rolled back"
+    if pin:
+        return "pinned"
+    return "unpinned" if live and live.pinned else "moved"
+
+
+def newest_publication(entries: Iterable[Entry], version: int | None = None) -> Entry | None:
+    """The last entry, among these in order, that brought a snapshot (of ``version``)."""
+    found = None
+    for candidate in entries:
+        if candidate.what in PUBLICATIONS and version in (None, candidate.version):
+            found = candidate
+    return found
+
+
+def superfluous(
+    entries: Sequence[tuple[Number, Entry]], live: Pointer | None, retention: Retention
+) -> tuple[dict[SnapshotKey, list[Number]], list[Number]]:
+    """Snapshots that need not stay, with numbers of their publications, and numbers of moves; what is live stays."""
+    published = {entry.snapshot: entry.at for _, entry in entries if entry.what in PUBLICATIONS}
+    gone: dict[SnapshotKey, list[Number]] = {key: [] for key in retention.superfluous(published)}
+    if live:
+        gone.pop((live.version, live.digest), None)
+    moves = []
+    for number, entry in entries:
+        if entry.what not in PUBLICATIONS:
+            moves.append(number)
+        elif entry.snapshot in gone:
+            gone[entry.snapshot].append(number)
+    return gone, moves[:-MOVES_KEPT]

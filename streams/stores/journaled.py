@@ -1,0 +1,132 @@
+"""A SnapshotStore over journals: what the directory store and the memory store have in common."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from abc import ABC, abstractmethod
+from typing import Any
+
+from omdml.errors import StoreError
+from omdml.snapshot import Snapshot
+from streams.protocols import Pointer, Written
+from streams.stores import journal
+from streams.stores.checkpoints import store_lost
+from streams.stores.journal import PUBLICATIONS, Journal, newest_publication, superfluous
+from streams.stores.retention import SPARE, Retention
+from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
+
+ATTEMPTS = 100  # to append before somebody else does: each that fails is one that somebody else won
+
+
+class JournaledSnapshots(ABC):
+    """Publishes, serves and moves by one journal a model.
+
+    Parameters
+    ----------
+    retention
+        Which snapshots stay when new ones come.
+    """
+
+    def __init__(self, retention: Retention) -> None:
+        self.retention = retention
+
+    @property
+    @abstractmethod
+    def store_id(self) -> str:
+        """The store's random id: another one after it was emptied."""
+
+    @abstractmethod
+    def owner(self, model: str) -> str | None:
+        """The epoch that owns the model; None where nobody claimed it."""
+
+    @abstractmethod
+    def journal(self, model: str) -> Journal:
+        """The model's journal; empty where nothing was published."""
+
+    def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
+        """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given.
+
+        1. Write its bytes. A crash after this leaves a file that no entry names; it goes with the next thinning out.
+        2. Append its entry, which makes it live. A crash after this leaves a few snapshots more than need be.
+        3. Now and then, drop what need not stay.
+        """
+        model, key = snapshot.model, (snapshot.version, snapshot.digest)
+        book, data = self.journal(model), snapshot.to_bytes()
+        for _ in range(ATTEMPTS):
+            if self.owner_of(model) != epoch:
+                return Written.FENCED
+            number, last = book.last()
+            live, at = (last.live if last else None), time.time()
+            entry = journal.publication(live, book.newest(), key, epoch=epoch, at=at, held=held, store_id=self.store_id)
+            if isinstance(entry, Written):
+                return entry
+            book.write(key, data)
+            if book.append(number + 1, entry, epoch):
+                if (number + 1) % SPARE == 0:
+                    self._thin_out(book)
+                return Written.STORED
+        raise self._too_busy(model)
+
+    def current(self, model: str) -> Pointer | None:
+        """The live pointer."""
+        _, last = self.journal(model).last()
+        return last.live if last else None
+
+    def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
+        """The live snapshot, or the kept one of ``version`` with the pointer as its publication set it."""
+        book, before = self.journal(model), None
+        while True:
+            pointer = self.current(model)
+            if version is not None and (pointer is None or pointer.version != version):
+                found = newest_publication((entry for _, entry in book.entries()), version)
+                pointer = found.pointer(self.store_id) if found else None
+            if pointer is None:
+                return None
+            data = book.read((pointer.version, pointer.digest))
+            if data is not None:
+                return pointer, read_snapshot(model, pointer, data, str(self))
+            if pointer == before:
+                raise bytes_gone(model, pointer, str(self))
+            before = pointer  # dropped since we looked, perhaps: look again
+
+    def history(self, model: str) -> list[dict[str, Any]]:
+        """Publications whose snapshots are kept, and moves of the pointer, oldest first."""
+        return [entry.as_history() for _, entry in self.journal(model).entries()]
+
+    def move(self, model: str, version: int | None, pin: bool) -> Pointer:
+        """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
+        book = self.journal(model)
+        for _ in range(ATTEMPTS):
+            number, last = book.last()
+            entries = [entry for _, entry in book.entries()]
+            target = newest_publication(entries, version)
+            if target is None or book.read(target.snapshot) is None:
+                kept = [entry.version for entry in entries if entry.what in PUBLICATIONS]
+                raise not_kept(model, version, kept, str(self))
+            entry = journal.move(last.live if last else None, target, pin=pin, at=time.time(), store_id=self.store_id)
+            if entry.live and book.append(number + 1, entry):
+                return entry.live
+        raise self._too_busy(model)
+
+    def owner_of(self, model: str) -> str:
+        """The epoch that owns the model; raises StoreLost where nobody claimed it."""
+        owner = self.owner(model)
+        if owner is None:
+            raise store_lost(model, str(self))
+        return owner
+
+    def _thin_out(self, book: Journal) -> None:
+        _, last = book.last()
+        snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, self.retention)
+        book.drop(itertools.chain(moves, *snapshots.values()))
+        _, last = book.last()
+        if last and last.live:  # somebody may have gone back to it by now
+            snapshots.pop((last.live.version, last.live.digest), None)
+        book.erase(snapshots)
+
+    def _too_busy(self, model: str) -> StoreError:
+        return StoreError(
+            f"model {model!r}: {ATTEMPTS} writes to {self} came second to another writer's: more than one worker "
+            "publishes it, see who does (`omdml history`)"
+        )

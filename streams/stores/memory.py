@@ -1,0 +1,180 @@
+"""A store in memory, for replays, embedding and tests: what it holds ends with the process."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+
+from omdml.snapshot import Checkpoint
+from streams.protocols import Claim, Partition, Watch, Written
+from streams.stores.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
+from streams.stores.journal import Entry, SnapshotKey, newest_publication
+from streams.stores.journaled import JournaledSnapshots
+from streams.stores.retention import RETENTION, Retention
+
+
+class MemoryModel:
+    """Everything about one model; also the journal of its snapshots. All under the store's lock."""
+
+    def __init__(self, changed: threading.Condition) -> None:
+        self._changed = changed
+        self.owner: str | None = None
+        self.checkpoints: list[tuple[Saved, bytes]] = []  # newest first
+        self.damaged = 0  # how many of these the last claim passed over
+        self._journal: dict[int, Entry] = {}
+        self._last = 0
+        self._bytes: dict[SnapshotKey, bytes] = {}
+
+    def last(self) -> tuple[int, Entry | None]:
+        """The last entry and its number."""
+        with self._changed:
+            return self._last, self._journal.get(self._last)
+
+    def newest(self) -> Entry | None:
+        """The last entry that brought a snapshot."""
+        return newest_publication(entry for _, entry in self.entries())
+
+    def entries(self) -> list[tuple[int, Entry]]:
+        """All that were not dropped."""
+        with self._changed:
+            return list(self._journal.items())
+
+    def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
+        """Add an entry and wake the watches."""
+        with self._changed:
+            if number != self._last + 1 or epoch not in (None, self.owner):
+                return False
+            self._journal[number] = entry
+            self._last = number
+            self._changed.notify_all()
+            return True
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Forget entries."""
+        with self._changed:
+            for number in numbers:
+                self._journal.pop(number, None)
+
+    def write(self, key: SnapshotKey, data: bytes) -> None:
+        """Keep the bytes of a snapshot."""
+        self._bytes[key] = data
+
+    def read(self, key: SnapshotKey) -> bytes | None:
+        """The bytes of a snapshot."""
+        return self._bytes.get(key)
+
+    def erase(self, keys: Iterable[SnapshotKey]) -> None:
+        """Forget the bytes of snapshots."""
+        for key in keys:
+            self._bytes.pop(key, None)
+
+
+class MemoryStore(JournaledSnapshots):
+    """A CheckpointStore and SnapshotStore; any number of threads may use it.
+
+    Parameters
+    ----------
+    retention
+        Which snapshots stay when new ones come.
+    """
+
+    def __init__(self, retention: Retention = RETENTION) -> None:
+        super().__init__(retention)
+        self._store_id = uuid.uuid4().hex
+        self._changed = threading.Condition()
+        self._models: dict[str, MemoryModel] = {}
+        self._marks: dict[Partition, int] = {}
+
+    def __str__(self) -> str:
+        return "memory:"
+
+    @property
+    def store_id(self) -> str:
+        """Made with the store."""
+        return self._store_id
+
+    def claim(self, model: str) -> Claim:
+        """Become the owner."""
+        with self._changed:
+            state = self._models.setdefault(model, MemoryModel(self._changed))
+            state.owner = next_epoch(state.owner)
+            for age, (_, data) in enumerate(state.checkpoints):
+                checkpoint = read_checkpoint(model, data, str(self))
+                if checkpoint:
+                    state.damaged = age
+                    return Claim(state.owner, checkpoint, fell_back=age > 0)
+            if state.checkpoints:
+                raise none_valid(model, str(self))
+            return Claim(state.owner, None)
+
+    def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
+        """Keep this checkpoint and the one before it."""
+        data = checkpoint.to_bytes()
+        saved = Saved.of(checkpoint, data)
+        with self._changed:
+            if self.owner_of(checkpoint.model) != epoch:
+                return Written.FENCED
+            state = self._models[checkpoint.model]
+            sound = state.checkpoints[state.damaged :]
+            outcome = saved.replaces(sound[0][0] if sound else None)
+            if outcome is Written.STORED:
+                state.checkpoints, state.damaged = [(saved, data), *sound[:1]], 0
+            return outcome
+
+    def marks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The offset below which everything is in checkpoints."""
+        return {one: self._marks[one] for one in partitions if one in self._marks}
+
+    def move_marks(self, marks: Mapping[Partition, int]) -> None:
+        """Set marks."""
+        self._marks.update(marks)
+
+    def models(self) -> list[str]:
+        """Names of the models."""
+        return sorted(self._models)
+
+    def delete(self, model: str) -> None:
+        """Forget a model."""
+        with self._changed:
+            self._models.pop(model, None)
+            self._changed.notify_all()
+
+    def watch(self, models: Iterable[str]) -> Watch:
+        """A wait that ends as soon as a pointer moves."""
+        return MemoryWatch(self, self._changed, models)
+
+    def owner(self, model: str) -> str | None:
+        """The epoch that owns the model."""
+        state = self._models.get(model)
+        return state.owner if state else None
+
+    def journal(self, model: str) -> MemoryModel:
+        """The model's journal; one that nobody keeps where the model is unknown."""
+        return self._models.get(model) or MemoryModel(self._changed)
+
+
+class MemoryWatch:
+    """Compares pointers whenever something was written."""
+
+    def __init__(self, store: MemoryStore, changed: threading.Condition, models: Iterable[str]) -> None:
+        self._store, self._changed = store, changed
+        self._seen = {model: store.current(model) for model in models}
+        self._closed = False
+
+    def wait(self, timeout_s: float) -> set[str]:
+        """Models whose pointers moved."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._moved(), timeout_s)
+            moved = self._moved()
+            self._seen.update((model, self._store.current(model)) for model in moved)
+            return moved
+
+    def close(self) -> None:
+        """End a wait at once."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _moved(self) -> set[str]:
+        return {model for model, pointer in self._seen.items() if pointer != self._store.current(model)}

@@ -1,0 +1,39 @@
+"""A store by its address."""
+
+from __future__ import annotations
+
+from omdml.errors import ConfigurationError
+from streams.protocols import Store
+from streams.stores.directory import DirectoryStore
+from streams.stores.memory import MemoryStore
+from streams.stores.redis import RedisStore
+from streams.stores.redis_client import SCHEMES, masked
+from streams.stores.retention import RETENTION, Retention
+
+
+def open_store(url: str, retention: Retention = RETENTION) -> Store:
+    """The store at this address; a server is not asked yet whether it is there.
+
+    Parameters
+    ----------
+    url
+        ``redis://host:6379/0`` (as for :class:`RedisStore`), ``dir:path`` or ``memory:``.
+    retention
+        Which snapshots stay when new ones come.
+
+    Raises
+    ------
+    ConfigurationError
+        No such kind of store, or an address that cannot be one.
+    StoreError
+        A folder that cannot be made.
+    """
+    kind, _, rest = url.partition(":")
+    if kind in SCHEMES:
+        return RedisStore(url, retention)
+    if kind == "dir" and rest:
+        return DirectoryStore(rest, retention)
+    if url == "memory:":
+        return MemoryStore(retention)
+    expected = ", ".join([*(f"{scheme}://HOST" for scheme in SCHEMES), "dir:PATH", "memory:"])
+    raise ConfigurationError(f"store.url: got {masked(url)!r}, expected one of {expected}")

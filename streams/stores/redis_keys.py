@@ -1,0 +1,86 @@
+"""Where everything lies in Redis, and how pointers and entries of the history are read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from omdml.errors import StoreError
+from streams.protocols import Partition, Pointer
+from streams.stores.journal import Entry
+
+
+class StoreKeys:
+    """Keys of a store; ``prefix`` begins each of them."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.store = f"{prefix}:store"
+        self.models = f"{prefix}:models"
+
+    def mark(self, partition: Partition) -> str:
+        """Where the mark of a partition lies."""
+        return f"{self._prefix}:mark:{partition.topic_id}:{partition.number}"
+
+    def model(self, name: str) -> ModelKeys:
+        """Keys of a model."""
+        return ModelKeys(f"{self._prefix}:{{{quote(name, safe='')}}}")
+
+
+class ModelKeys:
+    """Keys of a model; what is in braces decides the slot of a cluster, so that scripts may touch all of them."""
+
+    def __init__(self, start: str) -> None:
+        self._start = start
+        self.epoch = f"{start}:epoch"
+        self.checkpoint = f"{start}:checkpoint"
+        self.previous = f"{start}:checkpoint:previous"
+        self.current = f"{start}:current"
+        self.newest = f"{start}:newest"
+        self.history = f"{start}:history"
+        self.updates = f"{start}:updates"
+
+    def snapshot(self, version: int, digest: str) -> str:
+        """Where the bytes of a snapshot lie."""
+        return f"{self._start}:snapshot:{version}:{digest}"
+
+
+def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:
+    """The pointer in the hash ``current``; raises StoreError where it is none."""
+    with understanding(fields):
+        return Pointer(
+            serial=int(fields[b"serial"]),
+            version=int(fields[b"version"]),
+            digest=fields[b"digest"].decode(),
+            epoch=fields[b"epoch"].decode(),
+            published_at=float(fields[b"published_at"]),
+            pinned=fields[b"pinned"] == b"1",
+            store_id=(store_id or b"").decode(),
+        )
+
+
+def read_entry(fields: Mapping[bytes, bytes]) -> Entry:
+    """The entry in these fields of the stream ``history``; raises StoreError where they are none."""
+    with understanding(fields):
+        return Entry(
+            what=fields[b"what"].decode(),
+            version=int(fields[b"version"]),
+            digest=fields[b"digest"].decode(),
+            epoch=fields[b"epoch"].decode(),
+            at=float(fields[b"at"]),
+            serial=int(fields[b"serial"]),
+            pinned=fields[b"pinned"] == b"1",
+            reason=fields.get(b"reason", b"").decode(),
+        )
+
+
+@contextmanager
+def understanding(what: object) -> Iterator[None]:
+    """Turn what does not decode into a StoreError that shows it."""
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        raise StoreError(
+            f"the store holds {str(what)[:200]}, which omdml did not write ({error!r}): restore or remove that key"
+        ) from error

@@ -1,0 +1,108 @@
+"""What must happen at once, or not at all, on the server: Lua, run by Redis between two other commands.
+
+Each script touches keys of one model only (one slot of a cluster). ``KEYS`` and ``ARGV`` are named in its first lines.
+All may run twice: a client that got no answer sends its command again.
+"""
+
+LOST, ABSENT = b"lost", b"absent"  # what scripts answer beside the values of Written
+
+CLAIM = """
+-- Raise the epoch, answer it and the newest checkpoint. The nonce tells a retry from another owner.
+local epoch, checkpoint, nonce = KEYS[1], KEYS[2], ARGV[1]
+local owner = redis.call('GET', epoch) or '0-'
+local counter, by = string.match(owner, '^(%d+)%-(.*)$')
+if by ~= nonce then
+  owner = string.format('%010d-%s', counter + 1, nonce)
+  redis.call('SET', epoch, owner)
+end
+local data, digest, damaged = unpack(redis.call('HMGET', checkpoint, 'data', 'digest', 'damaged'))
+return {owner, data, digest, damaged}
+"""
+
+CONDEMN = """
+-- Mark the newest checkpoint as damaged, unless it has been replaced meanwhile.
+local checkpoint, digest = KEYS[1], ARGV[1]
+if redis.call('HGET', checkpoint, 'digest') == digest then
+  redis.call('HSET', checkpoint, 'damaged', 1)
+end
+"""
+
+SAVE = """
+-- Compare and set the checkpoint; keep the one before it, unless that is damaged.
+local epoch, checkpoint, previous = unpack(KEYS)
+local owner, topic, partition, offset, version, digest, data = unpack(ARGV)
+local actual = redis.call('GET', epoch)
+if not actual then return 'lost' end
+if actual ~= owner then return 'fenced' end
+local kept_topic, kept_partition, kept_offset, kept_digest, damaged = unpack(redis.call(
+  'HMGET', checkpoint, 'home_topic', 'home_partition', 'next', 'digest', 'damaged'))
+if not damaged and kept_topic == topic and kept_partition == partition then
+  if tonumber(offset) < tonumber(kept_offset) then return 'fenced' end
+  if offset == kept_offset and digest == kept_digest then return 'already' end
+end
+if damaged then
+  redis.call('DEL', checkpoint)
+elseif kept_topic then
+  redis.call('RENAME', checkpoint, previous) -- first, so that a full server goes on replacing checkpoints
+end
+redis.call('HSET', checkpoint, 'home_topic', topic, 'home_partition', partition, 'next', offset,
+  'version', version, 'digest', digest, 'epoch', owner, 'data', data)
+return 'stored'
+"""
+
+PUBLISH = """
+-- Compare and set the pointer, or only note a snapshot that is held back; its bytes become permanent either way.
+-- streams/stores/journal.py decides alike.
+local epoch, current, newest, history, blob = unpack(KEYS)
+local owner, version, digest, held, channel = unpack(ARGV)
+local actual = redis.call('GET', epoch)
+if not actual then return 'lost' end
+if actual ~= owner then return 'fenced' end
+if redis.call('EXISTS', blob) == 0 then return 'absent' end
+local live_version, live_digest, pinned = unpack(redis.call('HMGET', current, 'version', 'digest', 'pinned'))
+local last_version, last_digest, last_epoch = unpack(redis.call('HMGET', newest, 'version', 'digest', 'epoch'))
+if last_epoch == owner and tonumber(version) < tonumber(last_version) then return 'fenced' end
+if pinned == '1' and held == '' then held = 'pinned' end
+if live_version == version and live_digest == digest then return 'already' end
+if held ~= '' and last_version == version and last_digest == digest then return 'already' end
+local time = redis.call('TIME')
+local at = string.format('%d.%06d', time[1], time[2])
+local what = 'held'
+redis.call('PERSIST', blob)
+redis.call('HSET', newest, 'version', version, 'digest', digest, 'epoch', owner)
+if held == '' then
+  what, pinned = 'published', '0'
+  redis.call('HINCRBY', current, 'serial', 1)
+  redis.call('HSET', current, 'version', version, 'digest', digest, 'epoch', owner, 'published_at', at, 'pinned', 0)
+end
+local serial = redis.call('HGET', current, 'serial') or 0
+redis.call('XADD', history, '*', 'what', what, 'version', version, 'digest', digest, 'epoch', owner, 'at', at,
+  'serial', serial, 'pinned', pinned or 0, 'reason', held)
+redis.call('PUBLISH', channel, serial)
+return 'stored'
+"""
+
+MOVE = """
+-- Point at a snapshot whose bytes are kept; answer the pointer, or nothing where they are not.
+local current, history, blob = unpack(KEYS)
+local version, digest, publisher, what, pinned, channel = unpack(ARGV)
+if redis.call('EXISTS', blob) == 0 then return {} end
+local time = redis.call('TIME')
+local at = string.format('%d.%06d', time[1], time[2])
+local serial = redis.call('HINCRBY', current, 'serial', 1)
+redis.call('HSET', current, 'version', version, 'digest', digest, 'epoch', publisher, 'published_at', at,
+  'pinned', pinned)
+redis.call('XADD', history, '*', 'what', what, 'version', version, 'digest', digest, 'epoch', publisher, 'at', at,
+  'serial', serial, 'pinned', pinned)
+redis.call('PUBLISH', channel, serial)
+return redis.call('HGETALL', current)
+"""
+
+DROP = """
+-- Forget a snapshot and these entries about it, unless it has gone live again meanwhile.
+local current, history, blob = unpack(KEYS)
+local live = redis.call('HMGET', current, 'version', 'digest')
+if live[1] == ARGV[1] and live[2] == ARGV[2] then return end
+redis.call('UNLINK', blob)
+redis.call('XDEL', history, unpack(ARGV, 3))
+"""

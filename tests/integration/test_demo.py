@@ -1,0 +1,125 @@
+"""The demo as people run it: what it prints, and that it leaves nothing running and nothing behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+import tomllib
+from pathlib import Path
+
+import pytest
+import redis
+from kafka.admin import KafkaAdminClient
+
+from tests.processes import Process, wait_for
+
+SET_UP_S = 180.0  # with kernels compiled
+LAST_LINE = re.compile(r"mAP (0\.\d\d) -> (0\.\d\d) after (\d+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms")
+
+
+class Demo(Process):
+    """``omdml demo``, with its temporary folder in ``folder``."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._child.send_signal(number)
+
+    def wait_until_people_click(self) -> None:
+        """Return when some of their comparisons are live."""
+        wait_for(lambda: re.search(r"version [1-9][\d,]* live", self.said), "clicks to be live", SET_UP_S, self)
+
+
+@pytest.fixture
+def demo(tmp_path, monkeypatch):
+    """Start a demo with these arguments."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    started = []
+
+    def start(*arguments):
+        started.append(Demo(tmp_path, "demo", *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def running(folder):
+    """Commands of the processes that were told of a folder, zombies left out."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it ended
+            continue
+        if str(folder) in command:
+            found.append(command)
+    return found
+
+
+def last_words(process):
+    """First mAP, last mAP and comparisons of its last line."""
+    said = LAST_LINE.fullmatch(process.said.splitlines()[-1])
+    assert said, process.said
+    first, last, comparisons, p50, p99 = said.groups()
+    assert 0 < int(p50) <= int(p99)
+    return float(first), float(last), int(comparisons)
+
+
+def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
+    kept = tmp_path / "kept"
+    process = demo("--comparisons", "900", "--rate", "900", "--keep", str(kept))
+    assert process.wait(SET_UP_S) == 0
+    first, last, comparisons = last_words(process)
+    assert comparisons == 900
+    assert last > first + 0.1
+    configuration = tomllib.loads((kept / "omdml.toml").read_text())
+    assert configuration["catalogues"]["digits"]["path"] == str(kept / "items")
+    assert sum(path.read_bytes().count(b'"triplet"') for path in (kept / "feedback").glob("*.jsonl")) == 900
+    assert not running(tmp_path)
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_everything(demo, tmp_path, number, exit_code):
+    process = demo()
+    process.wait_until_people_click()
+    assert len(running(tmp_path)) == 3
+    process.send(number)
+    assert process.wait() == exit_code
+    assert not running(tmp_path)
+    assert not list(tmp_path.glob("omdml-demo-*"))
+
+
+def test_a_signal_during_set_up_ends_everything(demo, tmp_path):
+    process = demo()
+    wait_for(lambda: "starting" in process.said, "the first process", SET_UP_S, process)
+    process.send(signal.SIGINT)
+    assert process.wait() == 130
+    assert not running(tmp_path)
+    assert not list(tmp_path.glob("omdml-demo-*"))
+
+
+def test_a_demo_that_is_killed_takes_its_processes_along(demo, tmp_path):
+    process = demo()
+    process.wait_until_people_click()
+    process.kill()
+    wait_for(lambda: not running(tmp_path), "its processes to end")
+
+
+def test_a_process_that_ends_early_is_quoted(demo, tmp_path):
+    process = demo("--keep", str(tmp_path / "kept"), "--redis", "redis://127.0.0.1:1")
+    assert process.wait(SET_UP_S) == 1
+    assert process.said.splitlines()[-1].startswith("omdml: store redis://127.0.0.1:1: ")
+
+
+def test_real_servers_are_used_and_left_as_they_were(demo, kafka, any_redis, tmp_path):
+    process = demo("--comparisons", "600", "--rate", "900", "--kafka", kafka.servers, "--redis", any_redis.url)
+    assert process.wait(SET_UP_S) == 0
+    first, last, _ = last_words(process)
+    assert last > first + 0.1
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    assert not [topic for topic in admin.list_topics() if topic.startswith("omdml-demo")]
+    admin.close()
+    with redis.Redis.from_url(any_redis.url) as client:
+        assert client.keys() == []
+    assert not running(tmp_path)
