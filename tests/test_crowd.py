@@ -146,7 +146,7 @@ def test_a_client_outlives_a_connection_that_the_server_closed(shop):
 def test_a_refusal_is_told_in_the_nodes_words(shop):
     with shop.serving() as node, listening(node) as server:
         client = NodeClient(server.url)
-        with pytest.raises(NodeError, match="refuses: .*i999") as refusal:
+        with pytest.raises(NodeError, match=r"refuses: .*i999") as refusal:
             client.search("shop", "i999", 5)
         assert refusal.value.reason == "unknown_item"
         client.close()

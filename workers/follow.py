@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -36,7 +37,7 @@ class Follower:
         self._poll_interval_s = poll_interval_s
         self._watch: Watch | None = None
         self._watched = frozenset[str]()
-        self._polled_at = -poll_interval_s
+        self._polled_at = -math.inf
         self._lost_at: float | None = None
         self._progressed_at = time.monotonic()
         self._stopped = threading.Event()
@@ -81,6 +82,7 @@ class Follower:
             if self._watch is not None:
                 self._watch.close()
             self._watch, self._watched = self._store.watch(models), models
+            self._polled_at = -math.inf  # what moved before this watch began gave it no hint
         hints = self._watch.wait(min(HINT_WAIT_S, self._poll_interval_s))
         if time.monotonic() - self._polled_at < self._poll_interval_s:
             return models & hints

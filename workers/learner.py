@@ -70,7 +70,7 @@ class LearnerWorker:
             self._trouble = ""
         except Rewind as rewind:
             self._waiting = {}
-            log.error("the newest checkpoint is damaged, the one before it is used", reason=str(rewind))
+            log.error("checkpoint_damaged_previous_used", reason=str(rewind))
         except Fenced as fenced:
             self._reclaim(fenced)
         except (StoreLost, GapError):
@@ -82,7 +82,7 @@ class LearnerWorker:
         """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
         if str(error) != self._trouble:
             self._trouble = str(error)
-            log.warning("learning waits", reason=self._trouble)
+            log.warning("learning_waits", reason=self._trouble)
         time.sleep(RETRY_S)
 
     def _patience(self) -> float:
@@ -124,7 +124,7 @@ class LearnerWorker:
         for partition in self.partitions.values():
             partition.publish()
         self._save()
-        log.info("drained and saved", partitions=len(self.partitions))
+        log.info("drained_and_saved", partitions=len(self.partitions))
 
     def _introduce(self) -> None:
         """Publish version 0 of configured models that live in partitions just assigned."""
@@ -158,7 +158,7 @@ class LearnerWorker:
             starts[partition] = owned.start(offset)
             self.partitions[partition] = owned
             self._fresh.append(partition)
-            log.info("partition assigned", partition=str(partition), committed=offset, start=starts[partition])
+            log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
         return starts
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
@@ -170,14 +170,14 @@ class LearnerWorker:
                 try:
                     owned.save(untaken, commit=False)
                 except OmdmlError as error:
-                    log.warning("revoked unsaved, the next owner replays", partition=str(partition), reason=str(error))
+                    log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
 
     def lost(self, partitions: Iterable[Partition]) -> None:
         """Let go, unsaved."""
         for partition in partitions:
             self._waiting.pop(partition, None)
             self.partitions.pop(partition, None)
-            log.warning("partition lost", partition=str(partition))
+            log.warning("partition_lost", partition=str(partition))
 
     def __repr__(self) -> str:
         state: dict[str, Any] = {str(partition): list(owned.models) for partition, owned in self.partitions.items()}

@@ -87,12 +87,12 @@ class OwnedPartition:
         if checkpoint is not None:
             model.resume(checkpoint)
             if checkpoint.platform != self.services.platform:
-                log.warning("another platform wrote this checkpoint: from here on bytes may differ from a replay",
+                log.warning("platform_changed", then="from here on bytes may differ from a replay",
                             model=name, there=checkpoint.platform, here=self.services.platform)  # fmt: skip
             if checkpoint.generation != spec.catalogue.generation:
-                log.warning("catalogue generation adopted", model=name, offset=model.next,
+                log.warning("catalogue_generation_adopted", model=name, offset=model.next,
                             before=checkpoint.generation, after=spec.catalogue.generation)  # fmt: skip
-        log.info("model claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
+        log.info("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
         if fell_back:
             self.services.source.seek(self.partition, model.next)
             self.models[name] = model

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,15 +20,44 @@ LAST_LINE = re.compile(r"mAP (0\.\d\d) -> (0\.\d\d) after (\d+) comparisons; cli
 
 
 class Demo(Process):
-    """``omdml demo``, with its temporary folder in ``folder``."""
+    """``omdml demo``."""
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal."""
         self._child.send_signal(number)
 
+    def children(self) -> dict[str, int]:
+        """Process id of each of its processes, by what it is, once all are started."""
+        wait_for(lambda: "asking the node" in self.said, "worker and node to serve", SET_UP_S, self)
+        pids = [pid for pid, (parent, _) in processes().items() if parent == self._child.pid]
+        return {role: pid for pid in pids for role in ("valkey", "worker", "node") if role in command(pid)}
+
     def wait_until_people_click(self) -> None:
         """Return when some of their comparisons are live."""
-        wait_for(lambda: re.search(r"version [1-9][\d,]* live", self.said), "clicks to be live", SET_UP_S, self)
+        wait_for(lambda: re.search(r"version [1-9][\d,]* live", self.said), "clicks to be live", process=self)
+
+
+def processes():
+    """Parent and state of every process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            found[int(path.parent.name)] = (int(parent), state)
+    return found
+
+
+def command(pid):
+    """What a process was started as."""
+    with suppress(OSError):  # it ended
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def running(children):
+    """Which of these processes still run; one that ended and that nobody asked about does not."""
+    now = processes()
+    return [role for role, pid in children.items() if pid in now and now[pid][1] != "Z"]
 
 
 @pytest.fixture
@@ -44,19 +75,6 @@ def demo(tmp_path, monkeypatch):
         one.close()
 
 
-def running(folder):
-    """Commands of the processes that were told of a folder, zombies left out."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # it ended
-            continue
-        if str(folder) in command:
-            found.append(command)
-    return found
-
-
 def last_words(process):
     """First mAP, last mAP and comparisons of its last line."""
     said = LAST_LINE.fullmatch(process.said.splitlines()[-1])
@@ -69,6 +87,7 @@ def last_words(process):
 def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
     kept = tmp_path / "kept"
     process = demo("--comparisons", "900", "--rate", "900", "--keep", str(kept))
+    children = process.children()
     assert process.wait(SET_UP_S) == 0
     first, last, comparisons = last_words(process)
     assert comparisons == 900
@@ -76,50 +95,64 @@ def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
     configuration = tomllib.loads((kept / "omdml.toml").read_text())
     assert configuration["catalogues"]["digits"]["path"] == str(kept / "items")
     assert sum(path.read_bytes().count(b'"triplet"') for path in (kept / "feedback").glob("*.jsonl")) == 900
-    assert not running(tmp_path)
+    assert not running(children)
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_everything(demo, tmp_path, number, exit_code):
     process = demo()
+    children = process.children()
     process.wait_until_people_click()
-    assert len(running(tmp_path)) == 3
+    assert sorted(running(children)) == ["node", "valkey", "worker"]
     process.send(number)
     assert process.wait() == exit_code
-    assert not running(tmp_path)
+    assert not running(children)
     assert not list(tmp_path.glob("omdml-demo-*"))
 
 
 def test_a_signal_during_set_up_ends_everything(demo, tmp_path):
     process = demo()
-    wait_for(lambda: "starting" in process.said, "the first process", SET_UP_S, process)
+    wait_for(lambda: "starting a worker" in process.said, "the first process", SET_UP_S, process)
     process.send(signal.SIGINT)
     assert process.wait() == 130
-    assert not running(tmp_path)
+    assert not [pid for pid in processes() if str(tmp_path) in command(pid)]
     assert not list(tmp_path.glob("omdml-demo-*"))
 
 
-def test_a_demo_that_is_killed_takes_its_processes_along(demo, tmp_path):
+def test_a_demo_that_is_killed_takes_its_processes_along(demo):
     process = demo()
-    process.wait_until_people_click()
+    children = process.children()
     process.kill()
-    wait_for(lambda: not running(tmp_path), "its processes to end")
+    wait_for(lambda: not running(children), "its processes to end")
 
 
-def test_a_process_that_ends_early_is_quoted(demo, tmp_path):
-    process = demo("--keep", str(tmp_path / "kept"), "--redis", "redis://127.0.0.1:1")
+@pytest.mark.parametrize("role", ["valkey", "worker", "node"])
+def test_a_process_that_dies_ends_the_demo_and_is_quoted(demo, role):
+    process = demo()
+    children = process.children()
+    os.kill(children[role], signal.SIGKILL)
+    assert process.wait() == 1
+    assert f"omdml: {role} ended with exit code -9; its last lines:" in process.said
+    assert not running(children)
+
+
+def test_a_server_out_of_reach_is_named(demo):
+    process = demo("--redis", "redis://127.0.0.1:1")
     assert process.wait(SET_UP_S) == 1
     assert process.said.splitlines()[-1].startswith("omdml: store redis://127.0.0.1:1: ")
 
 
-def test_real_servers_are_used_and_left_as_they_were(demo, kafka, any_redis, tmp_path):
-    process = demo("--comparisons", "600", "--rate", "900", "--kafka", kafka.servers, "--redis", any_redis.url)
+def test_real_servers_are_used_and_left_as_they_were(demo, kafka, redis_server):
+    redis_server.flush()
+    process = demo("--comparisons", "600", "--rate", "900", "--kafka", kafka.servers, "--redis", redis_server.url)
+    children = process.children()
+    assert sorted(children) == ["node", "worker"]
     assert process.wait(SET_UP_S) == 0
     first, last, _ = last_words(process)
     assert last > first + 0.1
     admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
     assert not [topic for topic in admin.list_topics() if topic.startswith("omdml-demo")]
     admin.close()
-    with redis.Redis.from_url(any_redis.url) as client:
+    with redis.Redis.from_url(redis_server.url) as client:
         assert client.keys() == []
-    assert not running(tmp_path)
+    assert not running(children)
