@@ -4,14 +4,12 @@ SHELL := /bin/bash
 export PYTHON
 SETUP := deploy/local/setup.sh
 BIN := .venv/bin
-MADE_FROM := pyproject.toml constraints.txt
-
 .PHONY: demo test lint format bench services constraints clean
 
-demo: .venv/.demo ## everything on this machine: people who click, worker, node, console
+demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
 
-test: .venv/.dev ## flat tests first, then those that need Kafka and Redis, then those that kill processes
+test: .venv/.dev .venv/.kernels ## flat tests first, then those that need Kafka and Redis, then those that kill processes
 	$(BIN)/python -m pytest omdml streams workers tests --ignore=tests/integration --ignore=tests/fault
 	$(BIN)/python -m pytest tests/integration tests/fault
 
@@ -24,7 +22,7 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev
+bench: .venv/.dev .venv/.kernels
 	$(BIN)/python -m benchmarks
 
 services: .venv/.dev ## a real Kafka and a real Valkey until Ctrl-C
@@ -32,8 +30,10 @@ services: .venv/.dev ## a real Kafka and a real Valkey until Ctrl-C
 
 constraints:
 	$(SETUP) constraints
+.venv/.kernels: $(wildcard omdml/kernels/*.py) # numba looks only at a function's own file, not at those it calls
+	@rm -f omdml/kernels/__pycache__/*.nb[ci] && touch $@
 
-.venv/.demo .venv/.dev: $(MADE_FROM)
+.venv/.demo .venv/.dev: pyproject.toml constraints.txt
 	@$(SETUP) $(@F:.%=%)
 
 clean:

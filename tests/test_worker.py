@@ -11,9 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.errors import ConfigurationError, StoreError, StoreLost
+from streams.catalogues.build import add_items
 from streams.letters import read_letters
 from streams.stores.directory import DirectoryStore
-from tests.worlds import World, events, triplets
+from tests.worlds import World, events, items, triplets
 from workers.lifecycle import serve_metrics
 
 
@@ -115,8 +116,6 @@ def test_each_refused_event_is_a_dead_letter_with_its_reason_and_the_others_are_
 
 def test_an_event_that_brings_the_catalogues_own_vectors_learns_the_same(tmp_path):
     world, other = World(tmp_path / "one"), World(tmp_path / "other")
-    from tests.worlds import items
-
     raw, _ = items()
     world.send(*events(30))
     for event in events(30):
@@ -267,3 +266,16 @@ def test_a_port_in_use_is_said_before_anything_is_opened(tmp_path):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=f"worker.bind {address}: .*choose another port"):
             serve_metrics(address, CollectorRegistry())
+
+
+def test_an_item_added_to_the_catalogue_is_known_to_the_next_event_that_names_it(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*list(events(10))[:5])
+    run_until_idle(worker)
+    more = {name: matrix[:1] + 0.5 for name, matrix in items()[0].items()}
+    add_items(tmp_path / "items", more, ids=["new"])
+    world.send(b'{"type":"triplet","model":"shop","query":"new","relevant":"i1","irrelevant":"i2"}')
+    run_until_idle(worker)
+    assert letters(world) == []
+    assert world.store.load("shop")[1].version == 6

@@ -121,9 +121,12 @@ class LearnerWorker:
 
     def _finish(self) -> None:
         """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
-        for partition in self.partitions.values():
-            partition.publish()
-        self._save()
+        try:
+            for partition in self.partitions.values():
+                partition.publish()
+            self._save()
+        except (StoreError, SourceError) as error:
+            raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
         log.info("drained_and_saved", partitions=len(self.partitions))
 
     def _introduce(self) -> None:

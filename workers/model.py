@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
-from omdml.errors import FeedbackError
+from omdml.errors import CatalogueError, FeedbackError
 from omdml.evaluate import Prequential
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
@@ -19,6 +20,7 @@ from streams.protocols import Catalogue, Partition
 from workers.intake import Batch, Refusal
 
 Array = NDArray[Any]
+log = structlog.get_logger(__name__)
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
 
 
@@ -62,6 +64,8 @@ class OwnedModel:
         """The events whose items are known, their rows (T, 3), and the table these point into: the catalogue's own, or
         a small one where an event brings vectors or names an unknown item."""
         rows = self.catalogue.rows(batch.ids)
+        if rows.min(initial=0) < 0 and self._items_added():
+            rows = self.catalogue.rows(batch.ids)
         if rows.min(initial=0) >= 0 and not batch.inline:
             return batch, rows.reshape(-1, 3), self.catalogue.features, []
         table, found, parts, refused = InlineTable(self.catalogue), Batch(), [], []
@@ -72,6 +76,14 @@ class OwnedModel:
             except FeedbackError as error:
                 refused.append(Refusal(record, error, self.name))
         return found, np.concatenate([np.empty(0, np.int64), *parts]).reshape(-1, 3), table.features, refused
+
+    def _items_added(self) -> bool:
+        """Whether the catalogue holds more items than when it was last looked at."""
+        try:
+            return self.catalogue.refresh() > 0
+        except CatalogueError as error:
+            log.warning("catalogue_not_refreshed", model=self.name, reason=str(error))
+            return False
 
     def _learn(self, batch: Batch, rows: Array, features: Mapping[str, Array]) -> list[Refusal]:
         """Learn events in order, each whole or not at all."""

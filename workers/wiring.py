@@ -109,6 +109,7 @@ def serve_node(configuration: Configuration) -> None:
         spec = models.find(model)
         if spec is None:
             raise ConfigurationError(f"no model {model!r} is configured")
+        spec.catalogue.refresh()
         return spec.catalogue
 
     host, port = address(configuration.node.bind, "node.bind")

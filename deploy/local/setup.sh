@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=''
-everything=bench,console,demo,dev,parquet
+everything=console,demo,dev,parquet
 
 refuse() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$*" >&2; }
