@@ -16,6 +16,7 @@ from kafka.admin import KafkaAdminClient
 from tests.processes import Process, wait_for
 
 SET_UP_S = 180.0  # with kernels compiled
+ROLES = {"valkey": "valkey-server", "worker": "workers.cli worker", "node": "workers.cli node"}
 LAST_LINE = re.compile(r"mAP (0\.\d\d) -> (0\.\d\d) after (\d+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms")
 
 
@@ -30,7 +31,7 @@ class Demo(Process):
         """Process id of each of its processes, by what it is, once all are started."""
         wait_for(lambda: "asking the node" in self.said, "worker and node to serve", SET_UP_S, self)
         pids = [pid for pid, (parent, _) in processes().items() if parent == self._child.pid]
-        return {role: pid for pid in pids for role in ("valkey", "worker", "node") if role in command(pid)}
+        return {role: pid for pid in pids for role, said in ROLES.items() if said in command(pid)}
 
     def wait_until_people_click(self) -> None:
         """Return when some of their comparisons are live."""

@@ -20,11 +20,9 @@ class Interrupted(BaseException):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within it the first signal raises Interrupted; later ones are ignored, for taking down takes seconds at most."""
+    """Within it, signals raise Interrupted. For the main thread."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for one in SIGNALS:
-            signal.signal(one, signal.SIG_IGN)
         raise Interrupted(number)
 
     before = {number: signal.signal(number, interrupt) for number in SIGNALS}
@@ -33,3 +31,20 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Within it, signals wait for its end. For the main thread, around what must not be left half done.
+
+    Starting a process is of that kind also because Python drops what is raised while it forks.
+    """
+    heard: list[int] = []
+    before = {number: signal.signal(number, lambda number, frame: heard.append(number)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            signal.raise_signal(heard[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from streams.catalogues.build import build_catalogue
 from workers.config import PREFIX
 from workers.demo.borrowed import own_keys, own_topic
 from workers.demo.digits import Digits
+from workers.demo.interruption import shielded
 from workers.demo.node_client import NodeClient, NodeError
 from workers.demo.processes import Child, ProcessError, free_port
 from workers.lifecycle import warm_up
@@ -91,14 +93,15 @@ class Stage:
         try:
             self._build()
         except BaseException:
-            self._stack.__exit__(*sys.exc_info())
+            self.__exit__(*sys.exc_info())
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        with shielded():
+            self._stack.__exit__(kind, error, trace)
 
     def check(self, wait_s: float = 0.0) -> None:
         """Raise ProcessError when a process has ended, or does so within ``wait_s``."""
@@ -152,9 +155,10 @@ class Stage:
         return path
 
     def _start(self, name: str, command: Sequence[str]) -> None:
-        child = Child(name, command, self._folder, self._environment)
-        self._stack.callback(child.stop)
-        self._children.append(child)
+        with shielded():
+            child = Child(name, command, self._folder, self._environment)
+            self._stack.callback(child.stop)
+            self._children.append(child)
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + READY_S
@@ -179,8 +183,12 @@ class Stage:
 def own_folder(keep: str | Path | None) -> Iterator[Path]:
     """The folder ``keep``, or a temporary one that is removed afterwards; raises ConfigurationError."""
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="omdml-demo-", ignore_cleanup_errors=True) as folder:
+        folder = tempfile.mkdtemp(prefix="omdml-demo-")
+        try:
             yield Path(folder)
+        finally:
+            with shielded():
+                shutil.rmtree(folder, ignore_errors=True)
         return
     path = Path(keep).resolve()
     try:
