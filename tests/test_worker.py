@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
-from omdml.errors import ConfigurationError, StoreError, StoreLost
+from omdml.errors import ConfigurationError, SourceError, StoreError, StoreLost
 from streams.catalogues.build import add_items
 from streams.letters import read_letters
 from streams.stores.directory import DirectoryStore
@@ -279,3 +279,58 @@ def test_an_item_added_to_the_catalogue_is_known_to_the_next_event_that_names_it
     run_until_idle(worker)
     assert letters(world) == []
     assert world.store.load("shop")[1].version == 6
+
+
+def test_dead_letters_that_cannot_be_written_wait_and_hold_the_mark_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("workers.learner.RETRY_S", 0.0)
+    world = World(tmp_path)
+    worker = world.worker()
+    sink = worker.services.letters._sink
+
+    def full(*_, **__):
+        raise SourceError("letters: disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sink, "send", full)
+        unknown = b'{"type":"triplet","model":"shop","query":"i0","relevant":"x","irrelevant":"y"}'
+        world.send(*events(10), b"{nonsense", unknown)
+        run_until_idle(worker)
+        assert world.store.marks(world.log.partitions).get(world.log.partitions[0], 0) == 0
+    run_until_idle(worker)
+    assert {letter.reason for letter in letters(world)} == {"not_json", "unknown_item"}
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 10).to_bytes()
+
+
+def test_a_worker_fenced_before_its_first_save_loses_nothing(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(30))
+    worker = world.worker()
+    worker.config = type(worker.config)(checkpoint_interval_s=1e9)
+    worker._saved_at = float(world.now())
+    worker.step()
+    world.store.claim("shop")  # somebody else
+    world.send(b"{nonsense")
+    worker.config = type(worker.config)()
+    run_until_idle(worker)
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 30).to_bytes()
+
+
+def test_a_damaged_checkpoint_in_one_partition_drops_nothing_of_another(tmp_path):
+    world = World(tmp_path, partitions=2)
+    world.store = DirectoryStore(tmp_path / "state")
+    worker = world.worker()
+    homes = {name: worker.services.source.home(name) for name in map("user-{}".format, range(9))}
+    one = "user-0"
+    other = next(name for name, home in homes.items() if home != homes[one])
+    for start in (0, 10):
+        for name in (one, other):
+            world.send(*list(events(30, model=name))[start : start + 10], key=name)
+        run_until_idle(worker)
+    worker.services.source.close()
+    folder = tmp_path / "state" / "models" / one
+    newest = max(folder.rglob("*.checkpoint"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-50])
+    for name in (one, other):
+        world.send(*list(events(30, model=name))[20:], key=name)
+    run_until_idle(world.worker())
+    assert {name: world.store.claim(name).checkpoint.version for name in (one, other)} == {one: 30, other: 30}

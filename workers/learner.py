@@ -69,7 +69,7 @@ class LearnerWorker:
             self._tick()
             self._trouble = ""
         except Rewind as rewind:
-            self._waiting = {}
+            self._waiting.pop(rewind.partition, None)
             log.error("checkpoint_damaged_previous_used", reason=str(rewind))
         except Fenced as fenced:
             self._reclaim(fenced)
@@ -142,15 +142,15 @@ class LearnerWorker:
         """A write was refused: prove the membership by a commit, then begin again from what is stored."""
         self.services.metrics.fenced.inc()
         log.warning("fenced", reason=str(fenced))
-        self._waiting = {}
-        for partition in list(self.partitions):
-            committed = self.services.store.marks([partition]).get(partition)
-            if committed is not None and not self.services.source.commit({partition: committed}):
+        for partition, before in list(self.partitions.items()):
+            mark = self.services.store.marks([partition]).get(partition)
+            if mark is not None and not self.services.source.commit({partition: mark}):
                 raise Fenced(f"{fenced}, and this worker is no longer a member of its group: it stops without saving")
+            begin = next((at for at in (mark, before.first, self._untaken(partition)) if at is not None), None)
             self.partitions[partition] = OwnedPartition(partition, self.services)
-            start = self.partitions[partition].start(committed)
-            if start is not None:
-                self.services.source.seek(partition, start)
+            self._waiting.pop(partition, None)
+            if begin is not None:
+                self.services.source.seek(partition, begin)
 
     # Listener
     def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:

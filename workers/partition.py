@@ -55,8 +55,10 @@ class OwnedPartition:
         self.services = services
         self.models: dict[str, OwnedModel] = {}
         self._strangers: dict[str, Partition] = {}  # models at home elsewhere
+        self.first: int | None = None  # offset of the first record that was taken here
+        self._taken: int | None = None  # offset after the last
         self._marked: int | None = None
-        self._taken: int | None = None
+        self._refused: list[Refusal] = []  # not in the dead letters yet
 
     # 1
     def start(self, committed: int | None) -> int | None:
@@ -96,7 +98,7 @@ class OwnedPartition:
         if fell_back:
             self.services.source.seek(self.partition, model.next)
             self.models[name] = model
-            raise Rewind(name, model.next)
+            raise Rewind(name, self.partition, model.next)
         return model
 
     def _spec(self, name: str) -> Spec:
@@ -119,14 +121,16 @@ class OwnedPartition:
                     self._strangers[name] = model.home
                 else:
                     self.models[name] = model
+        self._refused += refused
         for name, batch in batches.items():
             if name in self._strangers:
-                refused += [self._stray(record, name) for record in batch.records]
+                self._refused += [self._stray(record, name) for record in batch.records]
             else:
-                refused += self._learn(self.models[name], batch)
-        for refusal in refused:
-            self._bury(refusal)
+                self._refused += self._learn(self.models[name], batch)
+        if self.first is None:
+            self.first = records[0].offset
         self._taken = records[-1].offset + 1
+        self._bury()
 
     def _accepts(self, name: str) -> frozenset[str] | None:
         spec = self.services.specs.find(name)
@@ -152,13 +156,16 @@ class OwnedPartition:
         )
         return Refusal(record, FeedbackError(message, reason="wrong_partition"), name)
 
-    def _bury(self, refusal: Refusal) -> None:
-        record, error, name = refusal
-        self.services.letters.add(record, error, name)
-        self.services.metrics.refused(error.reason)
-        if name in self.models:
-            model = self.models[name]
-            model.next = max(model.next, record.offset + 1)
+    def _bury(self) -> None:
+        """Move refused events to the dead letters; what their sink cannot take stays here, and so does the mark."""
+        while self._refused:
+            record, error, name = self._refused[0]
+            self.services.letters.add(record, error, name)
+            self.services.metrics.refused(error.reason)
+            del self._refused[0]
+            if name in self.models:
+                model = self.models[name]
+                model.next = max(model.next, record.offset + 1)
 
     # 4
     def publish(self) -> None:
@@ -173,7 +180,7 @@ class OwnedPartition:
 
     def publish_first(self, name: str) -> None:
         """Publish version 0 of a model that the store has nothing of: nodes are ready before the first click."""
-        if self.services.store.current(name) is None:
+        if name not in self.models and self.services.store.current(name) is None:
             model = self.claim(name)
             self._written(self.services.store.publish(model.snapshot(), model.epoch), name)
 
@@ -197,6 +204,7 @@ class OwnedPartition:
                 written = self.services.store.save(model.checkpoint(self.services.platform), model.epoch)
             self._written(written, model.name)
             model.changed_at = None
+        self._bury()
         self.services.letters.flush()
         if position != self._marked and position is not None:
             self.services.store.move_marks({self.partition: position})
@@ -222,8 +230,9 @@ class OwnedPartition:
 class Rewind(Exception):
     """The source was moved back; what was polled meanwhile must be dropped."""
 
-    def __init__(self, model: str, offset: int) -> None:
+    def __init__(self, model: str, partition: Partition, offset: int) -> None:
         super().__init__(f"model {model!r} goes on from offset {offset}")
+        self.partition = partition
 
 
 def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:

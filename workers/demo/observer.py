@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,8 +59,8 @@ class Observer:
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._task, self._measure, self._learned, self._check = task, measure, learned, check
-        self._client, measuring = NodeClient(task.url), NodeClient(task.url)
-        self._held_out = HeldOut(measuring, task.model, labels)
+        self._client, self._measuring_client = NodeClient(task.url), NodeClient(task.url)
+        self._held_out = HeldOut(self._measuring_client, task.model, labels)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="measure")
         self._before = self._now = 0.0
         self._first_version = 0
@@ -71,7 +72,7 @@ class Observer:
         try:
             self._before = self._now = self._thread.submit(self._take).result()
         except BaseException:
-            self._thread.shutdown()
+            self.__exit__(*sys.exc_info())
             raise
         self._first_version = self._served().version
         self._measured_at = time.monotonic()
@@ -82,6 +83,7 @@ class Observer:
     ) -> None:
         self._thread.shutdown()
         self._client.close()
+        self._measuring_client.close()
 
     def watch(self, crowd: Crowd, show: Show) -> Figures:
         """How it stands when everything that the crowd said is live, or no more of it goes live."""

@@ -1,0 +1,52 @@
+"""What the demo shows: a table on a terminal, lines elsewhere, and a last line that never changes its form."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from workers.demo.node_client import Freshness
+from workers.demo.screen import Figures, line, open_screen
+
+KNOWN = Figures(
+    sent=10_000,
+    of=10_000,
+    measure="mAP",
+    before=0.671,
+    now=0.889,
+    version=9_990,
+    freshness=Freshness(p50_s=0.0091, p99_s=0.0308, count=500),
+    mistake_rate=0.061,
+    weights={"pixels": 0.4, "gradients": 0.6},
+)
+EARLY = Figures(sent=0, of=10, measure="mAP", before=0.5, now=0.5, version=0)
+
+
+def shown(figures, **options):
+    """What a console of this kind prints."""
+    file = io.StringIO()
+    with open_screen(Console(file=file, width=120, **options)) as show:
+        show(figures)
+        show(figures)
+    return file.getvalue()
+
+
+def test_the_last_line_has_the_promised_form():
+    assert KNOWN.last_line == "mAP 0.67 -> 0.89 after 10000 comparisons; click-to-live p50 9 ms, p99 31 ms"
+
+
+def test_a_pipe_gets_a_line_now_and_then_and_no_control_characters():
+    assert shown(KNOWN) == line(KNOWN) + "\n"
+    assert line(KNOWN).isprintable()
+
+
+def test_a_terminal_gets_a_table_with_every_figure():
+    table = shown(KNOWN, force_terminal=True)
+    for text in ("10,000 of 10,000", "mAP 0.67 -> 0.89", "6.1%", "9,990", "p50 9 ms, p99 31 ms", "weight of pixels"):
+        assert text in table
+
+
+def test_what_is_not_known_yet_is_left_out():
+    assert line(EARLY) == "0 comparisons; mAP 0.50 -> 0.50; version 0 live; click-to-live not yet"
+    assert "mistakes" not in shown(EARLY, force_terminal=True)
