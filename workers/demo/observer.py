@@ -70,12 +70,11 @@ class Observer:
     def __enter__(self) -> Self:
         """Measure what the answers are worth before anybody says anything."""
         try:
-            self._before = self._now = self._thread.submit(self._take).result()
+            self._measure_now()
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
-        self._first_version = self._served().version
-        self._measured_at = time.monotonic()
+        self._before, self._first_version = self._now, self._served().version
         return self
 
     def __exit__(
@@ -96,10 +95,15 @@ class Observer:
             if not crowd.at_work and version - self._first_version >= crowd.sent:
                 break
             time.sleep(LOOK_EVERY_S)
-        self._now = self._thread.submit(self._take).result()
+        self._measure_now()
         figures = self._look(crowd)
         show(figures)
         return figures
+
+    def _measure_now(self) -> None:
+        """Wait for it; what is being measured meanwhile would be older."""
+        self._measuring = None
+        self._now, self._measured_at = self._thread.submit(self._take).result(), time.monotonic()
 
     def _take(self) -> float:
         return self._measure.take(self._held_out)
@@ -122,8 +126,8 @@ class Observer:
 
     def _keep_measuring(self) -> None:
         if self._measuring is not None and self._measuring.done():
-            self._now, self._measuring = self._measuring.result(), None
-            self._measured_at = time.monotonic()
+            self._now, self._measured_at = self._measuring.result(), time.monotonic()
+            self._measuring = None
         if self._measuring is None and time.monotonic() - self._measured_at >= MEASURE_EVERY_S:
             self._measuring = self._thread.submit(self._take)
 
