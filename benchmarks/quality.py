@@ -50,7 +50,9 @@ def score(model: LOMDML, features: dict[str, Array], labels: Array, test: Array)
     return mean_average_precision(embedded, labels, test) if np.isfinite(embedded).all() else 0.0
 
 
-def learned(features: dict[str, Array], labels: Array, train: Array, test: Array, seed: int, count: int, **options: Any) -> float:  # noqa: E501
+def learned(
+    features: dict[str, Array], labels: Array, train: Array, test: Array, seed: int, count: int, **options: Any
+) -> float:
     """MAP after ``count`` triplets of training labels; 0 where learning was refused because it diverged."""
     model = LOMDML(dims={name: x.shape[1] for name, x in features.items()}, seed=seed, **options)
     sample = {name: x[train] for name, x in features.items()}
@@ -88,9 +90,7 @@ def measure(name: str, tick: Any) -> list[str]:
             rates[eta].append(learned(*case, 50_000, eta=eta))
         start = paper_start(features, train, seed)
         for eta in PAPER_ETAS:
-            paper[eta].append(
-                learned(*case, 50_000, eta=eta, step="ogd", beta=0.99, memory=0, init=start)
-            )
+            paper[eta].append(learned(*case, 50_000, eta=eta, step="ogd", beta=0.99, memory=0, init=start))
         tick()
     means = {eta: float(np.mean(values)) for eta, values in rates.items()}
     best = max(PAPER_ETAS, key=lambda eta: np.mean(paper[eta]))

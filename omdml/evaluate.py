@@ -39,11 +39,14 @@ def rank_by_distance(embedded: ArrayLike, queries: ArrayLike) -> Array:
 
     Raises MeasureError where embeddings are not finite: sorted NaN distances can put the right answer first.
     """
-    vectors = np.asarray(embedded)
+    vectors = np.asarray(embedded, np.float64)
     chosen = np.asarray(queries)
     if not np.isfinite(vectors).all():
         raise MeasureError("embeddings hold values that are not finite: the metric diverged, nothing can be measured")
+    vectors = vectors - vectors.mean(axis=0)
     norms = np.einsum("ij,ij->i", vectors, vectors)
+    if not np.isfinite(norms).all():
+        raise MeasureError("distances between embeddings overflow: the metric diverged, nothing can be measured")
     ranked = np.empty((len(chosen), len(vectors) - 1), np.int64)
     with one_blas_thread():
         for start in range(0, len(chosen), QUERIES_AT_ONCE):

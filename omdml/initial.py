@@ -18,6 +18,7 @@ Array = NDArray[Any]
 STARTS = ("pca", "wpca", "gaussian", "identity")
 SAMPLE = 10_000  # rows, and pairs of rows, that a start looks at
 DENSE = 2_000  # dimensions up to which the covariance is decomposed whole
+NOISE = 1e-20  # squares below this share of the numbers' own are rounding, not variance
 
 
 def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init: str, seed: int) -> dict[str, Array]:
@@ -52,7 +53,7 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
                 raise StartError(f"row {bad} of modality {name!r} holds values that are not finite: repair it")
             matrix = _rows(sample, rank, init, draw, name)
             spread = _spread(matrix, sample, left, right) if size > 1 else 2 * float((matrix**2).sum())
-            if spread > 0:
+            if spread > NOISE * float((sample**2).mean()) * float((matrix**2).sum()):
                 matrix /= np.sqrt(spread)
             else:
                 warnings.warn(f"modality {name!r}: all sampled items are alike, its start stays unscaled", stacklevel=2)
@@ -74,7 +75,8 @@ def _rows(sample: Array, rank: int, init: str, draw: np.random.Generator, name: 
     values, vectors = principal(sample, rank)
     if init == "pca":
         return vectors
-    kept = values > 1e-12 * values[0]  # a direction without variance would be divided by zero: it stays out
+    # a direction without variance would be divided by zero: it stays out
+    kept = values > max(1e-12 * values[0], NOISE * float((sample**2).mean()))
     return vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None]
 
 
@@ -85,7 +87,7 @@ def principal(sample: Array, rank: int) -> tuple[Array, Array]:
     """
     centred = sample - sample.mean(axis=0)
     width = centred.shape[1]
-    if width <= DENSE:
+    if width <= DENSE or rank >= width - 1:
         covariance = centred.T @ centred / len(centred)
         values, vectors = eigh(covariance, subset_by_index=[width - rank, width - 1])
     else:

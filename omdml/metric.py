@@ -142,6 +142,12 @@ def check_features(features: Mapping[str, Array], dims: Mapping[str, int]) -> in
             f"features lack modality {missing[0]!r}: got {sorted(features)}, expected {sorted(dims)}",
             reason="missing_modality",
         )
+    for name in dims:
+        kind = getattr(features[name], "dtype", np.dtype(object)).kind
+        if kind not in "fiub":
+            raise FeedbackError(
+                f"features of modality {name!r} are {type(features[name])}, expected an array of numbers"
+            )
     shapes = {name: features[name].shape for name in dims}
     for name, shape in shapes.items():
         if len(shape) != 2 or shape[1] != dims[name]:

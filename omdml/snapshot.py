@@ -1,7 +1,7 @@
 """What leaves the process: a Checkpoint to resume learning from, a Snapshot to serve queries with.
 
-Both are safetensors with one metadata key that holds JSON, and a sha256 of the tensors in it (safetensors has no
-checksum and would let a damaged value pass). Never pickle. Any client in any language can read them.
+Both are safetensors with one metadata key that holds JSON: in it a sha256 of the tensors, and one of the JSON itself,
+for safetensors has no checksum and would let a damaged value pass. Never pickle. Clients in any language can read them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ FORMAT = 1
 
 
 def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> bytes:
-    """Arrays and JSON-able metadata to bytes: the same input gives the same bytes."""
+    """Arrays and JSON-able metadata to bytes: the same input gives the same bytes, and keys keep their order."""
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in sorted(tensors.items())}
     body = {"format": FORMAT, "sha256": digest(whole), **metadata}
-    return save(whole, {KEY: msgspec.json.encode(body, order="sorted").decode()})
+    return save(whole, {KEY: _encode({**body, "check": hashlib.sha256(_encode(body).encode()).hexdigest()})})
+
+
+def _encode(body: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(body, enc_hook=lambda number: number.item()).decode()  # numpy's numbers
 
 
 def unpack(data: bytes, what: str = "state") -> tuple[Tensors, dict[str, Any]]:
@@ -37,17 +41,20 @@ def unpack(data: bytes, what: str = "state") -> tuple[Tensors, dict[str, Any]]:
     Raises
     ------
     CorruptError
-        Not safetensors, no metadata of ours, another format, a digest that differs, a floating value not finite.
+        Not safetensors, no metadata of ours, another format, a checksum that differs, a floating value not finite.
     """
     try:
         tensors = load(bytes(data))
         header = msgspec.json.decode(data[8 : 8 + int.from_bytes(data[:8], "little")])
         metadata = msgspec.json.decode(header["__metadata__"][KEY])
-        found, expected = metadata.pop("format"), metadata.pop("sha256")
+        check = metadata.pop("check")
+        found, expected = metadata["format"], metadata["sha256"]
     except (SafetensorError, msgspec.DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise CorruptError(f"{what}: {len(data)} bytes that are no omdml safetensors ({error})") from error
     if found != FORMAT:
         raise CorruptError(f"{what}: format {found!r}, this omdml reads format {FORMAT}: use the release that wrote it")
+    if hashlib.sha256(_encode(metadata).encode()).hexdigest() != check:
+        raise CorruptError(f"{what}: its metadata is not what was written: damaged")
     if digest(tensors) != expected:
         raise CorruptError(f"{what}: sha256 of the tensors is {digest(tensors)}, its metadata says {expected}: damaged")
     for name, tensor in tensors.items():

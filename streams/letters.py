@@ -22,6 +22,7 @@ from streams.protocols import Partition, Record, Sink
 MAX_LETTER_BYTES = MAX_EVENT_BYTES - (16 << 10)  # fits into a message of Kafka's default size, overhead included
 CUT_BYTES = 1000  # what is kept of each part of a record that is too large for a letter
 CUT_HEADERS = 20
+MAX_HELD_BYTES = 32 << 20  # of letters that no flush has acknowledged; beyond it, one is made
 
 _log = structlog.get_logger(__name__)
 
@@ -124,22 +125,43 @@ def _changed(letter: Letter | _Line, form: type[Form], change: Callable[[Any], A
 
 
 class DeadLetters:
-    """Writes letters into a sink, and counts them by reason in ``counts``."""
+    """Writes letters into a sink, and counts them by reason in ``counts``.
+
+    Letters stay here until a flush has acknowledged them: after one that failed, all of them are sent again.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self.counts: Counter[str] = Counter()
         self._sink = sink
+        self._unacknowledged: list[tuple[bytes, str | None]] = []
+        self._bytes = 0
+        self._resend = False
 
     def add(self, record: Record, error: FeedbackError, model: str | None = None) -> Letter:
         """Send the letter about a record; raises SourceError where the sink can take no more for now."""
+        if self._resend or self._bytes > MAX_HELD_BYTES:
+            self.flush()
         letter = Letter.of(record, error, model)
-        self._sink.send(letter.encode(), key=model)
+        line = letter.encode()
+        self._sink.send(line, key=model)
+        self._unacknowledged.append((line, model))
+        self._bytes += len(line)
         self.counts[letter.reason] += 1
         return letter
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Return when every letter is acknowledged: before that, no commit may pass their events."""
+        """Return when every letter is acknowledged: before that, no commit may pass their events.
+
+        Raises SourceError when they could not be; nothing is forgotten then.
+        """
+        if self._resend:
+            for line, key in self._unacknowledged:
+                self._sink.send(line, key=key)
+        self._resend = True
         self._sink.flush(timeout_s)
+        self._resend = False
+        self._unacknowledged.clear()
+        self._bytes = 0
 
     def close(self) -> None:
         """Flush, and close the sink."""

@@ -36,10 +36,7 @@ def lomdml(rows, features, W, *, eta, beta, memory, gamma, exact):
         theta = np.exp(log_weights) / np.exp(log_weights).sum()
         pairs = [(features[name][q] - features[name][r], features[name][q] - features[name][s]) for name in names]
         f = np.array(
-            [
-                np.sum((W[name] @ a) ** 2) - np.sum((W[name] @ b) ** 2)
-                for name, (a, b) in zip(names, pairs, strict=True)
-            ]
+            [np.sum((W[name] @ a) ** 2) - np.sum((W[name] @ b) ** 2) for name, (a, b) in zip(names, pairs, strict=True)]
         )
         mistakes += theta @ f > 0
         if theta @ f + gamma <= 0:

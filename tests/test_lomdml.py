@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -45,13 +46,14 @@ def in_chunks(model, rows, features, sizes):
 
 @pytest.mark.parametrize("name", ["lomdml", "lomdml_pa"])
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="golden files are kept outside the tree; set OMDML_GOLDEN")
-def test_the_golden_numbers_are_reproduced(name):
+@pytest.mark.parametrize("sizes", [[0], [1000], [3, 40, 0, 7]], ids=["one by one", "all at once", "in chunks"])
+def test_the_golden_numbers_are_reproduced(name, sizes):
     golden = np.load(GOLDEN / f"{name}.npz")
     features = {f"m{i}": golden[f"X{i}"] for i in range(3)}
     options = {key: float(golden[key]) for key in ("eta", "beta", "memory", "gamma")}
     step = "pa" if name.endswith("pa") else "ogd"
     model = learner(features, {f"m{i}": golden[f"W{i}"] for i in range(3)}, step=step, dtype="float64", **options)
-    model.learn_many(golden["events"], features)
+    in_chunks(model, golden["events"], features, itertools.cycle(sizes))
     for i in range(3):
         np.testing.assert_allclose(model.matrices[f"m{i}"], golden[f"W{i}_out"], rtol=1e-9)
     np.testing.assert_allclose(list(model.weights.values()), golden["theta"], rtol=1e-9)
@@ -281,3 +283,46 @@ def test_damaged_state_is_refused():
     for damaged in (data[:-3], data[:40], b"", data[:-9] + bytes(9), b"\x80\x04." + data):
         with pytest.raises(CorruptError):
             LOMDML.from_bytes(damaged)
+
+
+def test_modalities_keep_the_order_they_were_given_in_across_bytes():
+    names = ["shape", "color", *(f"x{i}" for i in range(11))]
+    draw = np.random.default_rng(17)
+    features = {name: draw.normal(0, 1, (40, 6)) for name in names}
+    rows = draw.integers(0, 40, (100, 3))
+    whole, model = learner(features, "pca", rank=2), learner(features, "pca", rank=2)
+    whole.learn_many(rows, features)
+    model.learn_many(rows[:50], features)
+    model = LOMDML.from_bytes(model.to_bytes())
+    model.learn_many(rows[50:], features)
+    assert model.to_bytes() == whole.to_bytes()
+    assert model.weights == whole.weights
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e9, 1e15])
+def test_float32_features_of_any_size_are_learned_with_the_exact_step(scale):
+    features, _, rows, _ = world(18)
+    features = {name: (x * scale).astype(np.float32) for name, x in features.items()}
+    model = learner(features, "gaussian", eta=10.0)
+    model.learn_many(rows, features)
+    assert all(np.isfinite(w).all() for w in model.matrices.values())
+    assert model.version == len(rows)
+
+
+def test_comparisons_without_a_difference_move_nothing():
+    features, starts, rows, _ = world(19)
+    features = {name: x.astype(np.float32) for name, x in features.items()}
+    rows[:, 2] = rows[:, 1]
+    rows[::2] = rows[::2, :1]
+    model = learner(features, starts, eta=1e6)
+    model.learn_many(rows, features)
+    for name, W in model.matrices.items():
+        np.testing.assert_allclose(W, starts[name], rtol=1e-5, atol=1e-6)
+
+
+def test_numpy_numbers_as_hyperparameters_travel_as_bytes():
+    features, _, rows, _ = world(20)
+    dims = {name: np.int64(x.shape[1]) for name, x in features.items()}
+    model = LOMDML(dims=dims, rank=np.int64(2), eta=np.float32(0.01), average=np.int32(4))
+    model.learn_many(rows, features)
+    assert LOMDML.from_bytes(model.to_bytes()).version == len(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,7 +42,7 @@ def test_the_digest_is_that_of_the_metric_whenever_it_is_published():
     assert later.digest == SNAPSHOT.digest
     other = ProjectionMetric({"color": 0.5, "shape": 0.5}, METRIC.matrices)
     assert other.to_tensors()[0].keys() == METRIC.to_tensors()[0].keys()
-    assert Snapshot(**{**{f: getattr(SNAPSHOT, f) for f in SNAPSHOT.__struct_fields__}, "metric": other}).digest != later.digest
+    assert msgspec.structs.replace(SNAPSHOT, metric=other).digest != later.digest
 
 
 @settings(max_examples=200)
@@ -68,6 +69,13 @@ def test_random_bytes_are_refused(data):
             kind.from_bytes(data)
 
 
+def test_a_position_that_was_tampered_with_is_refused():
+    data = CHECKPOINT.to_bytes()
+    assert data.count(b'\\"next\\":9') == 1
+    with pytest.raises(CorruptError, match="metadata is not what was written"):
+        Checkpoint.from_bytes(data.replace(b'\\"next\\":9', b'\\"next\\":5'))
+
+
 def test_arrays_in_any_memory_order_are_kept_by_value():
     matrix = np.arange(12.0).reshape(3, 4)
     tensors, _ = unpack(pack({"t": matrix.T, "strided": matrix[:, ::2]}, {}))
@@ -83,5 +91,5 @@ def test_values_that_are_not_finite_are_refused(value):
 
 def test_a_kind_of_metric_from_the_future_is_refused_by_name():
     data = pack({"w": np.ones(2)}, {"snapshot": {}, "metric": {"kind": "hyperbolic"}})
-    with pytest.raises(CorruptError, match="'hyperbolic'.*projection"):
+    with pytest.raises(CorruptError, match=r"'hyperbolic'.*projection"):
         Snapshot.from_bytes(data)

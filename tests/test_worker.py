@@ -334,3 +334,65 @@ def test_a_damaged_checkpoint_in_one_partition_drops_nothing_of_another(tmp_path
         world.send(*list(events(30, model=name))[20:], key=name)
     run_until_idle(world.worker())
     assert {name: world.store.claim(name).checkpoint.version for name in (one, other)} == {one: 30, other: 30}
+
+
+def test_strays_in_the_first_second_do_not_fence_the_worker_itself(tmp_path):
+    world = World(tmp_path, partitions=4)
+    worker = world.worker()
+    home = worker.services.source.home("shop")
+    key = next(key for key in map(str, range(100)) if worker.services.source.home(key) != home)
+    world.send(*events(20))
+    world.send(*events(3), key=key)
+    run_until_idle(worker)
+    learned = [world.store.load("shop")[1].version, len(letters(world))]
+    assert sorted(learned) == [3, 20]  # whichever partition came first is the home, nothing is lost
+
+
+def test_letters_whose_flush_failed_are_sent_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("workers.learner.RETRY_S", 0.0)
+    world = World(tmp_path)
+    worker = world.worker()
+    sink, sent = worker.services.letters._sink, []
+
+    def failing(*_):
+        raise SourceError("1 of 1 failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sink, "send", lambda line, key=None, headers=(): sent.append(line))
+        patch.setattr(sink, "flush", failing)
+        world.send(b"{nonsense")
+        run_until_idle(worker)
+        assert sent
+        assert letters(world) == []
+    run_until_idle(worker)
+    assert [letter.reason for letter in letters(world)] == ["not_json"]
+
+
+def test_a_model_name_no_store_can_hold_is_a_dead_letter(tmp_path):
+    world = World(tmp_path)
+    world.store = DirectoryStore(tmp_path / "state")
+    world.send(*events(1, model="user-" + "x" * 300))
+    world.send(*events(10))
+    run_until_idle(world.worker())
+    assert [letter.reason for letter in letters(world)] == ["invalid"]
+    assert world.store.load("shop")[1].version == 10
+
+
+def test_freshness_is_not_counted_from_events_that_were_live_before_a_crash(tmp_path):
+    world = World(tmp_path)
+    old = [event.replace(b'"at":1.0', b'"at":5.0') for event in events(20)]
+    new = [event.replace(b'"at":1.0', b'"at":9.0') for event in events(5, seed=1)]
+    world.send(*old)
+    worker = world.worker()
+    worker.config = type(worker.config)(checkpoint_interval_s=1e9)
+    worker._saved_at = 0.0
+    for _ in range(5):
+        worker.step()
+    assert world.store.current("shop").version == 20
+    world.log.expel(worker.services.source)
+    world.send(*new)
+    successor = world.worker()
+    successor.config = type(worker.config)(max_poll_records=20)
+    run_until_idle(successor)
+    snapshot = world.store.load("shop")[1]
+    assert (snapshot.version, snapshot.oldest_event_time) == (25, 9.0)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from omdml.errors import ConfigurationError, OmdmlError
+from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from workers import config, lifecycle
 
 DEFAULT_FILE = "omdml.toml"
@@ -27,7 +27,7 @@ class Omdml(click.Group):
         """Run the command."""
         try:
             return super().invoke(context)
-        except ConfigurationError as error:
+        except (ConfigurationError, CatalogueError) as error:
             click.echo(f"omdml: {error}", err=True)
             sys.exit(2)
         except OmdmlError as error:

@@ -6,6 +6,7 @@ import difflib
 import fnmatch
 import hashlib
 import inspect
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -58,8 +59,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
 
     def digest(self) -> str:
-        """Of everything that changes what is learned."""
-        return hashlib.sha256(msgspec.json.encode((self.learner, self.parameters), order="sorted")).hexdigest()
+        """Of everything that changes what is learned, defaults included: writing one out changes nothing."""
+        chosen = {**defaults(self.learner), **self.parameters}
+        plain = {name: float(v) if type(v) is int else v for name, v in chosen.items()}
+        return hashlib.sha256(msgspec.json.encode((self.learner, plain), order="sorted")).hexdigest()
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,12 +100,20 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return None
 
 
+def defaults(learner: str) -> dict[str, Any]:
+    """The hyperparameters of a learner, with their defaults."""
+    signature = inspect.signature(LEARNERS[learner]).parameters
+    return {name: parameter.default for name, parameter in signature.items() if name != "dims"}
+
+
 def is_pattern(name: str) -> bool:
     """Whether a model's name in the configuration stands for many."""
     return any(sign in name for sign in "*?[")
 
 
-def load(path: str | Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Configuration:  # noqa: E501
+def load(
+    path: str | Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> Configuration:
     """The configuration of a file (None: defaults), then the environment, then ``overrides``, the later one winning.
 
     Raises
@@ -119,10 +130,21 @@ def load(path: str | Path | None, environment: Mapping[str, str], overrides: Map
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"configuration {path}: not TOML: {error}") from error
     for name, value in sorted(environment.items()):
+        if near := _single_underscore(name):
+            raise ConfigurationError(f"environment {name}: did you mean {near} (two underscores)?")
         if name.startswith(PREFIX) and "__" in name:
             _put(table, name.removeprefix(PREFIX).split("__"), value, name)
     _merge(table, overrides or {})
     return _checked(table)
+
+
+def _single_underscore(name: str) -> str | None:
+    """What ``OMDML_STORE_URL`` should be."""
+    section, _, option = name.removeprefix(PREFIX).partition("_")
+    sections = [known.upper() for known in Configuration.__struct_fields__]
+    if name.startswith(PREFIX) and section in sections and option and not option.startswith("_"):
+        return f"{PREFIX}{section}__{option}"
+    return None
 
 
 def _put(table: dict[str, Any], parts: list[str], value: str, name: str) -> None:
@@ -182,7 +204,7 @@ def _check_numbers(found: Configuration) -> None:
         "worker.max_poll_records": found.worker.max_poll_records,
     }
     for name, value in positive.items():
-        if not value > 0:
+        if not 0 < value < math.inf:
             raise ConfigurationError(f"{name} is {value}, expected a number above 0")
 
 
@@ -193,10 +215,11 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
     if learner not in LEARNERS:
         raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
     catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
+    if not catalogues:
+        raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
     if catalogue not in catalogues:
         raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
-    valid = [option for option in inspect.signature(LEARNERS[learner]).parameters if option != "dims"]
-    known(options, ["learner", "catalogue", *valid], where)
+    known(options, ["learner", "catalogue", *defaults(learner)], where)
     try:
         LEARNERS[learner](dims={"any": 1}, **options)
     except (ParameterError, TypeError) as error:

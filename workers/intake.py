@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from omdml.comparisons import triplets
@@ -40,7 +40,7 @@ class Batch:
         self.events.append(event)
         self.ids += ids
         self.counts.append(len(ids) // 3)
-        self.times.append(record.timestamp if event.at is None else event.at)
+        self.times.append(event_time(event.at, record.timestamp))
 
     @property
     def inline(self) -> bool:
@@ -62,9 +62,10 @@ class Batch:
                 rest.add(record, event, ids)
         return rest
 
-    def kinds(self) -> Counter[str]:
-        """How many events there are of each kind."""
-        return Counter(type(event).__name__.lower() for event in self.events)
+    def kinds(self, without: Collection[int]) -> Counter[str]:
+        """How many events there are of each kind, those at some offsets left out."""
+        at = zip(self.records, self.events, strict=True)
+        return Counter(type(event).__name__.lower() for record, event in at if record.offset not in without)
 
 
 def sort_out(
@@ -98,6 +99,13 @@ def sort_out(
             batches[model] = Batch()
         batches[model].add(record, event, ids)
     return batches, refused
+
+
+def event_time(at: float | None, logged: float | None) -> float | None:
+    """When an event happened, seconds since the epoch: what it says of itself, but never later than it was logged."""
+    if at is None or logged is None:
+        return logged if at is None else at
+    return min(at, logged)
 
 
 def unknown_model(model: str) -> FeedbackError:

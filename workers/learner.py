@@ -38,6 +38,7 @@ class LearnerWorker:
         self._stopping = False
         self._last_event: float | None = None
         self._trouble = ""
+        self._fenced: Fenced | None = None  # a write was refused: to be looked into
         self._published_at = self._saved_at = float("-inf")
         services.source.subscribe(self)
 
@@ -60,6 +61,8 @@ class LearnerWorker:
     def step(self) -> None:
         """One turn: poll, take, publish, save, each if it is time."""
         try:
+            if self._fenced:
+                self._reclaim(self._fenced)
             if not self._waiting:
                 with self.services.metrics.timed("fetch"):
                     records = self.services.source.poll(self.config.max_poll_records, self._patience())
@@ -72,7 +75,9 @@ class LearnerWorker:
             self._waiting.pop(rewind.partition, None)
             log.error("checkpoint_damaged_previous_used", reason=str(rewind))
         except Fenced as fenced:
-            self._reclaim(fenced)
+            if self._fenced:
+                raise
+            self._fenced = fenced
         except (StoreLost, GapError):
             raise
         except (StoreError, SourceError) as error:
@@ -147,10 +152,12 @@ class LearnerWorker:
             if mark is not None and not self.services.source.commit({partition: mark}):
                 raise Fenced(f"{fenced}, and this worker is no longer a member of its group: it stops without saving")
             begin = next((at for at in (mark, before.first, self._untaken(partition)) if at is not None), None)
+            before.forget()
             self.partitions[partition] = OwnedPartition(partition, self.services)
             self._waiting.pop(partition, None)
             if begin is not None:
                 self.services.source.seek(partition, begin)
+        self._fenced = None
 
     # Listener
     def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
@@ -169,17 +176,21 @@ class LearnerWorker:
         for partition in partitions:
             owned, untaken = self.partitions.pop(partition, None), self._untaken(partition)
             self._waiting.pop(partition, None)
-            if owned is not None and not self._stopping:
-                try:
+            if owned is None:
+                continue
+            try:
+                if not self._stopping:
                     owned.save(untaken, commit=False)
-                except OmdmlError as error:
-                    log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
+            except OmdmlError as error:
+                log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
+            owned.forget()
 
     def lost(self, partitions: Iterable[Partition]) -> None:
         """Let go, unsaved."""
         for partition in partitions:
             self._waiting.pop(partition, None)
-            self.partitions.pop(partition, None)
+            if partition in self.partitions:
+                self.partitions.pop(partition).forget()
             log.warning("partition_lost", partition=str(partition))
 
     def __repr__(self) -> str:

@@ -31,9 +31,10 @@ class WorkerMetrics:
             return Histogram(f"omdml_{name}", text, labels, buckets=SECONDS, registry=registry)
 
         self.events = counter("events_total", "Events taken from the log", "model", "kind", "outcome")
-        self.mistakes = gauge("mistakes", "Comparisons the metric had the wrong way round, of all learned", "model")
+        self.mistakes = counter("mistakes_total", "Comparisons the metric had the wrong way round", "model")
         self.mistake_ratio = gauge("mistake_ratio", "Share of mistakes among the last thousand comparisons", "model")
-        self.updates = gauge("updates", "Comparisons that changed the metric, of all learned", "model")
+        self.updates = counter("updates_total", "Comparisons that opened the gate", "model")
+        self.learn_seconds = seconds("learn_seconds", "Looking up and learning one batch", "model")
         self.hedge_loss = gauge("hedge_loss", "Faded loss of the modality weights", "model")
         self.hedge_loss_bound = gauge("hedge_loss_bound", "What hedge_loss can at most be", "model")
         self.weight = gauge("modality_weight", "Weight of a modality", "model", "modality")
@@ -59,15 +60,14 @@ class WorkerMetrics:
         finally:
             self.stage.labels(stage).inc(time.perf_counter() - begin)
 
-    def learned(self, label: str, kinds: Mapping[str, int], refused: int) -> None:
-        """Events of one batch, by kind."""
+    def learned(self, label: str, kinds: Mapping[str, int]) -> None:
+        """Events of one batch that were learned, by kind."""
         for kind, count in kinds.items():
-            self.events.labels(label, kind, "taken").inc(count)
-        if refused:
-            self.events.labels(label, "any", "refused").inc(refused)
+            self.events.labels(label, kind, "learned").inc(count)
 
-    def refused(self, reason: str) -> None:
+    def refused(self, label: str, reason: str) -> None:
         """One dead letter."""
+        self.events.labels(label, "any", "refused").inc()
         self.letters.labels(reason).inc()
 
     def published(self, label: str, model: OwnedModel, written: Written) -> None:
@@ -76,9 +76,12 @@ class WorkerMetrics:
         learner = model.learner
         self.version.labels(label).set(learner.version)
         self.mistake_ratio.labels(label).set(model.prequential.recent_mistake_rate)
-        for name in ("mistakes", "updates", "hedge_loss", "hedge_loss_bound"):
+        for name in ("hedge_loss", "hedge_loss_bound"):
             if hasattr(learner, name):
                 getattr(self, name).labels(label).set(getattr(learner, name))
+        for name, before in model.counted.items():
+            model.counted[name] = getattr(learner, name)
+            getattr(self, name).labels(label).inc(model.counted[name] - before)
         for modality, weight in getattr(learner, "weights", {}).items():
             self.weight.labels(label, modality).set(weight)
 

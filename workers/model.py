@@ -43,6 +43,7 @@ class OwnedModel:
         self.oldest: float | None = None  # event time of the oldest event in no publication yet
         self.changed_at: float | None = None  # clock of the oldest change in no checkpoint yet
         self.published = -1  # version
+        self.counted = {name: getattr(learner, name) for name in ("mistakes", "updates") if hasattr(learner, name)}
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Take on the position and the counts of a checkpoint (the learner is made from its state)."""
@@ -108,8 +109,10 @@ class OwnedModel:
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.prequential.add(scores)
         times = [time for time in event_times if time is not None]
-        if times:
-            self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
+        if not times:
+            return
+        self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
+        if self.learner.version > self.published:  # else a replay of what is live already
             self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
 
     def checkpoint(self, platform: str) -> Checkpoint:

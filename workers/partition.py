@@ -19,7 +19,8 @@ the same bytes:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import quote
 
 import structlog
 
@@ -31,6 +32,7 @@ from workers.metrics import WorkerMetrics
 from workers.model import OwnedModel
 from workers.specs import Spec, Specs
 
+MAX_NAME = 200  # of a model, percent-encoded: a folder's limit is 255
 log = structlog.get_logger(__name__)
 
 
@@ -45,6 +47,7 @@ class Services:
     metrics: WorkerMetrics
     platform: str
     clock: Callable[[], float]
+    homes: dict[str, Partition] = field(default_factory=dict)  # of models claimed by this worker's partitions
 
 
 class OwnedPartition:
@@ -116,11 +119,7 @@ class OwnedPartition:
             batches, refused = sort_out(records, self._accepts)
         for name in batches:
             if name not in self.models and name not in self._strangers:
-                model = self.claim(name)
-                if model.home is not None and model.home != self.partition:
-                    self._strangers[name] = model.home
-                else:
-                    self.models[name] = model
+                self._meet(name)
         self._refused += refused
         for name, batch in batches.items():
             if name in self._strangers:
@@ -132,7 +131,27 @@ class OwnedPartition:
         self._taken = records[-1].offset + 1
         self._bury()
 
+    def _meet(self, name: str) -> None:
+        """Claim a model at its first event, unless its home is another partition."""
+        home = self.services.homes.get(name)
+        if home is None:
+            model = self.claim(name)
+            home = model.home or self.partition
+            self.services.homes[name] = home
+            self.models[name] = model
+        if home != self.partition:
+            self.models.pop(name, None)
+            self._strangers[name] = home
+
+    def forget(self) -> None:
+        """Let go of everything in memory."""
+        for name in [name for name, home in self.services.homes.items() if home == self.partition]:
+            del self.services.homes[name]
+        self.models.clear()
+
     def _accepts(self, name: str) -> frozenset[str] | None:
+        if len(quote(name, safe="")) > MAX_NAME:
+            raise FeedbackError(f"model name of {len(name)} characters: at most {MAX_NAME} once percent-encoded")
         spec = self.services.specs.find(name)
         return None if spec is None else spec.learner.accepts
 
@@ -145,8 +164,9 @@ class OwnedPartition:
         if model.changed_at is None:
             model.changed_at = self.services.clock()
         label = self._spec(model.name).label
-        refused = model.take(batch, self.services.metrics.timed)
-        self.services.metrics.learned(label, batch.kinds(), len(refused))
+        with self.services.metrics.learn_seconds.labels(label).time():
+            refused = model.take(batch, self.services.metrics.timed)
+        self.services.metrics.learned(label, batch.kinds(without={refusal.record.offset for refusal in refused}))
         return refused
 
     def _stray(self, record: Record, name: str) -> Refusal:
@@ -161,7 +181,8 @@ class OwnedPartition:
         while self._refused:
             record, error, name = self._refused[0]
             self.services.letters.add(record, error, name)
-            self.services.metrics.refused(error.reason)
+            spec = self.services.specs.find(name) if name else None
+            self.services.metrics.refused(spec.label if spec else "unknown", error.reason)
             del self._refused[0]
             if name in self.models:
                 model = self.models[name]
@@ -195,8 +216,10 @@ class OwnedPartition:
         commit
             Off inside a rebalance, where a client cannot commit: min(mark, commit) covers it.
 
+        What was learned is published first: a successor starts behind the mark and would not know of it.
         Raises Fenced, StoreError or SourceError; then no mark moved.
         """
+        self.publish()
         position = self._position() if untaken is None else untaken
         changed = [model for model in self.models.values() if model.changed_at is not None]
         for model in sorted(changed, key=lambda model: model.changed_at or 0.0):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
@@ -102,7 +103,7 @@ def project(X: Array, W: Array, P: Array) -> None:
 
 @njit(cache=True, fastmath=REORDER)
 def inner(a: Array, b: Array) -> tuple[float, float, float]:
-    """``a.a, b.b, a.b`` in one pass."""
+    """``a.a, b.b, a.b`` in one pass, as float64: products of three such numbers overflow float32."""
     zero: Any = a.dtype.type(0)
     aa = bb = ab = zero
     for j in range(a.shape[0]):
@@ -110,4 +111,4 @@ def inner(a: Array, b: Array) -> tuple[float, float, float]:
         aa += x * x
         bb += y * y
         ab += x * y
-    return aa, bb, ab
+    return np.float64(aa), np.float64(bb), np.float64(ab)

@@ -122,7 +122,7 @@ def decide(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> float:
             X, P = matrix(block.X, shape.at_x[i], size, n), matrix(block.P, shape.at_p[i], size, r)
             correct(D, PQ, X, P, block.c[i], block.used[i], work.grams)
         pp, qq, _ = inner(PQ[0], PQ[1])
-        work.f[i] = np.float64(pp) - np.float64(qq)
+        work.f[i] = pp - qq
         f += work.weights[i] * work.f[i] if math.isfinite(work.f[i]) else np.nan
     counts = block.counts
     counts[FILLED] += 1

@@ -16,6 +16,7 @@ from omdml.metric import Metric, check_features
 from omdml.snapshot import pack, unpack
 
 Array = NDArray[Any]
+GIVEN = "init//"  # before the names of arrays that ``init`` brought; no modality's name holds a slash
 LEARNERS: dict[str, type[Learner]] = {}
 
 
@@ -79,7 +80,7 @@ class Learner(base.Base):
         parameters = self._get_params()
         tensors = self._tensors()
         if not isinstance(parameters.get("init", ""), str):
-            tensors |= {f"init/{name}": np.asarray(array) for name, array in parameters["init"].items()}
+            tensors |= {f"{GIVEN}{name}": np.asarray(array) for name, array in parameters["init"].items()}
             parameters = {**parameters, "init": None}
         return pack(tensors, {"learner": self.name, "parameters": parameters})
 
@@ -92,7 +93,7 @@ class Learner(base.Base):
         if not issubclass(LEARNERS[metadata["learner"]], cls):
             raise CorruptError(f"learner state of {metadata['learner']!r}, expected one of {cls.__name__}")
         parameters = dict(metadata["parameters"])
-        given = {name[5:]: array for name, array in tensors.items() if name.startswith("init/")}
+        given = {name.removeprefix(GIVEN): array for name, array in tensors.items() if name.startswith(GIVEN)}
         if given:
             parameters["init"] = given
         learner = LEARNERS[metadata["learner"]](**parameters)
@@ -102,7 +103,10 @@ class Learner(base.Base):
 
 def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
     """Row numbers as int64 (T, width), each below ``count``; raises FeedbackError naming the first bad one."""
-    table = np.asarray(rows)
+    try:
+        table = np.asarray(rows)
+    except ValueError as error:
+        raise FeedbackError(f"rows are no table of integers (T, {width}): {error}") from error
     if table.size == 0:
         table = np.empty((0, width), np.int64)
     if table.ndim != 2 or table.shape[1] != width or table.dtype.kind not in "iu":
@@ -149,8 +153,9 @@ def number(value: object) -> bool:
 def check_dims(dims: object) -> None:
     """Refuse dimensions that are none."""
     sound = isinstance(dims, Mapping) and len(dims) > 0
-    sound = sound and all(isinstance(name, str) and whole(size) and size > 0 for name, size in dims.items())  # type: ignore[attr-defined]
-    expect(sound, "dims", dims, "a dimension of at least 1 for every modality, such as {'color': 81}")
+    for name, size in dims.items() if isinstance(dims, Mapping) else ():
+        sound = sound and isinstance(name, str) and "/" not in name and whole(size) and size > 0
+    expect(sound, "dims", dims, "names without a slash and dimensions of at least 1, such as {'color': 81}")
 
 
 def check_init(init: object, dims: Mapping[str, int]) -> None:

@@ -136,9 +136,7 @@ class LOMDML(Learner):
 
     def _begin(self, matrices: Mapping[str, Array]) -> None:
         keep = 1.0 - 1.0 / self.memory if self.memory else 1.0
-        rule = Rule(
-            float(self.eta), float(self.gamma), math.log(self.beta), keep, self.step == "pa", int(self.average)
-        )
+        rule = Rule(float(self.eta), float(self.gamma), math.log(self.beta), keep, self.step == "pa", int(self.average))
         self._engine = Engine(matrices, rule)
 
     def start(self, features: Mapping[str, Array]) -> None:
