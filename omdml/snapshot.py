@@ -129,8 +129,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Sha256 of the metric's tensors: two snapshots of the same learning have the same, whenever published."""
-        return digest(self.metric.to_tensors()[0])
+        """Sha256 of the metric's tensors and the catalogue's generation: the same, whenever it is published."""
+        return hashlib.sha256(f"{digest(self.metric.to_tensors()[0])} {self.generation}".encode()).hexdigest()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Snapshot:

@@ -124,7 +124,7 @@ class TestAnyStore:
         damage()
         damage()
         for _ in range(2):
-            with pytest.raises(CorruptError, match="omdml models reset shop"):
+            with pytest.raises(CorruptError, match="delete the model there to learn it anew"):
                 store.claim("shop")
 
     def test_the_only_checkpoint_being_damaged_is_not_a_fresh_start(self, store: Store, damage: Damage) -> None:

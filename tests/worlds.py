@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 from prometheus_client import CollectorRegistry
 
+from omdml import LOMDML
 from omdml.comparisons import from_labels
 from omdml.feedback import Triplet, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
-from streams.letters import DeadLetters
+from streams.letters import DeadLetters, read_letters
 from streams.memory import MemoryLog, MemorySink, MemorySource
 from streams.stores.memory import MemoryStore
 from workers.config import Configuration, WorkerConfig, load
@@ -85,3 +86,21 @@ class World:
             clock=lambda: float(self.now()),
         )
         return LearnerWorker(services, WorkerConfig())
+
+
+def run_until_idle(worker, turns=50):
+    """Take turns until nothing is waiting."""
+    for _ in range(turns):
+        worker.step()
+
+
+def letters(world):
+    """Dead letters so far."""
+    return list(read_letters(record for part in world.graves.partitions for record in world.graves.read(part, 0, 1000)))
+
+
+def learned_directly(world, count):
+    """What a learner makes of the same events without any worker."""
+    model = LOMDML(dims=dict(world.catalogue.dims), rank=3)
+    model.learn_many(triplets(count), world.catalogue.features)
+    return model

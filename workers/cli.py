@@ -69,8 +69,9 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @main.command()
+@click.option("--accept-gap", is_flag=True, help="Go on where the log no longer holds what comes next.")
 @configured
-def worker(configuration: config.Configuration) -> None:
+def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, publish snapshots, save checkpoints."""
     from workers import wiring
 
@@ -78,7 +79,7 @@ def worker(configuration: config.Configuration) -> None:
     registry = CollectorRegistry()
     lifecycle.serve_metrics(configuration.worker.bind, registry)
     lifecycle.warm_up({str(model.parameters.get("dtype", "float32")) for model in configuration.models.values()})
-    learner = wiring.build_worker(configuration, registry)
+    learner = wiring.build_worker(configuration, registry, accept_gap)
     lifecycle.on_signals(learner.stop)
     learner.run()
 

@@ -178,7 +178,7 @@ def _checked(table: dict[str, Any]) -> Configuration:
     known(table, Configuration.__struct_fields__, "the configuration")
     logs: dict[str, type[msgspec.Struct]] = {"file": FileLog, "kafka": KafkaLog}
     log = {"kind": "file", **_table(table.get("log", {}), "log")}
-    if log["kind"] not in logs:
+    if not isinstance(log["kind"], str) or log["kind"] not in logs:
         raise ConfigurationError(f"log.kind is {log['kind']!r}, expected 'file' or 'kafka'")
     known(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
     sections: dict[str, type[msgspec.Struct]] = {"store": StoreConfig, "worker": WorkerConfig, "node": NodeConfig}
@@ -203,6 +203,10 @@ def _check_numbers(found: Configuration) -> None:
         "worker.checkpoint_interval_s": found.worker.checkpoint_interval_s,
         "worker.max_poll_records": found.worker.max_poll_records,
     }
+    if isinstance(found.log, FileLog) and Path(found.log.path).resolve() == Path(found.log.letters).resolve():
+        raise ConfigurationError("log.letters is log.path: dead letters would be read as feedback")
+    if isinstance(found.log, KafkaLog) and found.log.topic == found.log.letters:
+        raise ConfigurationError("log.letters is log.topic: dead letters would be read as feedback")
     for name, value in positive.items():
         if not 0 < value < math.inf:
             raise ConfigurationError(f"{name} is {value}, expected a number above 0")
@@ -212,12 +216,12 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
     options = dict(_table(entry, f"models.{name}"))
     where = f"models.{name}"
     learner = options.pop("learner", "lomdml")
-    if learner not in LEARNERS:
+    if not isinstance(learner, str) or learner not in LEARNERS:
         raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
     catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
     if not catalogues:
         raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
-    if catalogue not in catalogues:
+    if not isinstance(catalogue, str) or catalogue not in catalogues:
         raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
     known(options, ["learner", "catalogue", *defaults(learner)], where)
     try:

@@ -27,11 +27,15 @@ class LearnerWorker:
         What partitions work with.
     config
         Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``.
+    accept_gap
+        Go on where the log no longer holds the events at a position; else that ends the worker.
     """
 
-    def __init__(self, services: Services, config: WorkerConfig) -> None:
+    def __init__(self, services: Services, config: WorkerConfig, accept_gap: bool = False) -> None:
         self.services = services
         self.config = config
+        self.accept_gap = accept_gap
+        self._from_beginning = False  # a gap was accepted whose end the log does not tell
         self.partitions: dict[Partition, OwnedPartition] = {}
         self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
         self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
@@ -78,10 +82,23 @@ class LearnerWorker:
             if self._fenced:
                 raise
             self._fenced = fenced
-        except (StoreLost, GapError):
+        except GapError as gap:
+            self._accept(gap)
+        except StoreLost:
             raise
         except (StoreError, SourceError) as error:
             self._pause(error)
+
+    def _accept(self, gap: GapError) -> None:
+        """Go on after a gap, where the operator said so; raises it where not, or where it comes again."""
+        if not self.accept_gap or str(gap) == self._trouble:
+            raise gap
+        self._trouble = str(gap)
+        log.warning("gap_accepted", reason=self._trouble)
+        if gap.partition is not None and gap.available is not None:
+            self.services.source.seek(Partition(*gap.partition), gap.available[0])
+        else:
+            self._from_beginning = True
 
     def _pause(self, error: OmdmlError) -> None:
         """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
@@ -165,7 +182,7 @@ class LearnerWorker:
         starts: dict[Partition, int | None] = {}
         for partition, offset in committed.items():
             owned = OwnedPartition(partition, self.services)
-            starts[partition] = owned.start(offset)
+            starts[partition] = None if self._from_beginning else owned.start(offset)
             self.partitions[partition] = owned
             self._fresh.append(partition)
             log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import structlog
 
-from omdml.errors import FeedbackError, Fenced, StoreLost
+from omdml.errors import FeedbackError, Fenced, GapError, StoreLost
 from streams.letters import DeadLetters
 from streams.protocols import Partition, Record, Source, Store, Written
 from workers.intake import Batch, Refusal, sort_out
@@ -47,6 +47,7 @@ class Services:
     metrics: WorkerMetrics
     platform: str
     clock: Callable[[], float]
+    accept_gap: bool = False
     homes: dict[str, Partition] = field(default_factory=dict)  # of models claimed by this worker's partitions
 
 
@@ -71,10 +72,7 @@ class OwnedPartition:
         """
         mark = self.services.store.marks([self.partition]).get(self.partition)
         if mark is None and committed is not None:
-            raise StoreLost(
-                f"partition {self.partition} was read up to offset {committed}, but the store knows nothing of it: it "
-                "was lost or is another one. Restore the store, or read the log from its beginning under a new group"
-            )
+            raise self._store_lost(committed)
         self._marked = mark
         if mark is None or committed is None:
             return mark
@@ -136,12 +134,24 @@ class OwnedPartition:
         home = self.services.homes.get(name)
         if home is None:
             model = self.claim(name)
-            home = model.home or self.partition
+            home = self._home(model)
             self.services.homes[name] = home
             self.models[name] = model
         if home != self.partition:
             self.models.pop(name, None)
             self._strangers[name] = home
+
+    def _home(self, model: OwnedModel) -> Partition:
+        """Where a claimed model's events live; raises GapError where that is in a log of the past."""
+        if model.home is not None and model.home.topic_id != self.partition.topic_id:
+            if not self.services.accept_gap:
+                raise GapError(
+                    f"model {model.name!r} was learned from log {model.home.topic_id}, this one is "
+                    f"{self.partition.topic_id}: it was made anew. Bring the old log back, begin with an empty store, "
+                    "or go on with this log as it is (omdml worker --accept-gap)"
+                )
+            model.home, model.next = None, 0
+        return model.home or self.partition
 
     def forget(self) -> None:
         """Let go of everything in memory."""
@@ -200,9 +210,13 @@ class OwnedPartition:
                 self.services.metrics.published(self._spec(model.name).label, model, written)
 
     def publish_first(self, name: str) -> None:
-        """Publish version 0 of a model that the store has nothing of: nodes are ready before the first click."""
-        if name not in self.models and self.services.store.current(name) is None:
-            model = self.claim(name)
+        """Publish a model that the store has no snapshot of (its version 0), or none under the catalogue's generation:
+        nodes are ready before the first click."""
+        live = None if name in self.models else self.services.store.load(name)
+        if name in self.models or (live and live[1].generation == self._spec(name).catalogue.generation):
+            return
+        model = self.claim(name)
+        if live is None or model.learner.version >= live[1].version:
             self._written(self.services.store.publish(model.snapshot(), model.epoch), name)
 
     # 5 to 8
@@ -230,10 +244,22 @@ class OwnedPartition:
         self._bury()
         self.services.letters.flush()
         if position != self._marked and position is not None:
+            self._check_mark()
             self.services.store.move_marks({self.partition: position})
             self._marked = position
             if commit:
                 self.services.source.commit({self.partition: position})
+
+    def _check_mark(self) -> None:
+        """Before a mark is moved: a store that was emptied must not look as if it knew what came before."""
+        if self._marked is not None and self.partition not in self.services.store.marks([self.partition]):
+            raise self._store_lost(self._marked)
+
+    def _store_lost(self, offset: int) -> StoreLost:
+        return StoreLost(
+            f"partition {self.partition} was read up to offset {offset}, but the store knows nothing of it: it was "
+            "emptied or is another one. Restore it, or learn anew: an empty store and another log.group"
+        )
 
     def _position(self) -> int | None:
         """The log's own position where it tells (it passes what is no event), else after the last record taken."""

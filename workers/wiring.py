@@ -86,7 +86,7 @@ def specs(configuration: Configuration) -> Specs:
     return Specs(configuration, open_catalogues(configuration))
 
 
-def build_worker(configuration: Configuration, registry: CollectorRegistry) -> LearnerWorker:
+def build_worker(configuration: Configuration, registry: CollectorRegistry, accept_gap: bool = False) -> LearnerWorker:
     """A worker, connected to everything."""
     models = specs(configuration)
     services = Services(
@@ -97,8 +97,9 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry) -> L
         metrics=WorkerMetrics(registry),
         platform=platform(),
         clock=time.monotonic,
+        accept_gap=accept_gap,
     )
-    return LearnerWorker(services, configuration.worker)
+    return LearnerWorker(services, configuration.worker, accept_gap)
 
 
 def serve_node(configuration: Configuration) -> None:

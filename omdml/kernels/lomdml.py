@@ -131,13 +131,14 @@ def decide(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> float:
     if f + rule.gamma > 0.0:
         counts[UPDATES] += 1
         discount(work.f, rule.log_beta, rule.keep, block.log_weights, work.weights, block.losses)
-        update(e, shape, block, rule, work)
+        if not update(e, shape, block, rule, work):
+            return np.nan
     return f
 
 
 @njit(cache=True)
-def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> None:
-    """Keep the step of every modality whose own margin comparison ``e`` violates."""
+def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> bool:
+    """Keep the step of every modality whose own margin comparison ``e`` violates; False where a step overflows."""
     size = block.c.shape[1]
     for i in range(shape.n.shape[0]):
         loss = work.f[i] + 1.0
@@ -149,10 +150,13 @@ def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> None:
                 pp, qq, pq = inner(PQ[0], PQ[1])
                 aa, bb, ab = inner(D[0], D[1])
                 rate = exact_step(loss, pp, qq, pq, aa, bb, ab, rule.eta)
+            if not math.isfinite(rate):
+                return False
             if rate > 0.0:
                 X, P = matrix(block.X, shape.at_x[i], size, n), matrix(block.P, shape.at_p[i], size, r)
                 store(D, PQ, rate, X, P, block.c[i], block.used[i])
                 block.used[i] += 2
+    return True
 
 
 @njit(cache=True)

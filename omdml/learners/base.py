@@ -16,6 +16,7 @@ from omdml.metric import Metric, check_features
 from omdml.snapshot import pack, unpack
 
 Array = NDArray[Any]
+MOST = 1e300  # a hyperparameter's size
 GIVEN = "init//"  # before the names of arrays that ``init`` brought; no modality's name holds a slash
 LEARNERS: dict[str, type[Learner]] = {}
 
@@ -147,7 +148,9 @@ def whole(value: object) -> bool:
 
 def number(value: object) -> bool:
     """A finite number, not a truth value."""
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(np.isfinite(value))
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        return False
+    return bool(-MOST <= (value.item() if isinstance(value, np.number) else value) <= MOST)
 
 
 def check_dims(dims: object) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,14 +56,22 @@ class Log(Protocol):
 def identify(path: Path) -> str:
     """The identity kept in this file: a uuid on its first line, made now where there is none."""
     with contextlib.suppress(FileNotFoundError):
-        return path.read_text().split("\n", 1)[0]
+        return read_identity(path)
     candidate = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     write_durably(candidate, f"{uuid.uuid4().hex}\n".encode())
     with contextlib.suppress(FileExistsError):
         os.link(candidate, path)  # atomic, and refuses where another process came first
     candidate.unlink()
     sync_folder(path.parent)
-    return path.read_text().split("\n", 1)[0]
+    return read_identity(path)
+
+
+def read_identity(path: Path) -> str:
+    """The identity in a file; raises FileNotFoundError, and SourceError where it is damaged."""
+    data = path.read_bytes().split(b"\n", 1)[0]
+    if not re.fullmatch(b"[0-9a-f]{32}", data):
+        raise SourceError(f"{path}: holds {data[:40]!r}, expected 32 hexadecimal digits: restore it from a backup")
+    return data.decode()
 
 
 def write_durably(path: Path, data: bytes) -> None:

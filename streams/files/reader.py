@@ -141,7 +141,7 @@ class LogReader:
     def _gap(self, number: int, byte: int, what: str) -> GapError:
         return GapError(
             f"feedback log {self.log.path}: the position is byte {byte} of segment {number}, but {what}. Bring back "
-            "the file as it was, or accept the loss of what it held (--accept-gap)"
+            "the file as it was, or accept the loss of what it held (omdml worker --accept-gap)"
         )
 
     def _remember(self, number: int, tail: Tail) -> None:

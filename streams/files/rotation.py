@@ -81,7 +81,7 @@ class RotatedLog:
             if number not in self._places:
                 raise GapError(
                     f"{self.path}: segment {number} is neither in that file nor in a rotated one beside it: put it "
-                    "back (uncompressed, `delaycompress` in logrotate), or accept the loss (--accept-gap)"
+                    "back (uncompressed, `delaycompress` in logrotate), or accept the loss (omdml worker --accept-gap)"
                 )
             try:
                 descriptor = os.open(self._places[number].path, os.O_RDONLY)

@@ -42,7 +42,7 @@ class SegmentedLog:
         if missing:
             raise GapError(
                 f"{self._segment(min(missing))} is missing, the folder holds segments {numbers or 'of no number'}: "
-                "put it back, or accept the loss (--accept-gap)"
+                "put it back, or accept the loss (omdml worker --accept-gap)"
             )
         return os.open(self._segment(number), os.O_RDONLY)
 

@@ -11,7 +11,7 @@ def out_of_range(topic: str, partition: Partition, position: int | None, availab
     return GapError(
         f"topic {topic!r} partition {partition.number} does not hold offset {position}: it has offsets {available[0]} "
         f"up to {available[1]}; retention deleted events before they were learned, or the log was truncated; "
-        f"--accept-gap goes on without them",
+        "`omdml worker --accept-gap` goes on without them",
         partition=partition,
         position=position,
         available=available,
@@ -25,7 +25,7 @@ def created_anew(
     return GapError(
         f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; offset {position} of "
         f"partition {partition.number} belongs to the old topic, the new one has offsets {available[0]} up to "
-        f"{available[1]}; restart with --accept-gap to read the new one from its beginning",
+        f"{available[1]}; restart with `omdml worker --accept-gap` to read the new one from its beginning",
         partition=partition,
         position=position,
         available=available,

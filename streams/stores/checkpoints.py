@@ -60,8 +60,8 @@ def read_checkpoint(model: str, data: bytes, where: str) -> Checkpoint | None:
 def none_valid(model: str, where: str) -> CorruptError:
     """There are checkpoints, and each is damaged."""
     return CorruptError(
-        f"model {model!r}: no checkpoint in {where} can be read, both kept ones are damaged: restore the store from a "
-        f"backup, or learn the model anew (`omdml models reset {model}`)"
+        f"model {model!r}: no checkpoint that {where} keeps can be read, all are damaged: restore the store from a "
+        "backup, or delete the model there to learn it anew"
     )
 
 
@@ -69,5 +69,5 @@ def store_lost(model: str, where: str) -> StoreLost:
     """An owner comes back and nobody knows it."""
     return StoreLost(
         f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed: the store was "
-        "emptied, or the model deleted: restore a backup, or rebuild from the log (`omdml topics rewind`)"
+        "emptied, or the model deleted: restore a backup, or learn anew: an empty store and another log.group"
     )

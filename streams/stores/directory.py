@@ -170,7 +170,7 @@ def encoded(name: str) -> str:
 
 def read_mark(path: Path) -> int:
     """The offset in this file; raises StoreError where it is damaged."""
-    content = path.read_text()
-    if not content.strip().isdigit():
+    content = path.read_text(errors="replace")
+    if not content.strip().isascii() or not content.strip().isdigit():
         raise StoreError(f"{path}: {content[:40]!r}, expected an offset: write the one to replay from into it")
     return int(content)

@@ -24,7 +24,7 @@ ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
     (exceptions.AuthorizationError, "correct user and password in store.url"),
     (exceptions.NoPermissionError, "let this user run EVALSHA, and commands on the keys of the prefix"),
     (exceptions.ReadOnlyError, "it is a replica: name the primary in store.url"),
-    (exceptions.OutOfMemoryError, "raise its maxmemory, or delete models (`omdml models delete`)"),
+    (exceptions.OutOfMemoryError, "raise its maxmemory, or delete models"),
     (exceptions.TimeoutError, "is it up, reachable, and not overloaded?"),
     (exceptions.ConnectionError, "is it up, and reachable from here?"),
     (exceptions.RedisError, "see the server's log"),

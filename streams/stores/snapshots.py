@@ -12,7 +12,7 @@ def not_kept(model: str, version: int | None, kept: list[int], where: str) -> St
     asked = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
     return StoreError(
         f"model {model!r}: {asked} in {where}; versions kept: {', '.join(map(str, sorted(kept))) or 'none'}: choose "
-        "one of these (`omdml history` lists them)"
+        "one of these"
     )
 
 
@@ -20,7 +20,7 @@ def bytes_gone(model: str, pointer: Pointer, where: str) -> StoreError:
     """The pointer names a snapshot that is not there."""
     return StoreError(
         f"model {model!r}: {where} points at version {pointer.version} ({pointer.digest[:12]}), whose bytes are gone: "
-        "something else removed them (eviction, cleaning up): go back to another version (`omdml rollback`)"
+        "something else removed them (eviction, cleaning up): go back to another version"
     )
 
 
@@ -32,7 +32,6 @@ def read_snapshot(model: str, pointer: Pointer, data: bytes, where: str) -> Snap
             raise CorruptError(f"snapshot of model {snapshot.model!r}, version {snapshot.version}, in its place")
     except CorruptError as error:
         raise CorruptError(
-            f"model {model!r}: version {pointer.version} in {where}: {error}: go back to another version "
-            "(`omdml rollback`)"
+            f"model {model!r}: version {pointer.version} in {where}: {error}: go back to another version"
         ) from error
     return snapshot

@@ -186,7 +186,7 @@ def test_a_damaged_snapshot_is_refused(store: RedisStore, client: redis.Redis) -
     published(store, 4)
     (key,) = client.keys("omdml:{shop}:snapshot:*")
     client.setrange(key, int(client.strlen(key)) - 3, b"?")
-    with pytest.raises(CorruptError, match=r"version 4 .*sha256.*omdml rollback"):
+    with pytest.raises(CorruptError, match=r"version 4 .*sha256.*go back to another version"):
         store.load("shop")
 
 
@@ -195,7 +195,7 @@ def test_a_snapshot_that_something_else_removed_is_an_error_with_what_to_do(
 ) -> None:
     published(store, 4)
     client.delete(*client.keys("omdml:{shop}:snapshot:*"))
-    with pytest.raises(StoreError, match=r"version 4 .* are gone.*omdml rollback"):
+    with pytest.raises(StoreError, match=r"version 4 .* are gone.*go back to another version"):
         store.load("shop")
     with pytest.raises(StoreError, match="no snapshot of version 4 is kept"):
         store.move("shop", 4, pin=True)
