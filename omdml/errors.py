@@ -108,7 +108,7 @@ class GapError(SourceError):
     partition
         (topic id, number) of the partition that stopped, where the log has partitions.
     position
-        The offset that the log no longer holds.
+        The offset that the log no longer holds; None where it belongs to another log.
     available
         First offset that the log holds now, and its end.
     """

@@ -95,10 +95,14 @@ class LearnerWorker:
             raise gap
         self._trouble = str(gap)
         log.warning("gap_accepted", reason=self._trouble)
-        if gap.partition is not None and gap.available is not None:
-            self.services.source.seek(Partition(*gap.partition), gap.available[0])
-        else:
+        partition = None if gap.partition is None else Partition(*gap.partition)
+        if gap.available is None or partition not in self.partitions:
             self._from_beginning = True
+            return
+        first, end = gap.available
+        lost_its_end = gap.position is not None and gap.position > end
+        self.services.source.seek(partition, end if lost_its_end else first)
+        self.partitions[partition].go_on_at(end if lost_its_end else first)
 
     def _pause(self, error: OmdmlError) -> None:
         """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""

@@ -62,6 +62,7 @@ class OwnedPartition:
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
         self._marked: int | None = None
+        self._cut: int | None = None  # where reading goes on after a gap that was accepted
         self._refused: list[Refusal] = []  # not in the dead letters yet
 
     # 1
@@ -151,7 +152,15 @@ class OwnedPartition:
                     "or go on with this log as it is (omdml worker --accept-gap)"
                 )
             model.home, model.next = None, 0
+        if self._cut is not None:
+            model.next = min(model.next, self._cut)
         return model.home or self.partition
+
+    def go_on_at(self, offset: int) -> None:
+        """A gap was accepted: whatever lies at or after this offset is new to every model."""
+        self._cut = offset
+        for model in self.models.values():
+            model.next = min(model.next, offset)
 
     def forget(self) -> None:
         """Let go of everything in memory."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from omdml.errors import SourceError
+from omdml.errors import GapError, SourceError
 from streams.files.appender import Appender
 from streams.files.books import Books, Committed
 from streams.files.lines import encode_line
@@ -60,7 +60,7 @@ class FileSource:
         self._join()
         if max_records < 1:
             return []
-        while not (records := self._reader.take(max_records)):
+        while not (records := self._take(max_records)):
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return []
@@ -122,6 +122,15 @@ class FileSource:
         offset = None if committed is None else committed.offset
         self._reader.seek(self._listener.assigned({self.partition: offset}).get(self.partition))
         self._owned = True
+
+    def _take(self, most: int) -> list[Record]:
+        try:
+            return self._reader.take(most)
+        except GapError as gap:
+            oldest, (newest, size) = self.log.oldest(), self.log.newest()
+            gap.partition, gap.position = self.partition, self._reader.position
+            gap.available = (oldest << OFFSET_BITS, newest << OFFSET_BITS | size)
+            raise
 
     def _check(self, partition: Partition) -> None:
         if partition != self.partition:

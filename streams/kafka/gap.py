@@ -27,6 +27,5 @@ def created_anew(
         f"partition {partition.number} belongs to the old topic, the new one has offsets {available[0]} up to "
         f"{available[1]}; restart with `omdml worker --accept-gap` to read the new one from its beginning",
         partition=partition,
-        position=position,
         available=available,
     )

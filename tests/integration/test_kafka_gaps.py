@@ -89,7 +89,7 @@ def test_a_commit_made_in_an_earlier_topic_of_the_name_is_a_gap(
     administer(kafka, lambda admin: admin.alter_group_offsets(f"readers-of-{topic}", earlier))
     reader = open_reader(topic)
     error = gap(reader)
-    assert error.position == 7
+    assert error.position is None
     assert "another-topic-s-id" in str(error)
     assert isinstance(error.partition, Partition)
     reader.source.seek(error.partition, 0)
