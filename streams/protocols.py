@@ -82,7 +82,7 @@ class Source(Protocol):
         """The partition that our sinks send this key to."""
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
-        """Of each owned partition: the offset of the next record to come, and the log's end."""
+        """Of each owned partition: the offset of the next record to come, and the log's end, where they are known."""
 
     def close(self) -> None:
         """Leave the group at once, so that another member can take over."""

@@ -163,7 +163,10 @@ class KafkaSource:
         return Partition(self.topic_id, topics.partition_of(key.encode(), self.partitions))
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
-        """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago."""
+        """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.
+
+        A partition whose position cannot be told while the cluster is out of reach is left out.
+        """
         return {
             partition: (position, max(position, self._ends[at]))
             for at, partition in self._owned.items()
@@ -323,7 +326,10 @@ class KafkaSource:
     def _position(self, at: TopicPartition) -> int | None:
         if at not in self._owned:
             return None
-        position: int | None = self._consumer.position(at, timeout_ms=_ms(LOOK_LIMIT_S))
+        try:
+            position: int | None = self._consumer.position(at, timeout_ms=_ms(LOOK_LIMIT_S))
+        except kafka.errors.KafkaError:  # it asks the broker after a change of leader, which may be out of reach
+            return None
         return position
 
 

@@ -16,23 +16,27 @@ class Load(threading.Thread):
     def __init__(self, sink):
         super().__init__()
         self.sink, self.sent, self.enough = sink, 0, threading.Event()
+        self.events = events(MOST)
         self.start()
 
     def run(self):
-        for event in events(MOST):
-            self._send(event)
-            self.sent += 1
+        while True:
+            self.send_one()
             if self.sent % 20 == 0 and self.enough.wait(0.03):
                 break
         self.sink.flush(60)
 
-    def _send(self, event):
+    def send_one(self):
         """Again and again while the log refuses, as a click service that must not lose a click does."""
+        event = next(self.events)
         while True:
             try:
-                return self.sink.send(event, key="shop")
+                self.sink.send(event, key="shop")
+                break
             except SourceError:
                 self.enough.wait(0.1)
+        self.sent += 1
+        return self.sent
 
     def end(self):
         self.enough.set()

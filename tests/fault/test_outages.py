@@ -76,7 +76,7 @@ def test_twenty_seconds_without_a_server_lose_nothing_and_the_node_answers_throu
     server = valkey if which == "store" else kafka
     load = Load(service.sink)
     try:
-        wait_for(lambda: service.served() > 100, "learning to begin", 30, service.worker)
+        wait_for(lambda: (service.served() or 0) > 100, "learning to begin", 30, service.worker)
         server.stop()
         answers, back = [], time.monotonic() + AWAY_S
         while time.monotonic() < back:
@@ -96,7 +96,7 @@ def test_twenty_seconds_without_a_server_lose_nothing_and_the_node_answers_throu
 
 def test_a_damaged_snapshot_leaves_the_last_good_one_serving(service, valkey):
     load = Load(service.sink)
-    wait_for(lambda: service.served() > 50, "learning to begin", 30, service.worker)
+    wait_for(lambda: (service.served() or 0) > 50, "learning to begin", 30, service.worker)
     load.end()
     assert service.worker.stop() == 0
     version = service.served()
