@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,14 @@ from omdml.errors import FeedbackError
 from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Ranking, Triplet
 
 Array = NDArray[Any]
+
+
+class Judgement(NamedTuple):
+    """What a learner of sets learns from: row numbers of a query's elements, and of each judged set's elements."""
+
+    query: Array
+    relevant: tuple[Array, ...]
+    irrelevant: tuple[Array, ...]
 
 
 def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from omdml.errors import CorruptError
-from omdml.metric import Metric, metric_from_tensors
+from omdml.metrics.base import Metric, metric_from_tensors
 
 Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from omdml import LOMDML
-from omdml.metric import ProjectionMetric
+from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
 from streams.memory import MemoryLog, MemorySink
 from streams.stores.memory import MemoryStore

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from omdml.metric import ProjectionMetric
+from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Pointer, Store, Written
 

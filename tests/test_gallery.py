@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml.errors import CorruptError
-from omdml.metric import Metric, ProjectionMetric
+from omdml.metrics import Metric, ProjectionMetric
 from workers.bridge import Bridge, Spread, change_norms
 from workers.gallery import Gallery, Query, ScoredGallery
 

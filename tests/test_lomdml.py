@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import LOMDML
-from omdml.blocks import BLOCK
+from omdml.engines.base import BLOCK
 from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError, StartError
 from tests import naive
 

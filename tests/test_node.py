@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from omdml.errors import CatalogueError, StoreError
-from omdml.metric import ProjectionMetric
+from omdml.metrics import ProjectionMetric
 from streams.catalogues.build import add_items
 from streams.protocols import Pointer
 from streams.stores.memory import MemoryStore

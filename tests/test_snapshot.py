@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml.errors import CorruptError
-from omdml.metric import ProjectionMetric
+from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
 
 METRIC = ProjectionMetric(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from omdml.blas import one_blas_thread
 from omdml.errors import CorruptError
-from omdml.metric import CHUNK_ROWS, ProjectionMetric
+from omdml.metrics import CHUNK_ROWS, ProjectionMetric
 from workers.gallery import Features, Gallery, Hits, Query, closest, squared_distances
 
 REFINED = 500  # items that may be refined for one query, or a SHARE of the gallery; beyond, the old metric answers

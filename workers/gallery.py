@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError
-from omdml.metric import CHUNK_ROWS, Metric
+from omdml.metrics import CHUNK_ROWS, Metric
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]

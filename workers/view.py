@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from omdml.errors import CatalogueError, FeedbackError, OmdmlError
-from omdml.metric import ProjectionMetric
+from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
 from streams.catalogues.inline import scaled_item
 from streams.protocols import Catalogue, Pointer

@@ -10,12 +10,11 @@ from numba import njit
 
 from omdml.kernels import Array
 from omdml.kernels.block import correct, flush, gather, store
+from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 from omdml.kernels.dots import inner, project
 from omdml.kernels.hedge import discount, softmax
 from omdml.kernels.memory import matrix
 from omdml.kernels.steps import exact_step
-
-FILLED, VERSION, MISTAKES, UPDATES = 0, 1, 2, 3
 
 
 class Shape(NamedTuple):

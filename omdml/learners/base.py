@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from river import base
 
-from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError
-from omdml.initial import STARTS, start_matrices
-from omdml.metric import Metric, check_features
+from omdml.engines.base import Engine
+from omdml.errors import CorruptError
+from omdml.learners.checks import check_dims, check_rows, expect, not_started, tables, whole
+from omdml.metrics import Metric
+from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
 
 Array = NDArray[Any]
-MOST = 1e300  # a hyperparameter's size
 GIVEN = "init//"  # before the names of arrays that ``init`` brought; no modality's name holds a slash
 LEARNERS: dict[str, type[Learner]] = {}
 
@@ -33,22 +34,63 @@ class Outcome(NamedTuple):
 
 
 class Learner(base.Base):
-    """Common ground of all learners; river gives ``clone`` and ``repr``, so arguments are stored untouched."""
+    """Common ground of all learners; river gives ``clone`` and ``repr``, so arguments are stored untouched.
+
+    A learner has an engine as soon as it has begun: from ``init`` given as arrays, or from a sample of features at
+    :meth:`start`, which the first call of ``learn_many`` makes up for.
+    """
 
     name: ClassVar[str]
-    accepts: ClassVar[frozenset[str]]
+    accepts: ClassVar[frozenset[str]]  # kinds of comparison: triplet, quadruplet, pair, set
+    width: ClassVar[int]  # items of a comparison
+    columns: ClassVar[tuple[str, ...]] = ()  # keywords of learn_many: what else a comparison brings
     dims: Mapping[str, int]
+    init: str | Mapping[str, ArrayLike]
+    dtype: str
+    seed: int
+    _engine: Any = None
 
-    def __init__(self, dims: Mapping[str, int]) -> None:
+    def __init__(self, dims: Mapping[str, int], **hyperparameters: Any) -> None:
         self.dims = dims
 
     def __init_subclass__(cls) -> None:
         if "name" in cls.__dict__:
             LEARNERS[cls.name] = cls
 
+    def _prepare(self) -> None:
+        """Refuse bad arguments, and begin where ``init`` is arrays: the end of every constructor."""
+        check_dims(self.dims)
+        expect(self.dtype in ("float32", "float64"), "dtype", self.dtype, "'float32' or 'float64'")
+        expect(whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
+        self._check()
+        if not isinstance(self.init, str):
+            self._engine = self._begin({name: np.array(array, self.dtype) for name, array in self.init.items()})
+
     @abstractmethod
+    def _check(self) -> None:
+        """Refuse hyperparameters out of range; raises ParameterError."""
+
+    @abstractmethod
+    def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        """A start of the name ``init`` from a sample of these features, keyed like ``matrices``; raises StartError."""
+
+    @abstractmethod
+    def _begin(self, start: Mapping[str, Array]) -> Engine:
+        """The engine that starts from these arrays."""
+
+    @abstractmethod
+    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """Zeros of the start's shapes, for an engine that takes on these tensors; raises CorruptError."""
+
     def start(self, features: Mapping[str, Array]) -> None:
-        """Begin, from a sample of these features; without effect on a learner that has begun."""
+        """Begin from a sample of these features; without effect on a learner that has begun.
+
+        Raises StartError, or FeedbackError where the features do not fit ``dims``.
+        """
+        if self._engine is None:
+            check_features(features, self.dims)
+            sampled = self._sampled(features)
+            self._engine = self._begin({name: array.astype(self.dtype) for name, array in sampled.items()})
 
     @abstractmethod
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
@@ -58,6 +100,24 @@ class Learner(base.Base):
         """``learn_many`` on one row: same decisions, same bytes."""
         return self.learn_many(np.asarray(row)[None], features, **kw)
 
+    def _learn(self, rows: ArrayLike, features: Mapping[str, Array], *columns: Array) -> Outcome:
+        """Check rows (T, width), begin if need be, and walk."""
+        checked = check_rows(rows, self.width, check_features(features, self.dims))
+        fresh = self._engine is None
+        self.start(features)
+        engine = self._started("learn_many")
+        try:
+            table, matrices = tables(checked, features, list(self.dims), np.dtype(self.dtype))
+            return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns))
+        except Exception:
+            self._engine = None if fresh else engine
+            raise
+
+    def _started(self, what: str) -> Any:
+        if self._engine is None:
+            raise not_started(what)
+        return self._engine
+
     @property
     @abstractmethod
     def metric(self) -> Metric:
@@ -65,21 +125,28 @@ class Learner(base.Base):
 
     @property
     @abstractmethod
+    def matrices(self) -> dict[str, Array]:
+        """What was learned as arrays, open block included."""
+
+    @property
     def version(self) -> int:
         """Comparisons learned."""
+        return int(self._engine.version) if self._engine else 0
 
-    @abstractmethod
-    def _tensors(self) -> dict[str, Array]:
-        """The state; raises NotStarted."""
+    @property
+    def mistakes(self) -> int:
+        """Comparisons with f > 0."""
+        return int(self._engine.mistakes) if self._engine else 0
 
-    @abstractmethod
-    def _resume(self, tensors: Mapping[str, Array]) -> None:
-        """Take on a state; raises CorruptError."""
+    @property
+    def updates(self) -> int:
+        """Comparisons that changed something: violated ones."""
+        return int(self._engine.updates) if self._engine else 0
 
     def to_bytes(self) -> bytes:
         """The whole state, open block included: equal states give equal bytes. Raises NotStarted."""
         parameters = self._get_params()
-        tensors = self._tensors()
+        tensors = self._started("to_bytes").to_tensors()
         if not isinstance(parameters.get("init", ""), str):
             tensors |= {f"{GIVEN}{name}": np.asarray(array) for name, array in parameters["init"].items()}
             parameters = {**parameters, "init": None}
@@ -98,99 +165,6 @@ class Learner(base.Base):
         if given:
             parameters["init"] = given
         learner = LEARNERS[metadata["learner"]](**parameters)
-        learner._resume(tensors)
+        learner._engine = learner._begin(learner._blank(tensors))
+        learner._started("from_bytes").restore(tensors)
         return learner  # type: ignore[return-value]
-
-
-def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
-    """Row numbers as int64 (T, width), each below ``count``; raises FeedbackError naming the first bad one."""
-    try:
-        table = np.asarray(rows)
-    except ValueError as error:
-        raise FeedbackError(f"rows are no table of integers (T, {width}): {error}") from error
-    if table.size == 0:
-        table = np.empty((0, width), np.int64)
-    if table.ndim != 2 or table.shape[1] != width or table.dtype.kind not in "iu":
-        raise FeedbackError(f"rows of shape {table.shape} and type {table.dtype}, expected integers (T, {width})")
-    if table.size and (table.min() < 0 or table.max() >= count):
-        bad = int(np.flatnonzero(((table < 0) | (table >= count)).any(axis=1))[0])
-        message = f"comparison {bad} names rows {table[bad].tolist()}, the features have rows 0 to {count - 1}"
-        raise FeedbackError(f"{message}; nothing was learned", reason="unknown_item", row=bad)
-    return table.astype(np.int64, copy=False)
-
-
-def tables(
-    rows: Array, features: Mapping[str, Array], names: list[str], dtype: np.dtype[Any]
-) -> tuple[Array, list[Array]]:
-    """Matrices the kernels can walk, and the rows renumbered for them.
-
-    C-contiguous matrices of ``dtype`` (memory maps too) pass as they are; of others only the touched rows are read
-    and cast.
-    """
-    matrices = [np.asarray(features[name]) for name in names]
-    if all(matrix.flags.c_contiguous and matrix.dtype == dtype for matrix in matrices):
-        return rows, matrices
-    touched, renumbered = np.unique(rows, return_inverse=True)
-    cast = [np.ascontiguousarray(matrix[touched], dtype) for matrix in matrices]
-    return renumbered.reshape(rows.shape).astype(np.int64), cast
-
-
-def expect(holds: bool, name: str, got: object, expected: str) -> None:
-    """Refuse a hyperparameter."""
-    if not holds:
-        raise ParameterError(f"{name}={got!r}: expected {expected}")
-
-
-def whole(value: object) -> bool:
-    """An integer, not a truth value."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def number(value: object) -> bool:
-    """A finite number, not a truth value."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        return False
-    return bool(-MOST <= (value.item() if isinstance(value, np.number) else value) <= MOST)
-
-
-def check_dims(dims: object) -> None:
-    """Refuse dimensions that are none."""
-    sound = isinstance(dims, Mapping) and len(dims) > 0
-    for name, size in dims.items() if isinstance(dims, Mapping) else ():
-        sound = sound and isinstance(name, str) and "/" not in name and whole(size) and size > 0
-    expect(sound, "dims", dims, "names without a slash and dimensions of at least 1, such as {'color': 81}")
-
-
-def check_init(init: object, dims: Mapping[str, int]) -> None:
-    """Refuse a start that is neither a name nor arrays (r_i, d_i) for exactly these modalities."""
-    if isinstance(init, str):
-        expect(init in STARTS, "init", init, f"one of {', '.join(STARTS)}, or arrays")
-        return
-    expect(isinstance(init, Mapping) and set(init) == set(dims), "init", type(init), f"arrays for {sorted(dims)}")
-    for name, array in init.items():  # type: ignore[attr-defined]
-        shape = np.shape(array)
-        sound = len(shape) == 2 and shape[0] > 0 and shape[1] == dims[name] and bool(np.isfinite(array).all())
-        expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape (r, {dims[name]})")
-
-
-class LowRankStart:
-    """Start of the learners of matrices (r_i, d_i): from ``init`` as arrays, or from a sample of features."""
-
-    @staticmethod
-    def given(init: Mapping[str, ArrayLike], dims: Mapping[str, int], dtype: str) -> dict[str, Array]:
-        """``init`` taken as it is."""
-        return {name: np.array(init[name], dtype) for name in dims}
-
-    @staticmethod
-    def sampled(
-        init: str, dims: Mapping[str, int], rank: int, features: Mapping[str, Array], seed: int, dtype: str
-    ) -> dict[str, Array]:
-        """A start of this name at unit spread, ``r_i = min(rank, d_i)``."""
-        check_features(features, dims)
-        ranks = {name: min(rank, size) for name, size in dims.items()}
-        return {name: matrix.astype(dtype) for name, matrix in start_matrices(features, ranks, init, seed).items()}
-
-
-def not_started(what: str) -> NotStarted:
-    """The error for what a learner only has after its start."""
-    return NotStarted(f"{what}: this learner has not begun; call start(features) or learn_many, or give init as arrays")

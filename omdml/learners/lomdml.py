@@ -9,23 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.blocks import Engine
+from omdml.engines.lowrank import LowRankEngine
+from omdml.initial import start_matrices
 from omdml.kernels.lomdml import Rule
-from omdml.learners.base import (
-    Array,
-    Learner,
-    LowRankStart,
-    Outcome,
-    check_dims,
-    check_init,
-    check_rows,
-    expect,
-    not_started,
-    number,
-    tables,
-    whole,
-)
-from omdml.metric import ProjectionMetric, check_features
+from omdml.learners.base import Array, Learner, Outcome
+from omdml.learners.checks import check_init, expect, number, whole
+from omdml.metrics import ProjectionMetric
 
 
 class LOMDML(Learner):
@@ -83,6 +72,7 @@ class LOMDML(Learner):
 
     name: ClassVar[str] = "lomdml"
     accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
+    width: ClassVar[int] = 3
 
     def __init__(
         self,
@@ -109,17 +99,13 @@ class LOMDML(Learner):
         self.average = average
         self.dtype = dtype
         self.seed = seed
-        self._check()
-        self._engine: Engine | None = None
-        if not isinstance(init, str):
-            self._begin(LowRankStart.given(init, dims, dtype))
+        self._prepare()
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"dims": {"a": 4, "b": 3}, "rank": 2}
 
     def _check(self) -> None:
-        check_dims(self.dims)
         expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
         expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
         expect(number(self.beta) and 0 < self.beta <= 1, "beta", self.beta, "a discount in (0, 1]")
@@ -130,19 +116,20 @@ class LOMDML(Learner):
         expect(number(self.gamma), "gamma", self.gamma, "a finite margin")
         expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
         expect(whole(self.average) and self.average >= 0, "average", self.average, "a number of events, 0 for none")
-        expect(self.dtype in ("float32", "float64"), "dtype", self.dtype, "'float32' or 'float64'")
-        expect(whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
         check_init(self.init, self.dims)
 
-    def _begin(self, matrices: Mapping[str, Array]) -> None:
+    def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        ranks = {name: min(self.rank, size) for name, size in self.dims.items()}
+        return start_matrices(features, ranks, str(self.init), self.seed)
+
+    def _begin(self, start: Mapping[str, Array]) -> LowRankEngine:
         keep = 1.0 - 1.0 / self.memory if self.memory else 1.0
         rule = Rule(float(self.eta), float(self.gamma), math.log(self.beta), keep, self.step == "pa", int(self.average))
-        self._engine = Engine(matrices, rule)
+        return LowRankEngine({name: start[name] for name in self.dims}, rule)
 
-    def start(self, features: Mapping[str, Array]) -> None:
-        """Begin from a sample of these features; raises StartError, or FeedbackError where they do not fit ``dims``."""
-        if self._engine is None and isinstance(self.init, str):
-            self._begin(LowRankStart.sampled(self.init, self.dims, self.rank, features, self.seed, self.dtype))
+    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        ranks = LowRankEngine.ranks(tensors, list(self.dims))
+        return {name: np.zeros((ranks[name], size), self.dtype) for name, size in self.dims.items()}
 
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
         """Learn triplets in order, all of them or none.
@@ -163,26 +150,12 @@ class LOMDML(Learner):
             On the first call, features too few for the start.
         """
         expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
-        triplets = check_rows(rows, 3, check_features(features, self.dims))
-        fresh = self._engine is None
-        self.start(features)
-        engine = self._started("learn_many")
-        try:
-            table, matrices = tables(triplets, features, engine.names, np.dtype(self.dtype))
-            return Outcome(engine.learn(np.ascontiguousarray(table[:, (0, 1, 0, 2)]), matrices))
-        except Exception:
-            self._engine = None if fresh else engine
-            raise
-
-    def _started(self, what: str) -> Engine:
-        if self._engine is None:
-            raise not_started(what)
-        return self._engine
+        return self._learn(rows, features)
 
     @property
     def metric(self) -> ProjectionMetric:
         """What is served: averaged where ``average`` is set."""
-        engine = self._started("metric")
+        engine: LowRankEngine = self._started("metric")
         weights, matrices = engine.means() if self.average else (engine.weights, engine.matrices())
         names = engine.names
         return ProjectionMetric(
@@ -202,35 +175,12 @@ class LOMDML(Learner):
         return dict(zip(engine.names, engine.matrices(), strict=True))
 
     @property
-    def version(self) -> int:
-        """Comparisons learned."""
-        return self._engine.version if self._engine else 0
-
-    @property
-    def mistakes(self) -> int:
-        """Comparisons with f > 0."""
-        return self._engine.mistakes if self._engine else 0
-
-    @property
-    def updates(self) -> int:
-        """Comparisons that opened the gate, ``f + gamma > 0``."""
-        return self._engine.updates if self._engine else 0
-
-    @property
     def hedge_loss(self) -> float:
         """H, the faded sum of ``sum_i theta_i [f_i > 0]`` over gated events (MATHS 10)."""
-        return self._engine.hedge_loss if self._engine else 0.0
+        return float(self._engine.hedge_loss) if self._engine else 0.0
 
     @property
     def hedge_loss_bound(self) -> float:
         """What H can at most be: ``(ln(1/beta) min_i sum_t rho^(T-t) z_i + ln m) / (1 - beta)``; infinite at beta 1."""
         best = self._engine.fewest_mistakes if self._engine else 0.0
         return (-math.log(self.beta) * best + math.log(len(self.dims))) / (1 - self.beta) if self.beta < 1 else math.inf
-
-    def _tensors(self) -> dict[str, Array]:
-        return self._started("to_bytes").to_tensors()
-
-    def _resume(self, tensors: Mapping[str, Array]) -> None:
-        ranks = Engine.ranks(tensors, list(self.dims))
-        self._begin({name: np.zeros((ranks[name], size), self.dtype) for name, size in self.dims.items()})
-        self._started("from_bytes").restore(tensors)

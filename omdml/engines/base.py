@@ -1,0 +1,122 @@
+"""What every engine is: state as named arrays, comparisons learned in order, all of them or none."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CorruptError, FeedbackError
+from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+
+Array = NDArray[Any]
+BLOCK = 16  # events between flushes: part of the arithmetic, so changing it changes the bytes
+
+
+class Engine(ABC):
+    """Common ground of all engines.
+
+    Parameters
+    ----------
+    names
+        Modalities, in the order of their tables.
+    state
+        Every array that learning changes, ``counts`` (4,) among them. Kernels change them in place.
+    """
+
+    at_close: ClassVar[frozenset[str]] = frozenset()  # fields that a block only grows, or changes when it closes
+    remedy: ClassVar[str] = "scale the features"  # where numbers overflow
+
+    def __init__(self, names: Sequence[str], state: Any) -> None:
+        self.names = list(names)
+        self.state: Any = state
+
+    @abstractmethod
+    def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
+        """Learn comparisons in order, writing f of each to ``scores``; T, or the index of the first that overflows."""
+
+    def learn(self, rows: Array, tables: Sequence[Array], *columns: Array) -> Array:
+        """Learn comparisons in order, all of them or none.
+
+        Parameters
+        ----------
+        rows : (T, w)
+            Row numbers of each comparison's items, int64, C-contiguous, in range.
+        tables
+            The modalities' matrices, C-contiguous, of the engine's type.
+        columns
+            What else the comparisons bring: (T,) each.
+
+        Returns
+        -------
+        f of each comparison before it was learned: (T,); f > 0 is a mistake.
+
+        Raises
+        ------
+        FeedbackError
+            A comparison whose numbers are not finite; ``row`` says which.
+        """
+        addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
+        scores = np.empty(len(rows))
+        kept = self._keep(len(rows))
+        done = self._walk(rows, addresses, columns, scores)
+        if done < len(rows):
+            for name, before in kept.items():
+                getattr(self.state, name)[...] = before
+            raise self._refusal(done, rows[done], tables)
+        return scores
+
+    def _keep(self, events: int) -> dict[str, Array]:
+        """What undoes this many events: arrays that a block only grows are copied only where it closes."""
+        closes = self.state.counts[FILLED] + events >= BLOCK
+        names = [name for name in self.state._fields if closes or name not in self.at_close]
+        return {name: getattr(self.state, name).copy() for name in names}
+
+    def _refusal(self, index: int, row: Array, tables: Sequence[Array]) -> FeedbackError:
+        for name, table in zip(self.names, tables, strict=True):
+            for item in row:
+                if not np.isfinite(table[item]).all():
+                    message = f"comparison {index}: item in row {item} of modality {name!r} holds values not finite"
+                    return FeedbackError(f"{message}; nothing was learned", reason="not_finite", row=index)
+        message = f"comparison {index} (rows {row.tolist()}): learning it would overflow {tables[0].dtype}"
+        return FeedbackError(f"{message}; nothing was learned: {self.remedy}", reason="diverged", row=index)
+
+    version = property(lambda self: int(self.state.counts[VERSION]))
+    mistakes = property(lambda self: int(self.state.counts[MISTAKES]))
+    updates = property(lambda self: int(self.state.counts[UPDATES]))
+
+    def to_tensors(self) -> dict[str, Array]:
+        """The state."""
+        return {name: getattr(self.state, name) for name in self.state._fields}
+
+    def restore(self, tensors: Mapping[str, Array]) -> None:
+        """Take on the state in these tensors; raises CorruptError where they are not of this engine's shape."""
+        try:
+            self._fill(tensors)
+        except (KeyError, ValueError) as error:
+            raise CorruptError(f"state does not fit the learner it names: {error}") from error
+
+    def _fill(self, tensors: Mapping[str, Array]) -> None:
+        """Raises KeyError or ValueError."""
+        for name in self.state._fields:
+            fill(getattr(self.state, name), tensors[name], name)
+
+
+def fill(target: Array, source: Array, name: str) -> None:
+    """Copy, where shape and type agree; raises ValueError."""
+    if source.shape != target.shape or source.dtype != target.dtype:
+        raise ValueError(f"{name} is {source.dtype} {source.shape}, expected {target.dtype} {target.shape}")
+    target[...] = source
+
+
+def starts(sizes: Array) -> Array:
+    """Where each of these parts begins in one flat buffer."""
+    return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+
+
+def near_and_far(rows: Array) -> Array:
+    """Near pair and far pair (T, 4) of triplets (T, 3), or of quadruplets, which are that already."""
+    return np.ascontiguousarray(rows[:, (0, 1, 0, 2)]) if rows.shape[1] == 3 else rows

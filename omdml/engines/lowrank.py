@@ -1,0 +1,128 @@
+"""The low-rank engine from Python's side: matrices with Hedge weights, in the blocked exact form (MATHS 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from omdml.engines.base import BLOCK, Array, Engine, fill, near_and_far, starts
+from omdml.errors import CorruptError
+from omdml.kernels import lomdml as kernel
+from omdml.kernels.counts import FILLED
+
+GROWN = ("X", "P", "c")  # saved as far as they count
+
+
+class LowRankEngine(Engine):
+    """Matrices W_i (r_i, d_i) with Hedge weights, learned from comparisons at matrix-multiply speed.
+
+    Parameters
+    ----------
+    start
+        The matrices to begin with, one a modality, all of one floating type. Copied.
+    rule
+        Hyperparameters.
+    """
+
+    at_close = frozenset({"W", "X", "P", "c", "mean_W", "mean_weights"})
+    remedy = "scale the features, or use step='pa', which cannot diverge"
+
+    def __init__(self, start: Mapping[str, Array], rule: kernel.Rule) -> None:
+        self.rule = rule
+        r, n = np.array([matrix.shape for matrix in start.values()], np.int64).T.copy()
+        dtype = next(iter(start.values())).dtype
+        m, rows = len(start), 2 * BLOCK
+        self.shape = kernel.Shape(n, r, starts(r * n), starts(rows * n), starts(rows * r))
+        self.state: kernel.Block
+        state = kernel.Block(
+            W=np.concatenate([matrix.ravel() for matrix in start.values()]),
+            X=np.zeros(rows * n.sum(), dtype),
+            P=np.zeros(rows * r.sum(), dtype),
+            c=np.zeros((m, rows), dtype),
+            used=np.zeros(m, np.int64),
+            counts=np.zeros(4, np.int64),
+            log_weights=np.zeros(m),
+            losses=np.zeros(m + 1),
+            mean_W=np.zeros((r * n).sum() if rule.average else 0, dtype),
+            mean_weights=np.zeros(m),
+        )
+        super().__init__(list(start), state)
+        self.work = kernel.Work(
+            D=np.zeros_like(state.X),
+            PQ=np.zeros_like(state.P),
+            grams=np.zeros((2, rows), dtype),
+            f=np.zeros(m),
+            weights=np.zeros(m),
+        )
+
+    def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
+        return kernel.walk(near_and_far(rows), addresses, self.shape, self.state, self.rule, self.work, scores)
+
+    @property
+    def weights(self) -> Array:
+        """theta: (m,)."""
+        shares = np.exp(self.state.log_weights - self.state.log_weights.max())
+        return shares / shares.sum()
+
+    def matrices(self) -> list[Array]:
+        """W_i (r_i, d_i) as learned so far, open block included."""
+        flat = self.state.W.copy()
+        kernel.flush_all(self.shape, self.state, flat)
+        return self._split(flat)
+
+    def means(self) -> tuple[Array, list[Array]]:
+        """Running means of the weights and of W, the open block taken in as far as it goes."""
+        if not self.version:
+            return self.weights, self.matrices()
+        block = self.state._replace(
+            W=self.state.W.copy(), mean_W=self.state.mean_W.copy(), mean_weights=self.state.mean_weights.copy()
+        )
+        kernel.flush_all(self.shape, block, block.W)
+        if block.counts[FILLED]:
+            kernel.blend(block, self.rule.average, self.weights)
+        return block.mean_weights, self._split(block.mean_W)
+
+    def _split(self, flat: Array) -> list[Array]:
+        parts = np.split(flat, self.shape.at_w[1:])
+        return [part.reshape(r, n) for part, r, n in zip(parts, self.shape.r, self.shape.n, strict=True)]
+
+    hedge_loss = property(lambda self: float(self.state.losses[-1]))
+    fewest_mistakes = property(lambda self: float(self.state.losses[:-1].min()))
+
+    def to_tensors(self) -> dict[str, Array]:
+        """The state: of the open block, only the rows that count."""
+        tensors = {name: array for name, array in super().to_tensors().items() if name not in GROWN}
+        for i, name in enumerate(self.names):
+            tensors |= dict(zip(_parts(name), self._rows(i), strict=True))
+        return tensors
+
+    @staticmethod
+    def ranks(tensors: Mapping[str, Array], names: Sequence[str]) -> dict[str, int]:
+        """r_i of a state; raises CorruptError."""
+        try:
+            return {name: tensors[_parts(name)[1]].shape[1] for name in names}
+        except (KeyError, IndexError) as error:
+            raise CorruptError(f"state lacks the rows of a modality: {error}") from error
+
+    def _rows(self, i: int) -> tuple[Array, Array, Array]:
+        used, n, r = self.state.used[i], self.shape.n[i], self.shape.r[i]
+        at_x, at_p = self.shape.at_x[i], self.shape.at_p[i]
+        X = self.state.X[at_x : at_x + used * n].reshape(used, n)
+        P = self.state.P[at_p : at_p + used * r].reshape(used, r)
+        return X, P, self.state.c[i, :used]
+
+    def _fill(self, tensors: Mapping[str, Array]) -> None:
+        for name in self.state._fields:
+            if name not in GROWN:
+                fill(getattr(self.state, name), tensors[name], name)
+        used = self.state.used
+        if (used % 2).any() or used.min() < 0 or used.max() > 2 * BLOCK:
+            raise ValueError(f"used is {used.tolist()}, expected even numbers up to {2 * BLOCK}")
+        for i, name in enumerate(self.names):
+            for part, target in zip(_parts(name), self._rows(i), strict=True):
+                fill(target, tensors[part], part)
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    return f"{name}/X", f"{name}/P", f"{name}/c"

@@ -1,0 +1,91 @@
+"""What learners refuse, and how they say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from omdml.errors import FeedbackError, NotStarted, ParameterError
+from omdml.initial import STARTS
+
+Array = NDArray[Any]
+MOST = 1e300  # a hyperparameter's size
+
+
+def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
+    """Row numbers as int64 (T, width), each below ``count``; raises FeedbackError naming the first bad one."""
+    try:
+        table = np.asarray(rows)
+    except ValueError as error:
+        raise FeedbackError(f"rows are no table of integers (T, {width}): {error}") from error
+    if table.size == 0:
+        table = np.empty((0, width), np.int64)
+    if table.ndim != 2 or table.shape[1] != width or table.dtype.kind not in "iu":
+        raise FeedbackError(f"rows of shape {table.shape} and type {table.dtype}, expected integers (T, {width})")
+    if table.size and (table.min() < 0 or table.max() >= count):
+        bad = int(np.flatnonzero(((table < 0) | (table >= count)).any(axis=1))[0])
+        message = f"comparison {bad} names rows {table[bad].tolist()}, the features have rows 0 to {count - 1}"
+        raise FeedbackError(f"{message}; nothing was learned", reason="unknown_item", row=bad)
+    return table.astype(np.int64, copy=False)
+
+
+def tables(
+    rows: Array, features: Mapping[str, Array], names: list[str], dtype: np.dtype[Any]
+) -> tuple[Array, list[Array]]:
+    """Matrices the kernels can walk, and the rows renumbered for them.
+
+    C-contiguous matrices of ``dtype`` (memory maps too) pass as they are; of others only the touched rows are read
+    and cast.
+    """
+    matrices = [np.asarray(features[name]) for name in names]
+    if all(matrix.flags.c_contiguous and matrix.dtype == dtype for matrix in matrices):
+        return rows, matrices
+    touched, renumbered = np.unique(rows, return_inverse=True)
+    cast = [np.ascontiguousarray(matrix[touched], dtype) for matrix in matrices]
+    return renumbered.reshape(rows.shape).astype(np.int64), cast
+
+
+def expect(holds: bool, name: str, got: object, expected: str) -> None:
+    """Refuse a hyperparameter."""
+    if not holds:
+        raise ParameterError(f"{name}={got!r}: expected {expected}")
+
+
+def whole(value: object) -> bool:
+    """An integer, not a truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def number(value: object) -> bool:
+    """A finite number, not a truth value."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        return False
+    return bool(-MOST <= (value.item() if isinstance(value, np.number) else value) <= MOST)
+
+
+def check_dims(dims: object) -> None:
+    """Refuse dimensions that are none."""
+    sound = isinstance(dims, Mapping) and len(dims) > 0
+    for name, size in dims.items() if isinstance(dims, Mapping) else ():
+        sound = sound and isinstance(name, str) and "/" not in name and whole(size) and size > 0
+    expect(sound, "dims", dims, "names without a slash and dimensions of at least 1, such as {'color': 81}")
+
+
+def check_init(init: object, dims: Mapping[str, int]) -> None:
+    """Refuse a start that is neither a name nor arrays (r_i, d_i) for exactly these modalities."""
+    if isinstance(init, str):
+        expect(init in STARTS, "init", init, f"one of {', '.join(STARTS)}, or arrays")
+        return
+    expect(isinstance(init, Mapping) and set(init) == set(dims), "init", type(init), f"arrays for {sorted(dims)}")
+    for name, array in init.items():  # type: ignore[attr-defined]
+        shape = np.shape(array)
+        sound = len(shape) == 2 and shape[0] > 0 and shape[1] == dims[name] and bool(np.isfinite(array).all())
+        expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape (r, {dims[name]})")
+
+
+def not_started(what: str) -> NotStarted:
+    """The error for what a learner only has after its start."""
+    return NotStarted(f"{what}: this learner has not begun; call start(features) or learn_many, or give init as arrays")

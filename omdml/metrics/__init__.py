@@ -1,0 +1,6 @@
+"""Metrics: what was learned, as immutable things that embed, score, and travel in a snapshot."""
+
+from omdml.metrics.base import CHUNK_ROWS, METRICS, Metric
+from omdml.metrics.projection import ProjectionMetric
+
+__all__ = ["CHUNK_ROWS", "METRICS", "Metric", "ProjectionMetric"]
