@@ -29,6 +29,7 @@ class Engine(ABC):
 
     at_close: ClassVar[frozenset[str]] = frozenset()  # fields that a block only grows, or changes when it closes
     remedy: ClassVar[str] = "scale the features"  # where numbers overflow
+    block: int = BLOCK
 
     def __init__(self, names: Sequence[str], state: Any) -> None:
         self.names = list(names)
@@ -71,7 +72,7 @@ class Engine(ABC):
 
     def _keep(self, events: int) -> dict[str, Array]:
         """What undoes this many events: arrays that a block only grows are copied only where it closes."""
-        closes = self.state.counts[FILLED] + events >= BLOCK
+        closes = self.state.counts[FILLED] + events >= self.block
         names = [name for name in self.state._fields if closes or name not in self.at_close]
         return {name: getattr(self.state, name).copy() for name in names}
 

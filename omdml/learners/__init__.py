@@ -2,5 +2,7 @@
 
 from omdml.learners.base import LEARNERS, Learner, Outcome
 from omdml.learners.lomdml import LOMDML
+from omdml.learners.omdml import OMDML
+from omdml.learners.qwise import Qwise
 
-__all__ = ["LEARNERS", "LOMDML", "Learner", "Outcome"]
+__all__ = ["LEARNERS", "LOMDML", "OMDML", "Learner", "Outcome", "Qwise"]

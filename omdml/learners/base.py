@@ -100,9 +100,11 @@ class Learner(base.Base):
         """``learn_many`` on one row: same decisions, same bytes."""
         return self.learn_many(np.asarray(row)[None], features, **kw)
 
-    def _learn(self, rows: ArrayLike, features: Mapping[str, Array], *columns: Array) -> Outcome:
-        """Check rows (T, width), begin if need be, and walk."""
-        checked = check_rows(rows, self.width, check_features(features, self.dims))
+    def _learn(
+        self, rows: ArrayLike, features: Mapping[str, Array], *columns: Array, width: int | None = None
+    ) -> Outcome:
+        """Check rows (T, width), begin if need be, and walk; ``width`` is the learner's own by default."""
+        checked = check_rows(rows, width or self.width, check_features(features, self.dims))
         fresh = self._engine is None
         self.start(features)
         engine = self._started("learn_many")

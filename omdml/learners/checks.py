@@ -86,6 +86,14 @@ def check_init(init: object, dims: Mapping[str, int]) -> None:
         expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape (r, {dims[name]})")
 
 
+def check_hedge(beta: object, memory: object, gamma: object) -> None:
+    """Refuse parameters of the weights over the modalities that are out of range."""
+    expect(number(beta) and 0 < beta <= 1, "beta", beta, "a discount in (0, 1]")  # type: ignore[operator]
+    fades = number(memory) and (memory == 0 or memory >= 1)  # type: ignore[operator]
+    expect(fades, "memory", memory, "a number of events of at least 1, or 0 to never forget")
+    expect(number(gamma), "gamma", gamma, "a finite margin")
+
+
 def not_started(what: str) -> NotStarted:
     """The error for what a learner only has after its start."""
     return NotStarted(f"{what}: this learner has not begun; call start(features) or learn_many, or give init as arrays")

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.engines.lowrank import LowRankEngine
+from omdml.hedge import hedge_bound
 from omdml.initial import start_matrices
 from omdml.kernels.lomdml import Rule
 from omdml.learners.base import Array, Learner, Outcome
-from omdml.learners.checks import check_init, expect, number, whole
+from omdml.learners.checks import check_hedge, check_init, expect, number, whole
 from omdml.metrics import ProjectionMetric
 
 
@@ -108,12 +109,7 @@ class LOMDML(Learner):
     def _check(self) -> None:
         expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
         expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
-        expect(number(self.beta) and 0 < self.beta <= 1, "beta", self.beta, "a discount in (0, 1]")
-        expect(
-            number(self.memory) and (self.memory == 0 or self.memory >= 1),
-            "memory", self.memory, "a number of events of at least 1, or 0 to never forget",
-        )  # fmt: skip
-        expect(number(self.gamma), "gamma", self.gamma, "a finite margin")
+        check_hedge(self.beta, self.memory, self.gamma)
         expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
         expect(whole(self.average) and self.average >= 0, "average", self.average, "a number of events, 0 for none")
         check_init(self.init, self.dims)
@@ -181,6 +177,5 @@ class LOMDML(Learner):
 
     @property
     def hedge_loss_bound(self) -> float:
-        """What H can at most be: ``(ln(1/beta) min_i sum_t rho^(T-t) z_i + ln m) / (1 - beta)``; infinite at beta 1."""
-        best = self._engine.fewest_mistakes if self._engine else 0.0
-        return (-math.log(self.beta) * best + math.log(len(self.dims))) / (1 - self.beta) if self.beta < 1 else math.inf
+        """What H can at most be: see :func:`hedge_bound`."""
+        return hedge_bound(self._engine.fewest_mistakes if self._engine else 0.0, self.beta, len(self.dims))

@@ -1,0 +1,102 @@
+"""Qwise: one metric from quadruplets, its rank kept low by a Fantope or a trace norm (LAW 2 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from numpy.typing import ArrayLike
+
+from omdml.engines.full import FullEngine
+from omdml.kernels.full import Rule
+from omdml.learners.base import Array
+from omdml.learners.checks import expect, number
+from omdml.learners.full import FullMatrixLearner
+
+
+class Qwise(FullMatrixLearner):
+    """Quadruplet-wise metric learning, full matrix (Law 2015, Algorithms 1 and 2), one step a comparison.
+
+    ``D(p, q) = sum_i (p_i - q_i)' M_i (p_i - q_i)``: one metric on all modalities side by side, without terms between
+    them. On a comparison of a near pair (difference a) and a far pair (b) with ``a' M a - b' M b + margin > 0``,
+
+        M_i <- PSD(M_i - rate (mu F_i + trace I + a_i a_i' - b_i b_i')),
+
+    F_i the projector on the eigenvectors of the k smallest eigenvalues of M_i. The thesis' regularisers stand once in a
+    sum over the whole batch; these act at every violated comparison: divide the batch's by their number.
+
+    Departure: the step is capped at ``loss / |a a' - b b'|^2``, which brings the loss to zero.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality.
+    eta
+        Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
+    mu
+        Weight of the Fantope regulariser, >= 0.
+    k
+        Eigenvalues of each modality that it presses down: the rank is driven to d_i - k.
+    trace
+        Weight of the trace norm, >= 0.
+    refresh
+        Updates after which F is found anew; 1 is exact.
+    step
+        ``"pa"`` (capped) or ``"ogd"`` (the thesis' fixed rate).
+    rank
+        Of the start; None: full. A Fantope wants distinct eigenvalues: start from ``"pca"`` of rank d - k (LAW 3.4).
+    init
+        ``"identity"``, ``"pca"``, ``"wpca"``, ``"gaussian"``: M_i = W'W of these rows W, all modalities together at
+        unit spread; or positive semi-definite arrays (d_i, d_i) taken as they are.
+    dtype
+        ``"float32"`` or ``"float64"``.
+    seed
+        Of the sample, and of Gaussian rows.
+    """
+
+    name: ClassVar[str] = "qwise"
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        eta: float = 0.1,
+        mu: float = 0.0,
+        k: int = 0,
+        trace: float = 0.0,
+        refresh: int = 1,
+        step: str = "pa",
+        rank: int | None = None,
+        init: str | Mapping[str, ArrayLike] = "identity",
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        self.dims = dims
+        self.eta = eta
+        self.mu = mu
+        self.k = k
+        self.trace = trace
+        self.refresh = refresh
+        self.step = step
+        self.rank = rank
+        self.init = init
+        self.dtype = dtype
+        self.seed = seed
+        self._prepare()
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"dims": {"a": 4, "b": 3}}
+        yield {"dims": {"a": 4, "b": 3}, "mu": 0.1, "k": 2, "trace": 0.01}
+
+    def _check(self) -> None:
+        super()._check()
+        expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
+        expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
+
+    def _share(self) -> float:
+        return 1.0 / len(self.dims)
+
+    def _begin(self, start: Mapping[str, Array]) -> FullEngine:
+        regularisers = (float(self.mu), float(self.trace), int(self.refresh))
+        rule = Rule(float(self.eta), 1.0, 0.0, 1.0, self.step == "pa", True, *regularisers)
+        return FullEngine({name: start[name] for name in self.dims}, rule, self.k)
