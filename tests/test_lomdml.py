@@ -324,3 +324,11 @@ def test_numpy_numbers_as_hyperparameters_travel_as_bytes():
     model = LOMDML(dims=dims, rank=np.int64(2), eta=np.float32(0.01), average=np.int32(4))
     model.learn_many(rows, features)
     assert LOMDML.from_bytes(model.to_bytes()).version == len(rows)
+
+
+def test_a_bad_item_is_named_by_the_row_that_was_given():
+    draw = np.random.default_rng(21)
+    features = {"m0": draw.normal(0, 1, (1000, 3))}
+    features["m0"][900] = np.nan
+    with pytest.raises(FeedbackError, match="comparison 1: item in row 900 of modality 'm0'"):
+        LOMDML(dims={"m0": 3}, init={"m0": np.eye(3)}).learn_many([[1, 2, 3], [5, 900, 7]], features)

@@ -39,7 +39,7 @@ class Engine(ABC):
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         """Learn comparisons in order, writing f of each to ``scores``; T, or the index of the first that overflows."""
 
-    def learn(self, rows: Array, tables: Sequence[Array], *columns: Array) -> Array:
+    def learn(self, rows: Array, tables: Sequence[Array], *columns: Array, known: Array | None = None) -> Array:
         """Learn comparisons in order, all of them or none.
 
         Parameters
@@ -50,6 +50,8 @@ class Engine(ABC):
             The modalities' matrices, C-contiguous, of the engine's type.
         columns
             What else the comparisons bring: (T,) each.
+        known : (T, w)
+            The row numbers as whoever gave them knows them, where ``tables`` have others.
 
         Returns
         -------
@@ -67,7 +69,7 @@ class Engine(ABC):
         if done < len(rows):
             for name, before in kept.items():
                 getattr(self.state, name)[...] = before
-            raise self._refusal(done, rows[done], tables)
+            raise self._refusal(done, rows[done], tables, (rows if known is None else known)[done])
         return scores
 
     def _keep(self, events: int) -> dict[str, Array]:
@@ -76,13 +78,13 @@ class Engine(ABC):
         names = [name for name in self.state._fields if closes or name not in self.at_close]
         return {name: getattr(self.state, name).copy() for name in names}
 
-    def _refusal(self, index: int, row: Array, tables: Sequence[Array]) -> FeedbackError:
+    def _refusal(self, index: int, row: Array, tables: Sequence[Array], known: Array) -> FeedbackError:
         for name, table in zip(self.names, tables, strict=True):
-            for item in row:
+            for place, item in enumerate(row):
                 if not np.isfinite(table[item]).all():
-                    message = f"comparison {index}: item in row {item} of modality {name!r} holds values not finite"
+                    message = f"comparison {index}: item in row {known[place]} of modality {name!r} holds values not finite"
                     return FeedbackError(f"{message}; nothing was learned", reason="not_finite", row=index)
-        message = f"comparison {index} (rows {row.tolist()}): learning it would overflow {tables[0].dtype}"
+        message = f"comparison {index} (rows {known.tolist()}): learning it would overflow {tables[0].dtype}"
         return FeedbackError(f"{message}; nothing was learned: {self.remedy}", reason="diverged", row=index)
 
     version = property(lambda self: int(self.state.counts[VERSION]))

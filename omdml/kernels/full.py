@@ -20,7 +20,7 @@ from omdml.kernels.hedge import discount, softmax
 from omdml.kernels.memory import matrix
 from omdml.kernels.psd import add_outer, clip, negative_eigenpair, rotate
 
-NEAR, NEAR_FLOAT32 = 1e-12, 1e-8  # an eigenvalue this much closer to 0 than the largest is 0
+NEAR, NEAR_FLOAT32 = 1e-12, 1e-6  # an eigenvalue this much closer to 0 than the largest is 0
 NOISE = 16  # in units of rounding: negative eigenvalues of a block's first matrix beyond it are cut away
 
 

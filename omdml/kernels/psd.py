@@ -92,17 +92,21 @@ def negative_eigenpair(lam: Array, Y: Array, g: Array, y: Array, near: float) ->
         reached = np.empty((zeros, len(g) + 1))
         reached[:, :-1], reached[:, -1] = Y[:, :zeros].T, y[:zeros]
         basis = np.linalg.qr(reached)[0]
-    lam, upper, tail = lam[zeros:], Y[:, zeros:].copy(), y[zeros:].copy()
+    above, upper, tail = lam[zeros:].copy(), Y[:, zeros:].copy(), y[zeros:].copy()
     Z, w = np.dot(Y[:, :zeros].copy(), basis), np.dot(y[:zeros].copy(), basis)
     z = -near
-    x, u = resolvent(lam, upper, Z, g, tail, w, z)
+    x, u = resolvent(above, upper, Z, g, tail, w, z)
     phi = np.dot(tail, x) + np.dot(w, u)
+    while phi < 0.0:  # rounding left B an eigenvalue in (z, 0): look beyond it
+        z *= 2.0
+        x, u = resolvent(above, upper, Z, g, tail, w, z)
+        phi = np.dot(tail, x) + np.dot(w, u)
     if not phi > 1.0:
         return 0.0, y
     for _ in range(STEPS):
         step = phi * (phi - 1.0) / (np.dot(x, x) + np.dot(u, u))
         z -= step
-        x, u = resolvent(lam, upper, Z, g, tail, w, z)
+        x, u = resolvent(above, upper, Z, g, tail, w, z)
         phi = np.dot(tail, x) + np.dot(w, u)
         if step <= SETTLED * -z or not phi > 1.0 + SETTLED:
             break

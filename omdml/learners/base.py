@@ -110,7 +110,7 @@ class Learner(base.Base):
         engine = self._started("learn_many")
         try:
             table, matrices = tables(checked, features, list(self.dims), np.dtype(self.dtype))
-            return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns))
+            return Outcome(engine.learn(np.ascontiguousarray(table), matrices, *columns, known=checked))
         except Exception:
             self._engine = None if fresh else engine
             raise
