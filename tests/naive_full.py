@@ -13,9 +13,16 @@ def psd(M):
     return (vectors * np.maximum(values, 0)) @ vectors.T
 
 
+class Ambiguous(Exception):
+    """The k smallest eigenvalues are not set apart from the rest: any vectors would do."""
+
+
 def fantope(M, k):
     """The projector on the eigenvectors of the k smallest eigenvalues."""
-    vectors = np.linalg.eigh(M)[1][:, :k]
+    values, vectors = np.linalg.eigh(M)
+    if values[k] - values[k - 1] < 1e-6 * values[-1]:
+        raise Ambiguous
+    vectors = vectors[:, :k]
     return vectors @ vectors.T
 
 

@@ -10,6 +10,8 @@ a small linear system, so one eigendecomposition serves a whole block.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -18,6 +20,7 @@ from omdml.kernels.dots import project
 
 STEPS = 60  # Newton steps at most; five or six are usual
 SETTLED = 1e-14
+LOW = 1e-3  # eigenvalues below this share of the largest stand apart
 
 
 @njit(cache=True)
@@ -36,24 +39,27 @@ def rotate(QT: Array, X: Array, begin: int, end: int, Y: Array) -> None:
 
 
 @njit(cache=True)
-def resolvent(lam: Array, Y: Array, Z: Array, g: Array, y: Array, w: Array, z: float) -> tuple[Array, Array]:
-    """``(B - z)^-1 (y, w)``, once refined: B is ``diag(lam, 0)`` plus the terms ``g_s (Y_s, Z_s)(Y_s, Z_s)'``, z < 0.
+def resolvent(
+    low: Array, Z: Array, w: Array, lam: Array, Y: Array, y: Array, g: Array, z: float
+) -> tuple[Array, Array]:
+    """``(B - z)^-1 (w, y)``, once refined; NaN where rounding makes it singular.
 
-    The zeros stand apart because dividing by ``0 - z`` would lose all digits once a term has filled them.
+    B is ``diag(low, lam)`` plus the terms ``g_s (Z_s, Y_s)(Z_s, Y_s)'``. Low eigenvalues stand apart because dividing by
+    ``low - z`` would lose the digits of what the terms have put there since.
 
     Parameters
     ----------
-    lam : (h,)
-        Above 0.
-    Y, Z, g : (m, h), (m, q), (m,)
-    y, w : (h,), (q,)
+    low, lam : (q,), (h,)
+        At least 0; z < 0.
+    Z, Y, g : (m, q), (m, h), (m,)
+    w, y : (q,), (h,)
     """
     m, q = Z.shape
     inverse = 1.0 / (lam - z)
     scaled = Y * inverse
-    system = np.zeros((q + m, q + m))  # in the last q coordinates, and in t = g (Y x + Z u)
+    system = np.zeros((q + m, q + m))  # in the low coordinates u, and in t = g (Z u + Y x)
     for k in range(q):
-        system[k, k] = -z
+        system[k, k] = low[k] - z
         for s in range(m):
             system[k, q + s] = Z[s, k]
             system[q + s, k] = -g[s] * Z[s, k]
@@ -61,17 +67,20 @@ def resolvent(lam: Array, Y: Array, Z: Array, g: Array, y: Array, w: Array, z: f
     for s in range(m):
         system[q + s, q:] = g[s] * gram[s]
         system[q + s, q + s] += 1.0
-    solve = np.linalg.inv(system)
-    x, u, right = np.zeros_like(y), np.zeros_like(w), np.empty(q + m)
+    u, x, right = np.zeros_like(w), np.zeros_like(y), np.empty(q + m)
+    try:
+        solve = np.linalg.inv(system)
+    except Exception:  # "singular to machine precision"
+        return np.full_like(w, np.nan), np.full_like(y, np.nan)
     for _ in range(2):
-        t = g * (np.dot(Y, x) + np.dot(Z, u))
+        t = g * (np.dot(Z, u) + np.dot(Y, x))
         residual = y - (lam - z) * x - np.dot(t, Y)
-        right[:q] = w + z * u - np.dot(t, Z)
+        right[:q] = w - (low - z) * u - np.dot(t, Z)
         right[q:] = g * np.dot(scaled, residual)
         found = np.dot(solve, right)
         u += found[:q]
         x += inverse * residual - np.dot(found[q:], scaled)
-    return x, u
+    return u, x
 
 
 @njit(cache=True)
@@ -86,28 +95,35 @@ def negative_eigenpair(lam: Array, Y: Array, g: Array, y: Array, near: float) ->
         Rising; those under ``near`` count as 0.
     Y, g, y : (m, d), (m,), (d,)
     """
-    zeros = int(np.searchsorted(lam, near))
-    basis = np.eye(zeros)
-    if zeros > len(g) + 1:  # of the null space, only what the terms reach
-        reached = np.empty((zeros, len(g) + 1))
-        reached[:, :-1], reached[:, -1] = Y[:, :zeros].T, y[:zeros]
-        basis = np.linalg.qr(reached)[0]
-    above, upper, tail = lam[zeros:].copy(), Y[:, zeros:].copy(), y[zeros:].copy()
-    Z, w = np.dot(Y[:, :zeros].copy(), basis), np.dot(y[:zeros].copy(), basis)
+    terms = len(g) + 1
+    count = int(np.searchsorted(lam, LOW * lam[-1]))
+    many = count > 2 * terms  # too many to keep each: the null space alone, as far as the terms reach into it
+    if many:
+        count = int(np.searchsorted(lam, near))
+    basis = np.eye(count)
+    if many and count > terms:
+        reached = np.empty((count, terms))
+        reached[:, :-1], reached[:, -1] = Y[:, :count].T, y[:count]
+        basis = np.ascontiguousarray(np.linalg.qr(reached)[0])
+    low = np.zeros(basis.shape[1]) if many else np.maximum(lam[:count], 0.0)
+    above, upper, tail = lam[count:].copy(), Y[:, count:].copy(), y[count:].copy()
+    Z, w = np.dot(Y[:, :count].copy(), basis), np.dot(y[:count].copy(), basis)
     z = -near
-    x, u = resolvent(above, upper, Z, g, tail, w, z)
-    phi = np.dot(tail, x) + np.dot(w, u)
-    while phi < 0.0:  # rounding left B an eigenvalue in (z, 0): look beyond it
+    u, x = resolvent(low, Z, w, above, upper, tail, g, z)
+    phi = np.dot(w, u) + np.dot(tail, x)
+    while not phi >= 0.0 and math.isfinite(z):  # rounding left B an eigenvalue in (z, 0): look beyond it
         z *= 2.0
-        x, u = resolvent(above, upper, Z, g, tail, w, z)
-        phi = np.dot(tail, x) + np.dot(w, u)
+        u, x = resolvent(low, Z, w, above, upper, tail, g, z)
+        phi = np.dot(w, u) + np.dot(tail, x)
     if not phi > 1.0:
         return 0.0, y
     for _ in range(STEPS):
-        step = phi * (phi - 1.0) / (np.dot(x, x) + np.dot(u, u))
-        z -= step
-        x, u = resolvent(above, upper, Z, g, tail, w, z)
-        phi = np.dot(tail, x) + np.dot(w, u)
+        step = phi * (phi - 1.0) / (np.dot(u, u) + np.dot(x, x))
+        next_u, next_x = resolvent(low, Z, w, above, upper, tail, g, z - step)
+        phi = np.dot(w, next_u) + np.dot(tail, next_x)
+        if not math.isfinite(phi):
+            break
+        z, u, x = z - step, next_u, next_x
         if step <= SETTLED * -z or not phi > 1.0 + SETTLED:
             break
     vector = np.concatenate((np.dot(basis, u), x))
