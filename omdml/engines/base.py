@@ -82,8 +82,9 @@ class Engine(ABC):
         for name, table in zip(self.names, tables, strict=True):
             for place, item in enumerate(row):
                 if not np.isfinite(table[item]).all():
-                    message = f"comparison {index}: item in row {known[place]} of modality {name!r} holds values not finite"
-                    return FeedbackError(f"{message}; nothing was learned", reason="not_finite", row=index)
+                    message = f"comparison {index}: item in row {known[place]} of modality {name!r}"
+                    message += " holds values not finite; nothing was learned"
+                    return FeedbackError(message, reason="not_finite", row=index)
         message = f"comparison {index} (rows {known.tolist()}): learning it would overflow {tables[0].dtype}"
         return FeedbackError(f"{message}; nothing was learned: {self.remedy}", reason="diverged", row=index)
 

@@ -44,8 +44,8 @@ def resolvent(
 ) -> tuple[Array, Array]:
     """``(B - z)^-1 (w, y)``, once refined; NaN where rounding makes it singular.
 
-    B is ``diag(low, lam)`` plus the terms ``g_s (Z_s, Y_s)(Z_s, Y_s)'``. Low eigenvalues stand apart because dividing by
-    ``low - z`` would lose the digits of what the terms have put there since.
+    B is ``diag(low, lam)`` plus the terms ``g_s (Z_s, Y_s)(Z_s, Y_s)'``. Low eigenvalues stand apart because dividing
+    by ``low - z`` would lose the digits of what the terms have put there since.
 
     Parameters
     ----------

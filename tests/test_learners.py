@@ -1,0 +1,203 @@
+"""The contract of all learners: one suite over everything in LEARNERS."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from omdml import LEARNERS
+from omdml.comparisons import Judgement
+from omdml.errors import FeedbackError, NotStarted
+from omdml.snapshot import Snapshot
+
+ITEMS, EVENTS = 60, 90
+DIMS = {"shape": 7, "color": 4}
+OPTIONS = {"cpmtml": {"tasks": ["one", "two"]}, "stml": {"tasks": ["one", "two"]}, "mtlmca": {"tasks": ["one", "two"]}}
+
+pytestmark = pytest.mark.parametrize("name", sorted(LEARNERS))
+
+
+def features(seed=0):
+    """Items of two modalities."""
+    draw = np.random.default_rng(seed)
+    return {modality: draw.normal(0, 1, (ITEMS, d)) for modality, d in DIMS.items()}
+
+
+def made(name, **options):
+    """A learner of two modalities, small."""
+    small = {"rank": 3} if "rank" in inspect.signature(LEARNERS[name]).parameters else {}
+    return LEARNERS[name](dims=DIMS, **{**small, **OPTIONS.get(name, {}), **options})
+
+
+def comparisons(name, count=EVENTS, seed=0):
+    """Comparisons of a kind that this learner takes, and what else they bring."""
+    draw, accepts = np.random.default_rng(seed), LEARNERS[name].accepts
+    if "set" in accepts:
+        sets = [draw.choice(ITEMS, draw.integers(1, 4), replace=False) for _ in range(3 * count)]
+        return [Judgement(sets[3 * t], (sets[3 * t + 1],), (sets[3 * t + 2],)) for t in range(count)], {}
+    if "pair" in accepts:
+        tasks = np.array(OPTIONS.get(name, {}).get("tasks", ["default"]))[draw.integers(0, 1 + (name in OPTIONS), count)]
+        return draw.integers(0, ITEMS, (count, 2)), {"similar": draw.random(count) < 0.5, "task": tasks}
+    rows = np.stack([draw.permutation(ITEMS)[: LEARNERS[name].width] for _ in range(count)])
+    return rows, {"margin": draw.uniform(0.5, 2, count)} if "margin" in LEARNERS[name].columns else {}
+
+
+def learn(model, rows, columns, begin=0, end=None, items=None):
+    """A part of the comparisons, in one call."""
+    part = {column: values[begin:end] for column, values in columns.items()}
+    return model.learn_many(rows[begin:end], items or features(), **part)
+
+
+def distances(metric, p, q):
+    """What the metric says of pairs of rows, higher being further apart."""
+    items = features()
+    return np.array([
+        -metric.score({n: x[i] for n, x in items.items()}, {n: x[[j]] for n, x in items.items()})[0]
+        for i, j in zip(p, q, strict=True)
+    ])  # fmt: skip
+
+
+def snapshot(model):
+    """What a node gets, after its way through bytes."""
+    sent = Snapshot(
+        model="m", learner=model.name, version=model.version, generation="g", event_time=None, oldest_event_time=None,
+        progress={}, metric=model.metric,
+    )  # fmt: skip
+    return Snapshot.from_bytes(sent.to_bytes())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_any_chunks_give_the_same_bytes_also_across_a_restart(name, dtype):
+    rows, columns = comparisons(name)
+    whole, single, chunked = (made(name, dtype=dtype) for _ in range(3))
+    learn(whole, rows, columns)
+    for t in range(EVENTS):
+        single.learn_one(rows[t], features(), **{column: values[t] for column, values in columns.items()})
+    draw, at = np.random.default_rng(1), 0
+    while at < EVENTS:
+        size = int(draw.integers(1, 40))
+        learn(chunked, rows, columns, at, at + size)
+        chunked = LEARNERS[name].from_bytes(chunked.to_bytes())
+        at += size
+    assert whole.to_bytes() == single.to_bytes() == chunked.to_bytes()
+
+
+def test_learning_moves_the_metric(name):
+    rows, columns = comparisons(name)
+    model = made(name)
+    model.start(features())
+    before = model.matrices
+    outcome = learn(model, rows, columns)
+    assert outcome.scores.shape == (EVENTS,)
+    assert outcome.mistakes == model.mistakes
+    assert any((before[key] != array).any() for key, array in model.matrices.items())
+
+
+def test_version_counts_comparisons(name):
+    rows, columns = comparisons(name)
+    model = made(name)
+    for begin, end in ((0, 7), (7, 7), (7, EVENTS)):
+        learn(model, rows, columns, begin, end)
+        assert model.version == end
+    assert 0 < model.updates <= model.version
+
+
+def test_inputs_are_untouched(name):
+    rows, columns = comparisons(name)
+    items = features()
+    kept = {modality: x.copy() for modality, x in items.items()}
+    copies = {column: np.copy(values) for column, values in columns.items()}
+    learn(made(name), rows, columns, items=items)
+    for modality, x in items.items():
+        np.testing.assert_array_equal(x, kept[modality])
+    for column, values in columns.items():
+        np.testing.assert_array_equal(values, copies[column])
+
+
+def test_a_clone_is_fresh_and_has_the_same_parameters(name):
+    rows, columns = comparisons(name)
+    model = made(name, seed=3)
+    learn(model, rows, columns)
+    twin = model.clone()
+    assert (twin.seed, twin.version) == (3, 0)
+    with pytest.raises(NotStarted):
+        twin.to_bytes()
+    learn(twin, rows, columns)
+    assert twin.to_bytes() == model.to_bytes()
+
+
+def test_a_value_that_is_not_finite_leaves_the_state_unchanged(name):
+    rows, columns = comparisons(name)
+    model = made(name)
+    learn(model, rows, columns, 0, 40)
+    before = model.to_bytes()
+    items = features()
+    touched = rows[60].query[0] if "set" in LEARNERS[name].accepts else rows[60][0]
+    items["color"][touched] = np.nan
+    first = next(t for t in range(40, EVENTS) if touched in np.concatenate([np.ravel(part) for part in flat(rows[t])]))
+    with pytest.raises(FeedbackError) as caught:
+        learn(model, rows, columns, 40, items=items)
+    assert caught.value.row == first - 40
+    assert model.to_bytes() == before
+    learn(model, rows, columns, 40)
+    whole = made(name)
+    learn(whole, rows, columns)
+    assert model.to_bytes() == whole.to_bytes()
+
+
+def flat(row):
+    """The row numbers of one comparison."""
+    return [row.query, *row.relevant, *row.irrelevant] if isinstance(row, Judgement) else [row]
+
+
+def test_a_snapshot_says_what_the_learner_says(name):
+    rows, columns = comparisons(name)
+    model = made(name, dtype="float64")
+    learn(model, rows, columns)
+    metric = snapshot(model).metric
+    draw = np.random.default_rng(2)
+    p, q = draw.integers(0, ITEMS, (2, 50))
+    np.testing.assert_allclose(distances(metric, p, q), distances(model.metric, p, q), rtol=1e-5, atol=1e-9)
+    for task in (None, *metric.tasks):
+        if metric.euclidean:
+            embedded = metric.embed(features(), task)
+            apart = ((embedded[p] - embedded[q]) ** 2).sum(axis=1)
+            query = {n: x[p[0]] for n, x in features().items()}
+            scores = metric.score(query, {n: x[q] for n, x in features().items()}, task)
+            np.testing.assert_allclose(((embedded[p[0]] - embedded[q]) ** 2).sum(axis=1), -scores, rtol=1e-5, atol=1e-9)
+            assert (apart >= 0).all()
+
+
+def test_the_next_score_is_what_the_metric_says_before_it_is_learned(name):
+    if not LEARNERS[name].accepts & {"triplet", "quadruplet"}:
+        pytest.skip("scores of pairs and sets have thresholds")
+    rows, columns = comparisons(name)
+    model = made(name, dtype="float64")
+    learn(model, rows, columns, 0, 50)
+    metric = model.metric
+    row, column = rows[50], {key: values[50] for key, values in columns.items()}
+    near, far = ((row[0], row[1]), (row[0], row[2])) if len(row) == 3 else ((row[0], row[1]), (row[2], row[3]))
+    expected = distances(metric, [near[0]], [near[1]])[0] - distances(metric, [far[0]], [far[1]])[0]
+    assert model.learn_one(row, features(), **column).scores[0] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_memory_does_not_grow(name):
+    rows, columns = comparisons(name)
+    model, items = made(name), features()
+    for _ in range(3):
+        learn(model, rows, columns, items=items)
+    gc.collect()
+    tracemalloc.start()
+    learn(model, rows, columns, items=items)
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(20):
+        learn(model, rows, columns, items=items)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 20_000
