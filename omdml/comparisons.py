@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from omdml.builders import (
+    Pairs,
+    Quadruplets,
+    from_labels,
+    from_order,
+    from_ordered_pairs,
+    from_pages,
+    from_taxonomy,
+    from_ties,
+    from_versions,
+    pairs_from_labels,
+)
 from omdml.errors import FeedbackError
-from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Ranking, Triplet
+from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Pair, Quadruplet, Ranking, SetJudgement, Triplet
+
+__all__ = [
+    "CONVERSIONS",
+    "Conversion",
+    "Judgement",
+    "Pairs",
+    "Quadruplets",
+    "conversion",
+    "from_labels",
+    "from_order",
+    "from_ordered_pairs",
+    "from_pages",
+    "from_taxonomy",
+    "from_ties",
+    "from_versions",
+    "judged",
+    "pairs",
+    "pairs_from_labels",
+    "quadruplets",
+    "triplets",
+]
 
 Array = NDArray[Any]
 
@@ -20,6 +52,14 @@ class Judgement(NamedTuple):
     query: Array
     relevant: tuple[Array, ...]
     irrelevant: tuple[Array, ...]
+
+
+Conversion = Callable[[AnyFeedback, Collection[str]], list[str]]
+
+
+def conversion(accepts: Collection[str]) -> Conversion:
+    """What makes item ids, one comparison after another, of an event for learners that accept these kinds."""
+    return next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
 
 
 def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
@@ -34,41 +74,67 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
         if type(event) is Triplet:
             return [event.query, event.relevant, event.irrelevant]
         if type(event) is Ranking:
-            count = len(event.relevant) * len(event.irrelevant)
-            if count > MAX_COMPARISONS:
-                raise FeedbackError(
-                    f"ranking of {len(event.relevant)} x {len(event.irrelevant)} = {count} comparisons, at most "
-                    f"{MAX_COMPARISONS} are taken: send fewer items",
-                    reason="too_many",
-                )
+            check_count(event, len(event.relevant) * len(event.irrelevant), "comparisons")
             return [item for r in event.relevant for s in event.irrelevant for item in (event.query, r, s)]
-    kind, learned = type(event).__struct_config__.tag, ", ".join(f"{kind}s" for kind in sorted(accepts))
-    raise FeedbackError(f"model {event.model!r} learns {learned}, got a {kind}", reason="not_accepted")
+    raise not_accepted(event, accepts)
 
 
-def from_labels(labels: ArrayLike, count: int, seed: int, among: ArrayLike | None = None) -> Array:
-    """Random triplets (count, 3): a query, an item of its label, an item of another (OMDML 5.2).
+def quadruplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
+    """Item ids four by four: near pair, far pair; a triplet is (query, relevant), (query, irrelevant).
 
-    Parameters
-    ----------
-    labels : (n,)
-    among
-        Rows to draw from; all by default. Every label there needs two items, and there must be two labels.
-
-    Examples
-    --------
-    >>> from_labels([0, 0, 1, 1], 2, seed=0).shape
-    (2, 3)
+    Raises as :func:`triplets` does.
     """
-    labels = np.asarray(labels)
-    rows = np.arange(len(labels)) if among is None else np.asarray(among)
-    draw = np.random.default_rng(seed)
-    order = rows[np.argsort(labels[rows], kind="stable")]
-    _, begin, size = np.unique(labels[order], return_index=True, return_counts=True)
-    if len(size) < 2 or size.min() < 2:
-        raise FeedbackError(f"{len(size)} labels, the rarest with {size.min()} items: two of each are needed")
-    at = draw.integers(0, len(order), count)
-    group = np.searchsorted(begin, at, side="right") - 1
-    relevant = begin[group] + (at - begin[group] + draw.integers(1, size[group])) % size[group]
-    irrelevant = (begin[group] + size[group] + draw.integers(0, len(order) - size[group])) % len(order)
-    return np.stack([order[at], order[relevant], order[irrelevant]], axis=1)
+    if type(event) is Quadruplet:
+        return [*event.near, *event.far]
+    compared = triplets(event, accepts)
+    queries, relevant, irrelevant = compared[::3], compared[1::3], compared[2::3]
+    return [item for q, r, s in zip(queries, relevant, irrelevant, strict=True) for item in (q, r, q, s)]
+
+
+def pairs(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
+    """The two items of a pair; raises FeedbackError ``not_accepted`` for anything else."""
+    if type(event) is Pair:
+        return [event.left, event.right]
+    raise not_accepted(event, accepts)
+
+
+def judged(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
+    """Ids that a judgement of sets names: the query's elements, relevant sets, irrelevant sets.
+
+    Raises
+    ------
+    FeedbackError
+        ``not_accepted`` for anything else, ``too_many`` beyond 1,000 ids.
+    """
+    if type(event) is SetJudgement:
+        named = [*event.query, *event.relevant, *event.irrelevant]
+        check_count(event, len(named), "ids")
+        return named
+    raise not_accepted(event, accepts)
+
+
+CONVERSIONS: dict[str, Conversion] = {  # a learner of quadruplets takes triplets as such
+    "quadruplet": quadruplets,
+    "triplet": triplets,
+    "pair": pairs,
+    "set": judged,
+}
+
+
+def check_count(event: AnyFeedback, count: int, what: str) -> None:
+    """Refuse an event that stands for more than the limit."""
+    if count > MAX_COMPARISONS:
+        message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"
+        raise FeedbackError(message, reason="too_many")
+
+
+def not_accepted(event: AnyFeedback, accepts: Collection[str]) -> FeedbackError:
+    """The error for feedback of a kind that a learner does not take."""
+    learned = ", ".join(f"{kind}s" for kind in sorted(accepts))
+    message = f"model {event.model!r} learns {learned}, got a {kind_of(event)}"
+    return FeedbackError(message, reason="not_accepted")
+
+
+def kind_of(event: AnyFeedback) -> str:
+    """``type`` of an event on the wire."""
+    return str(event.__struct_config__.tag)

@@ -71,6 +71,61 @@ def precision_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: 
     return float((labels[ranked] == labels[np.asarray(queries)][:, None]).mean())
 
 
+def one_call_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> float:
+    """1-call@K: share of queries with one of their label among the k nearest (CP-mtML 4)."""
+    return float(cumulative_match(embedded, labels, queries, k)[-1])
+
+
+def cumulative_match(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> Array:
+    """CMC curve (k,): share of queries with one of their label among the 1, 2, ..., k nearest (RANK 6)."""
+    if k < 1:
+        raise MeasureError(f"k={k!r}: expected a number of places of at least 1")
+    labels = np.asarray(labels)
+    ranked = rank_by_distance(embedded, queries)[:, :k]
+    hits: Array = labels[ranked] == labels[np.asarray(queries)][:, None]
+    return np.logical_or.accumulate(hits, axis=1).mean(axis=0)
+
+
+def ndcg(relevance: ArrayLike, k: int) -> Array:
+    """Of ranked lists: discounted gain of the first k places, as a share of the best order's (SETNET Eq. 3).
+
+    The gain of grade rel is ``2^rel - 1``, the discount of place p ``log2(p + 1)``.
+
+    Parameters
+    ----------
+    relevance : (..., n)
+        Grade, at least 0, of the item at each rank. A list of zeros scores 0.
+
+    Raises
+    ------
+    MeasureError
+        Grades that are not finite, or below 0.
+
+    Examples
+    --------
+    >>> round(float(ndcg([0, 3, 1], k=2)), 3)
+    0.579
+    """
+    grades = np.asarray(relevance, np.float64)
+    if not (np.isfinite(grades) & (grades >= 0)).all():
+        raise MeasureError("grades of relevance that are not finite, or below 0: nothing can be measured")
+    gains = np.exp2(grades) - 1
+    discount = 1 / np.log2(np.arange(2, min(k, grades.shape[-1]) + 2))
+    best = np.sort(gains, axis=-1)[..., ::-1][..., : len(discount)] @ discount
+    return (gains[..., : len(discount)] @ discount) / np.where(best > 0, best, 1.0)
+
+
+def rank_by_score(scores: ArrayLike) -> Array:
+    """Items in the order of their scores (..., n), highest first; ties: lowest first.
+
+    Raises MeasureError where scores are not finite: sorted NaN scores can put the right answer first.
+    """
+    values = np.asarray(scores, np.float64)
+    if not np.isfinite(values).all():
+        raise MeasureError("scores hold values that are not finite: the metric diverged, nothing can be measured")
+    return np.argsort(-values, axis=-1, kind="stable")
+
+
 class Prequential(msgspec.Struct):
     """Mistakes as they came, test-then-learn: of all comparisons, and of about the last thousand.
 

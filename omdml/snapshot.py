@@ -32,7 +32,7 @@ def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> by
 
 
 def _encode(body: Mapping[str, Any]) -> str:
-    return msgspec.json.encode(body, enc_hook=lambda number: number.item()).decode()  # numpy's numbers
+    return msgspec.json.encode(body, enc_hook=lambda array: array.tolist()).decode()  # numpy's numbers, and arrays
 
 
 def unpack(data: bytes, what: str = "state") -> tuple[Tensors, dict[str, Any]]:

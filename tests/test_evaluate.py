@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,11 +14,17 @@ from omdml.errors import MeasureError
 from omdml.evaluate import (
     Prequential,
     average_precision,
+    cumulative_match,
     mean_average_precision,
+    ndcg,
+    one_call_at,
     precision_at,
     rank_by_distance,
+    rank_by_score,
 )
 from tests import naive
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 @given(arrays(bool, st.tuples(st.integers(1, 5), st.integers(1, 30))))
@@ -47,6 +55,42 @@ def test_embeddings_that_are_not_finite_are_refused(value):
     vectors[2, 1] = value
     with pytest.raises(MeasureError, match="not finite"):
         mean_average_precision(vectors, np.zeros(5), [0])
+
+
+def test_gains_and_precisions_of_ranked_lists_are_those_of_the_golden_file():
+    with np.load(GOLDEN / "ranking.npz") as golden:
+        relevance = golden["relevance"]
+        np.testing.assert_allclose(ndcg(relevance, 10), golden["ndcg10"], rtol=1e-12)
+        np.testing.assert_allclose(average_precision(relevance > 2), golden["ap"], rtol=1e-12)
+
+
+def test_the_best_order_has_all_the_gain_and_a_list_of_zeros_none():
+    assert ndcg([[3, 2, 0], [0, 0, 0]], k=5).tolist() == [1.0, 0.0]
+    for grades in ([1.0, np.nan], [1.0, -1.0], [np.inf]):
+        with pytest.raises(MeasureError, match="grades"):
+            ndcg(grades, 2)
+
+
+def test_matches_accumulate_over_the_ranks():
+    vectors, labels = np.array([[0.0], [1.0], [2.1], [3.3], [9.0]]), np.array([0, 1, 0, 1, 0])
+    queries = np.arange(5)
+    curve = cumulative_match(vectors, labels, queries, 3)
+    assert curve.tolist() == [0.0, 0.6, 1.0]  # at rank 1 the neighbour is always of the other label
+    assert one_call_at(vectors, labels, queries, 2) == curve[1]
+    with pytest.raises(MeasureError, match="k=0"):
+        one_call_at(vectors, labels, queries, 0)
+
+
+def test_items_are_ranked_by_score_and_scores_that_are_not_finite_are_refused():
+    assert rank_by_score([[0.1, 3, 3, -1]]).tolist() == [[1, 2, 0, 3]]
+    with pytest.raises(MeasureError, match="scores hold values that are not finite"):
+        rank_by_score([1.0, np.nan])
+
+
+@pytest.mark.parametrize("measure", [one_call_at, cumulative_match, precision_at])
+def test_no_measure_takes_embeddings_that_are_not_finite(measure):
+    with pytest.raises(MeasureError, match="not finite"):
+        measure(np.full((5, 2), np.nan), np.zeros(5), [0], 2)
 
 
 @given(st.lists(st.integers(0, 250), max_size=12), st.integers(0, 100))

@@ -10,6 +10,7 @@ from omdml.blas import one_blas_thread
 from omdml.engines.base import BLOCK, Array, Engine, fill, near_and_far, starts
 from omdml.kernels import full as kernel
 from omdml.kernels.counts import FILLED
+from omdml.spectral import NOISE, BlockSpectrum, clip
 
 GROWN = ("X", "c")  # saved as far as they count
 
@@ -23,23 +24,26 @@ class FullEngine(Engine):
         The matrices to begin with, one a modality: symmetric, positive semi-definite, of one floating type. Copied.
     rule
         Hyperparameters.
-    k
-        Eigenvectors that the Fantope presses down, at most d_i of each modality.
+    mu, k, trace, refresh
+        Regularisers: with any of them a block holds one event, and each update takes an eigendecomposition.
     """
 
-    at_close = frozenset({"M", "X", "c"})
+    at_close = frozenset({"M", "X", "c", "bottom"})
 
-    def __init__(self, start: Mapping[str, Array], rule: kernel.Rule, k: int = 0) -> None:
-        self.rule = rule
-        dense = rule.mu > 0 or rule.trace > 0
-        self.block = 1 if dense else BLOCK
+    def __init__(
+        self, start: Mapping[str, Array], rule: kernel.Rule,
+        mu: float = 0.0, k: int = 0, trace: float = 0.0, refresh: int = 1,
+    ) -> None:  # fmt: skip
+        self.rule, self.mu, self.trace, self.refresh = rule, mu, trace, refresh
+        self.dense = mu > 0 or trace > 0
+        self.block = 1 if self.dense else BLOCK
         n = np.array([len(matrix) for matrix in start.values()], np.int64)
-        bottom = np.minimum(n, k if rule.mu > 0 else 0)
+        bottom = np.minimum(n, k if mu > 0 else 0)
         dtype, m, rows = next(iter(start.values())).dtype, len(n), 3 * BLOCK
-        at_d = starts(2 * self.block * n)
-        self.shape = kernel.Shape(n, starts(n * n), starts(rows * n), at_d, starts(bottom * n), bottom, self.block)
+        self.shape = kernel.Shape(n, starts(n * n), starts(rows * n), starts(2 * self.block * n), self.block)
+        self.bottoms = list(zip(starts(bottom * n).tolist(), bottom.tolist(), strict=True))
         with one_blas_thread():
-            floors = [0.0 if dense else float(np.linalg.eigvalsh(matrix)[0]) for matrix in start.values()]
+            floors = [0.0 if self.dense else float(np.linalg.eigvalsh(matrix)[0]) for matrix in start.values()]
         self.state: kernel.State
         state = kernel.State(
             M=np.concatenate([matrix.ravel() for matrix in start.values()]),
@@ -50,6 +54,7 @@ class FullEngine(Engine):
             log_weights=np.zeros(m),
             losses=np.zeros(m + 1),
             floors=np.maximum(floors, 0.0),
+            hints=0.5 * np.maximum(floors, 0.0),
             based=np.zeros(m, np.int64),
             bites=np.zeros(m, np.int64),
             bottom=np.zeros((bottom * n).sum()),
@@ -62,19 +67,95 @@ class FullEngine(Engine):
             grams=np.zeros((2, rows), dtype),
             f=np.zeros(m),
             weights=np.zeros(m),
-            QT=np.empty((n * n).sum()),
-            lam=np.empty(n.sum()),
-            Y=np.empty(rows * n.sum()),
-            ready=np.full(m, -1, np.int64),
+            rates=np.zeros(m),
+            pending=np.zeros(m, np.bool_),
         )
+        self._spectra: dict[int, BlockSpectrum] = {}  # of this block's first matrices
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        pairs = near_and_far(rows)
+        pairs, margins, t = near_and_far(rows), columns[0], 0
         with one_blas_thread():
-            done = kernel.walk(pairs, *columns, addresses, self.shape, self.state, self.rule, self.work, scores)
-        if done < len(rows):
-            self.work.ready[:] = -1  # the state is about to be put back
-        return int(done)
+            while t < len(rows):
+                end = min(len(rows), t + self.block - int(self.state.counts[FILLED]))
+                kernel.load(pairs[t:end], addresses, self.shape, self.state.M, self.work)
+                done = self._learn_loaded(margins[t:end], scores[t:end])
+                if t + done < end:
+                    self._spectra.clear()
+                    return t + done
+                t = end
+                if self.state.counts[FILLED] == self.block:
+                    self._close()
+        return t
+
+    def _learn_loaded(self, margins: Array, scores: Array) -> int:
+        """Walk over what is loaded, projecting where the walk stops for it; the number learned before an overflow."""
+        e = 0
+        while e < len(margins):
+            self.work.pending[:] = False
+            e = kernel.walk(e, margins, self.shape, self.state, self.rule, self.work, scores)
+            if not np.isfinite(scores[e - 1]):
+                return e - 1
+            for i in np.flatnonzero(self.work.pending).tolist():
+                if self.dense:
+                    self._regularise(i)
+                else:
+                    self._project(i)
+        return e
+
+    def _matrix(self, i: int, flat: Array | None = None) -> Array:
+        """M_i at the block's first event, a view."""
+        n, at = self.shape.n[i], self.shape.at_m[i]
+        return (self.state.M if flat is None else flat)[at : at + n * n].reshape(n, n)
+
+    def _spectrum(self, i: int) -> BlockSpectrum:
+        if i not in self._spectra:
+            self._spectra[i] = BlockSpectrum(self._matrix(i))
+        return self._spectra[i]
+
+    def _project(self, i: int) -> None:
+        """``M_i <- PSD(M_i)`` after a step: certified, or the one negative eigenvalue found and cut."""
+        state, spectrum = self.state, self._spectrum(i)
+        X, c = self._rows(i)
+        if not state.based[i]:
+            state.floors[i], state.hints[i] = spectrum.certified(X, c, state.hints[i])
+            if state.floors[i] > 0.0:
+                return
+        state.based[i], state.floors[i] = 1, 0.0
+        low, vector = spectrum.negative(X, c)
+        state.hints[i] = 0.5 * spectrum.basis[0][0]
+        if low < 0.0:
+            kernel.push(vector, -low, -1.0, i, self.shape, state)
+            state.bites[i] += 1
+
+    def _regularise(self, i: int) -> None:
+        """``M_i <- PSD(M_i - rate (mu F + trace I + a a' - b b'))``: many eigenvalues may turn negative."""
+        state, M, rate = self.state, self._matrix(i), self.work.rates[i]
+        at, k = self.bottoms[i]
+        bottom = state.bottom[at : at + k * len(M)].reshape(k, len(M))
+        if state.age[i] < 0:
+            bottom[:], state.age[i] = np.linalg.eigh(M.astype(np.float64))[1].T[:k], 0
+        kernel.flush_one(i, self.shape, state, M)
+        state.used[i] = 0
+        for row in np.sqrt(rate * self.mu) * bottom:
+            M -= np.outer(row, row)
+        M[np.diag_indices(len(M))] -= rate * self.trace
+        values, vectors = np.linalg.eigh(M.astype(np.float64))
+        state.bites[i] += clip(M, values, vectors.T, 0.0) > 0
+        state.age[i] += 1
+        if state.age[i] >= self.refresh:
+            bottom[:], state.age[i] = vectors.T[:k], 0
+
+    def _close(self) -> None:
+        """End the block: flush it into M, cut away what rounding made negative, begin the next."""
+        based = np.flatnonzero(self.state.based).tolist()
+        bases = {i: self._spectrum(i).basis for i in based}  # after a restart they may not be there
+        kernel.flush_all(self.shape, self.state, self.state.M)
+        for i in based:
+            values, rows = bases[i]
+            clip(self._matrix(i), values, rows, -NOISE * np.finfo(self.state.M.dtype).eps * values[-1])
+        self.state.used[:] = self.state.based[:] = 0
+        self.state.counts[FILLED] = 0
+        self._spectra.clear()
 
     @property
     def weights(self) -> Array:
@@ -86,8 +167,7 @@ class FullEngine(Engine):
         """M_i (d_i, d_i) as learned so far, open block included."""
         flat = self.state.M.copy()
         kernel.flush_all(self.shape, self.state, flat)
-        parts = np.split(flat, self.shape.at_m[1:])
-        return [part.reshape(n, n) for part, n in zip(parts, self.shape.n, strict=True)]
+        return [self._matrix(i, flat) for i in range(len(self.names))]
 
     bites = property(lambda self: self.state.bites.tolist())
     hedge_loss = property(lambda self: float(self.state.losses[-1]))
@@ -108,13 +188,13 @@ class FullEngine(Engine):
         for name in self.state._fields:
             if name not in GROWN:
                 fill(getattr(self.state, name), tensors[name], name)
-        used = self.state.used
+        used, filled = self.state.used, self.state.counts[FILLED]
         if used.min() < 0 or used.max() > self.state.c.shape[1]:
             raise ValueError(f"used is {used.tolist()}, expected up to {self.state.c.shape[1]}")
-        if not 0 <= self.state.counts[FILLED] < self.block:
-            raise ValueError(f"{self.state.counts[FILLED]} events in the open block, expected fewer than {self.block}")
+        if not 0 <= filled < self.block:
+            raise ValueError(f"{filled} events in the open block, expected fewer than {self.block}")
         for i, name in enumerate(self.names):
             X, c = self._rows(i)
             fill(X, tensors[f"{name}/X"], f"{name}/X")
             fill(c, tensors[f"{name}/c"], f"{name}/c")
-        self.work.ready[:] = -1
+        self._spectra.clear()

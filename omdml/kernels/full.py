@@ -18,10 +18,6 @@ from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 from omdml.kernels.dots import inner, project
 from omdml.kernels.hedge import discount, softmax
 from omdml.kernels.memory import matrix
-from omdml.kernels.psd import add_outer, clip, negative_eigenpair, rotate
-
-NEAR, NEAR_FLOAT32 = 1e-12, 1e-6  # an eigenvalue this much closer to 0 than the largest is 0
-NOISE = 16  # in units of rounding: negative eigenvalues of a block's first matrix beyond it are cut away
 
 
 class Shape(NamedTuple):
@@ -31,8 +27,6 @@ class Shape(NamedTuple):
     at_m: Array  # (m,) in buffers of matrices (n_i, n_i)
     at_x: Array  # (m,) in buffers of rows (R, n_i)
     at_d: Array  # (m,) in buffers of rows (2B, n_i)
-    at_f: Array  # (m,) in buffers of rows (k_i, n_i)
-    k: Array  # (m,) eigenvectors that the Fantope looks at
     events: int  # B
 
 
@@ -47,6 +41,7 @@ class State(NamedTuple):
     log_weights: Array  # (m,)
     losses: Array  # (m + 1,)    certificate of Hedge
     floors: Array  # (m,)        certified lower bounds of the smallest eigenvalues
+    hints: Array  # (m,)         bounds worth trying next
     based: Array  # (m,)         whether this block needed the eigenbasis of M
     bites: Array  # (m,)         how often the projection changed something
     bottom: Array  # (sum k_i n_i,)  eigenvectors (k_i, n_i) that the Fantope presses down
@@ -62,9 +57,6 @@ class Rule(NamedTuple):
     keep: float  # 1 - 1/memory
     exact: bool  # steps capped at loss / |V|^2
     joint: bool  # one margin for the sum over the modalities, no weights
-    mu: float
-    trace: float
-    refresh: int
 
 
 class Work(NamedTuple):
@@ -75,47 +67,33 @@ class Work(NamedTuple):
     grams: Array  # (2, R)
     f: Array  # (m,)
     weights: Array  # (m,)
-    QT: Array  # (sum n_i n_i,)  eigenvectors of M as rows, float64
-    lam: Array  # (sum n_i,)     eigenvalues, rising
-    Y: Array  # (R sum n_i,)     X in the eigenbasis
-    ready: Array  # (m,)         rows of Y that are there; -1: no eigenbasis of this block's M
+    rates: Array  # (m,)         of the newest step
+    pending: Array  # (m,)       whether it may have left the positive semi-definite matrices
 
 
 @njit(cache=True)
-def walk(
-    rows: Array, margins: Array, addresses: Array, shape: Shape, state: State, rule: Rule, work: Work, scores: Array
-) -> int:
-    """Learn comparisons in order.
+def walk(e: int, margins: Array, shape: Shape, state: State, rule: Rule, work: Work, scores: Array) -> int:
+    """Learn the comparisons that are loaded, from ``e`` on, until one leaves a matrix to be projected.
 
     Parameters
     ----------
-    rows : (T, 4)
-        Near pair and far pair of each comparison.
-    margins : (T,)
-    addresses : (m,)
-        Of the modalities' feature matrices.
+    margins, scores : (count,)
+        Of what is loaded; of each comparison learned its f is written to ``scores``, NaN where numbers overflow: the
+        state is then spoilt, restore it.
     state
         Changed in place.
-    scores : (T,)
-        Written: ``f`` of each comparison before it was learned.
 
     Returns
     -------
-    T, or the index of the first comparison whose numbers overflow: the state is then spoilt, restore it.
+    The comparison after the last one learned. ``work.pending`` says which matrices are left to be projected.
     """
     softmax(state.log_weights, work.weights)
-    t = 0
-    while t < rows.shape[0]:
-        count = min(rows.shape[0] - t, shape.events - state.counts[FILLED])
-        load(rows[t : t + count], addresses, shape, state.M, work)
-        for e in range(count):
-            scores[t + e] = decide(e, margins[t + e], shape, state, rule, work)
-            if not math.isfinite(scores[t + e]):
-                return t + e
-        t += count
-        if state.counts[FILLED] == shape.events:
-            close(shape, state, work)
-    return t
+    while e < margins.shape[0]:
+        scores[e] = decide(e, margins[e], shape, state, rule, work)
+        e += 1
+        if not math.isfinite(scores[e - 1]) or work.pending.any():
+            break
+    return e
 
 
 @njit(cache=True)
@@ -189,9 +167,7 @@ def update(e: int, f: float, margin: float, shape: Shape, state: State, rule: Ru
             rate = rule.rate
             if rule.exact:
                 rate = min(rate, loss / norm) if norm > 0.0 else 0.0
-            if rate > 0.0 and (rule.mu > 0.0 or rule.trace > 0.0):
-                step_dense(i, e, rate, shape, state, rule, work)
-            elif rate > 0.0:
+            if rate > 0.0:
                 step(i, e, rate, shape, state, work)
     return True
 
@@ -209,123 +185,27 @@ def push(x: Array, scale: float, sign: float, i: int, shape: Shape, state: State
 
 @njit(cache=True)
 def step(i: int, e: int, tau: float, shape: Shape, state: State, work: Work) -> None:
-    """``M_i <- PSD(M_i - tau (a a' - b b'))``: certified by a bound, or the one negative eigenvalue found and cut."""
+    """``M_i <- M_i - tau (a a' - b b')``; left to be projected where no bound says that it needs not."""
     n = shape.n[i]
     D = matrix(work.D, shape.at_d[i] + 2 * e * n, 2, n)
     push(D[1], tau, -1.0, i, shape, state)
     push(D[0], tau, 1.0, i, shape, state)
     state.floors[i] -= tau * inner(D[0], D[1])[0]
-    if state.floors[i] > 0.0:
-        return
-    state.based[i] = 1
-    base(i, shape, state, work)
-    state.floors[i] = max(0.0, certified(i, shape, state, work))
-    if state.floors[i] > 0.0:
-        return
-    used, QT = state.used[i], matrix(work.QT, shape.at_m[i], n, n)
-    size = state.c.shape[1]
-    X, Y = matrix(state.X, shape.at_x[i], size, n), matrix(work.Y, shape.at_x[i], size, n)
-    rotate(QT, X, work.ready[i], used, Y)
-    work.ready[i] = used
-    lam = eigenvalues(i, shape, state, work)
-    near = (NEAR if state.M.itemsize == 8 else NEAR_FLOAT32) * (lam[-1] + np.dot(Y[used - 1], Y[used - 1]))
-    g = -state.c[i, : used - 1].astype(np.float64)
-    low, vector = negative_eigenpair(lam, Y[: used - 1], g, Y[used - 1], near)
-    if low < 0.0:
-        push(np.dot(vector, QT), -low, -1.0, i, shape, state)
-        state.bites[i] += 1
+    work.rates[i] = tau
+    work.pending[i] = not state.floors[i] > 0.0
 
 
 @njit(cache=True)
-def eigenvalues(i: int, shape: Shape, state: State, work: Work) -> Array:
-    """Of this block's first M_i, rising: (n_i,), a view."""
-    begin = shape.at_x[i] // state.c.shape[1]
-    return work.lam[begin : begin + shape.n[i]]
-
-
-@njit(cache=True)
-def base(i: int, shape: Shape, state: State, work: Work) -> None:
-    """Make sure of the eigenbasis of this block's first M_i."""
-    if work.ready[i] >= 0:
-        return
-    n = shape.n[i]
-    lam, vectors = np.linalg.eigh(matrix(state.M, shape.at_m[i], n, n).astype(np.float64))
-    eigenvalues(i, shape, state, work)[:] = lam
-    matrix(work.QT, shape.at_m[i], n, n)[:] = vectors.T
-    work.ready[i] = 0
-
-
-@njit(cache=True)
-def certified(i: int, shape: Shape, state: State, work: Work) -> float:
-    """What the smallest eigenvalue is at least, by what this block took from that of its first matrix."""
-    lam = eigenvalues(i, shape, state, work)
-    bound = lam[0] - shape.n[i] * rounding(state) * lam[-1]
+def flush_one(i: int, shape: Shape, state: State, M: Array) -> None:
+    """Bring M (n_i, n_i), a copy of the block's first one or that itself, up to date with the open block."""
+    used = state.used[i]
+    state.c[i, used : used + used % 2] = 0.0
     X = matrix(state.X, shape.at_x[i], state.c.shape[1], shape.n[i])
-    for s in range(state.used[i]):
-        if state.c[i, s] > 0.0:
-            bound -= inner(X[s], X[s])[0]
-    return bound
-
-
-@njit(cache=True)
-def rounding(state: State) -> float:
-    """Unit of the last place of the state's type, at 1."""
-    return 2.2e-16 if state.M.itemsize == 8 else 1.2e-7
-
-
-@njit(cache=True)
-def step_dense(i: int, e: int, rate: float, shape: Shape, state: State, rule: Rule, work: Work) -> None:
-    """``M_i <- PSD(M_i - rate (mu F + trace I + a a' - b b'))``, by an eigendecomposition: many eigenvalues may turn.
-
-    Blocks of such rules hold one event: M_i is what it is now.
-    """
-    n = shape.n[i]
-    M, D = matrix(state.M, shape.at_m[i], n, n), matrix(work.D, shape.at_d[i] + 2 * e * n, 2, n)
-    bottom = matrix(state.bottom, shape.at_f[i], shape.k[i], n)
-    if state.age[i] < 0:
-        base(i, shape, state, work)
-        bottom[:] = matrix(work.QT, shape.at_m[i], n, n)[: shape.k[i]]
-        state.age[i] = 0
-    root = math.sqrt(rate)
-    add_outer(M, root * D[0], -1.0)
-    add_outer(M, root * D[1], 1.0)
-    for s in range(shape.k[i]):
-        add_outer(M, math.sqrt(rate * rule.mu) * bottom[s], -1.0)
-    for j in range(n):
-        M[j, j] -= rate * rule.trace
-    work.ready[i] = -1
-    base(i, shape, state, work)
-    QT = matrix(work.QT, shape.at_m[i], n, n)
-    state.bites[i] += clip(M, eigenvalues(i, shape, state, work), QT, 0.0) > 0
-    state.age[i] += 1
-    if state.age[i] >= rule.refresh:
-        bottom[:] = QT[: shape.k[i]]
-        state.age[i] = 0
-
-
-@njit(cache=True)
-def close(shape: Shape, state: State, work: Work) -> None:
-    """End the block: flush it into M, cut away what rounding made negative, begin the next."""
-    for i in range(shape.n.shape[0]):
-        if state.based[i]:
-            base(i, shape, state, work)
-    flush_all(shape, state, state.M)
-    for i in range(shape.n.shape[0]):
-        if state.based[i]:
-            n, lam = shape.n[i], eigenvalues(i, shape, state, work)
-            QT = matrix(work.QT, shape.at_m[i], n, n)
-            clip(matrix(state.M, shape.at_m[i], n, n), lam, QT, -NOISE * rounding(state) * lam[-1])
-    state.used[:] = 0
-    state.based[:] = 0
-    work.ready[:] = -1
-    state.counts[FILLED] = 0
+    flush(M, X, X, state.c[i], used + used % 2)
 
 
 @njit(cache=True)
 def flush_all(shape: Shape, state: State, M: Array) -> None:
-    """Bring M, a copy of the block's first one or that itself, up to date with the open block."""
+    """The same of all modalities."""
     for i in range(shape.n.shape[0]):
-        n, used = shape.n[i], state.used[i]
-        state.c[i, used : used + used % 2] = 0.0
-        X = matrix(state.X, shape.at_x[i], state.c.shape[1], n)
-        flush(matrix(M, shape.at_m[i], n, n), X, X, state.c[i], used + used % 2)
+        flush_one(i, shape, state, matrix(M, shape.at_m[i], shape.n[i], shape.n[i]))

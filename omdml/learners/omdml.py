@@ -99,9 +99,8 @@ class OMDML(FullMatrixLearner):
 
     def _begin(self, start: Mapping[str, Array]) -> FullEngine:
         keep = 1.0 - 1.0 / self.memory if self.memory else 1.0
-        regularisers = (float(self.mu), float(self.trace), int(self.refresh))
-        rule = Rule(float(self.C), float(self.gamma), math.log(self.beta), keep, True, False, *regularisers)
-        return FullEngine({name: start[name] for name in self.dims}, rule, self.k)
+        rule = Rule(float(self.C), float(self.gamma), math.log(self.beta), keep, True, False)
+        return FullEngine({name: start[name] for name in self.dims}, rule, self.mu, self.k, self.trace, self.refresh)
 
     def _weights(self, engine: FullEngine) -> dict[str, float]:
         return dict(zip(engine.names, engine.weights.tolist(), strict=True))

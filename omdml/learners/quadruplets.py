@@ -41,9 +41,12 @@ class QuadrupletLearner(Learner):
             On the first call, features too few for the start.
         """
         expect(not kw, "learn_many", sorted(kw), "rows, features and margin, nothing else")
-        table = np.asarray(rows)
-        count, width = (len(table), table.shape[1]) if table.ndim == 2 and table.shape[1] == 3 else (len(table), 4)
-        return self._learn(rows, features, margins(margin, count), width=width)
+        try:
+            shape = np.shape(rows)
+        except ValueError:
+            shape = ()  # ragged: what checks the rows says so
+        width = 3 if shape[1:] == (3,) and "triplet" in self.accepts else self.width
+        return self._learn(rows, features, margins(margin, shape[0] if shape else 0), width=width)
 
 
 def margins(margin: ArrayLike, count: int) -> Array:

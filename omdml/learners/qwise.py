@@ -97,6 +97,5 @@ class Qwise(FullMatrixLearner):
         return 1.0 / len(self.dims)
 
     def _begin(self, start: Mapping[str, Array]) -> FullEngine:
-        regularisers = (float(self.mu), float(self.trace), int(self.refresh))
-        rule = Rule(float(self.eta), 1.0, 0.0, 1.0, self.step == "pa", True, *regularisers)
-        return FullEngine({name: start[name] for name in self.dims}, rule, self.k)
+        rule = Rule(float(self.eta), 1.0, 0.0, 1.0, self.step == "pa", True)
+        return FullEngine({name: start[name] for name in self.dims}, rule, self.mu, self.k, self.trace, self.refresh)

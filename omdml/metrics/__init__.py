@@ -1,7 +1,20 @@
 """Metrics: what was learned, as immutable things that embed, score, and travel in a snapshot."""
 
 from omdml.metrics.base import CHUNK_ROWS, METRICS, Metric
+from omdml.metrics.bilinear import BilinearMetric
+from omdml.metrics.coupled import CoupledMetric
+from omdml.metrics.diagonal import DiagonalMetric, SignedMetric
 from omdml.metrics.full import FullMetric
 from omdml.metrics.projection import ProjectionMetric
 
-__all__ = ["CHUNK_ROWS", "METRICS", "FullMetric", "Metric", "ProjectionMetric"]
+__all__ = [
+    "CHUNK_ROWS",
+    "METRICS",
+    "BilinearMetric",
+    "CoupledMetric",
+    "DiagonalMetric",
+    "FullMetric",
+    "Metric",
+    "ProjectionMetric",
+    "SignedMetric",
+]

@@ -23,7 +23,8 @@ class Metric(ABC):
     euclidean: ClassVar[bool]  # an embedding exists whose squared Euclidean distance is the learned one
 
     def __init_subclass__(cls) -> None:
-        METRICS[cls.kind] = cls
+        if "kind" in cls.__dict__:
+            METRICS[cls.kind] = cls
 
     @property
     @abstractmethod

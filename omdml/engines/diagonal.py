@@ -1,0 +1,51 @@
+"""The engine of one vector of weights from Python's side (MATHS 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from omdml.engines.base import Array, Engine, near_and_far, starts
+from omdml.kernels import diagonal as kernel
+
+
+class DiagonalEngine(Engine):
+    """Weights w of coordinates, or of groups of them, on all modalities side by side.
+
+    Parameters
+    ----------
+    start
+        The weights of every coordinate to begin with, (d_i,) a modality, all of one floating type; equal in a group.
+    rule
+        Hyperparameters.
+    group
+        (sum d_i,) Number of the weight that each coordinate has, each number up to the largest in use; None: its own.
+    """
+
+    remedy = "scale the features, or use step='pa', which cannot diverge"
+
+    def __init__(self, start: Mapping[str, Array], rule: kernel.Rule, group: Array | None = None) -> None:
+        self.rule, self.group = rule, group
+        n = np.array([len(weights) for weights in start.values()], np.int64)
+        w, v = np.concatenate(list(start.values())), np.zeros(n.sum())
+        runs = of_run = np.empty(0, np.int64)
+        folded = v
+        if group is not None:
+            begin = np.flatnonzero(np.diff(group, prepend=-1))
+            runs, of_run = np.append(begin, len(group)), group[begin]
+            w = w[np.unique(group, return_index=True)[1]]
+            folded = np.zeros(len(w))
+        self.shape = kernel.Shape(n, starts(n), runs, of_run)
+        self.work = kernel.Work(v, folded)
+        self.state: kernel.State
+        super().__init__(list(start), kernel.State(w=w, counts=np.zeros(4, np.int64)))
+
+    def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
+        pairs = near_and_far(rows)
+        return int(kernel.walk(pairs, *columns, addresses, self.shape, self.state, self.rule, self.work, scores))
+
+    def weights(self) -> list[Array]:
+        """w_i (d_i,): of every coordinate."""
+        flat = self.state.w.copy() if self.group is None else self.state.w[self.group]
+        return np.split(flat, self.shape.at[1:])

@@ -1,0 +1,166 @@
+"""OASIS: a bilinear similarity a modality, combined uniformly (baseline of OMDML)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from omdml.engines.bilinear import BilinearEngine
+from omdml.errors import StartError
+from omdml.initial import NOISE, SAMPLE
+from omdml.learners.base import Array, Learner, Outcome
+from omdml.learners.checks import expect, number
+from omdml.metrics.bilinear import BilinearMetric
+
+PARTS = 10  # in which a sample is looked at: its rows are never all in memory
+
+
+class OASIS(Learner):
+    """Online learning of bilinear similarities (Chechik et al., JMLR 2010), each modality by itself (OASIS-U of OMDML).
+
+    ``S(p, q) = mean_i S_i(p, q)``, ``S_i = p_i' W_i q_i``, W_i neither symmetric nor positive. For each triplet (query
+    q, relevant r, irrelevant s), every modality with ``loss_i = 1 - S_i(q, r) + S_i(q, s) > 0`` takes
+
+        W_i <- W_i + tau q_i (r_i - s_i)',    tau = min(C, loss_i / |q_i (r_i - s_i)'|_F^2),
+
+    which never passes its margin. ``f = S(q, s) - S(q, r)``.
+
+    Departure: the paper starts at W_i = I, where a margin of 1 means little in one modality and much in another. Ours
+    is I scaled so that ``S_i(q, r) - S_i(q, s)`` of random triplets has mean square 1. mAP at the start and after
+    50,000 triplets (one seed, features scaled to [0, 1], C = 0.01), and the same from I in brackets: mfeat 0.537, 0.921
+    (0.549, 0.883); leaves100 0.374, 0.725 (0.063, 0.722); caltech101_20 0.522, 0.802 (0.400, 0.808); yaleb 0.120, 0.599
+    (0.140, 0.612).
+    Of C = 0.003, 0.01, 0.03, 0.1 the default has the best mean: 0.753, 0.762, 0.755, 0.748.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality.
+    C
+        Largest rate of a step, > 0, in units of features to the power -4.
+    init
+        ``"identity"``, scaled as said, or arrays (d_i, d_i) taken as they are.
+    dtype
+        ``"float32"`` or ``"float64"``.
+    seed
+        Of the sample that scales the start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> draw = np.random.default_rng(0)
+    >>> label = draw.integers(0, 3, 300)
+    >>> features = {"good": np.eye(3)[label] + draw.normal(0, 0.5, (300, 3)), "noise": draw.normal(0, 1, (300, 8))}
+    >>> same, other = (np.array([draw.choice(np.flatnonzero(test(label, c))) for c in label])
+    ...                for test in (np.equal, np.not_equal))
+    >>> model = OASIS(dims={"good": 3, "noise": 8})
+    >>> model.learn_many(np.stack([np.arange(300), same, other], axis=1), features).mistakes
+    74
+    >>> model.matrices["good"].round(1)
+    array([[ 1. , -0. , -0.2],
+           [-0.2,  0.9, -0.2],
+           [-0.2, -0.2,  0.9]], dtype=float32)
+    """
+
+    name: ClassVar[str] = "oasis"
+    accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
+    width: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        C: float = 0.01,
+        init: str | Mapping[str, ArrayLike] = "identity",
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        self.dims = dims
+        self.C = C
+        self.init = init
+        self.dtype = dtype
+        self.seed = seed
+        self._prepare()
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"dims": {"a": 4, "b": 3}}
+
+    def _check(self) -> None:
+        expect(number(self.C) and self.C > 0, "C", self.C, "a rate above 0")
+        if isinstance(self.init, str):
+            expect(self.init == "identity", "init", self.init, "'identity' or arrays")
+            return
+        expect(set(self.init) == set(self.dims), "init", sorted(self.init), f"arrays for {sorted(self.dims)}")
+        for name, array in self.init.items():
+            shape, size = np.shape(array), self.dims[name]
+            sound = shape == (size, size) and bool(np.isfinite(array).all())
+            expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape ({size}, {size})")
+
+    def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        draw = np.random.default_rng(self.seed)
+        count = len(next(iter(features.values())))
+        if count == 0:
+            raise StartError("no item to scale the start by: give items, or init as arrays")
+        triplets = draw.integers(0, count, (SAMPLE, 3))
+        return {name: unit_identity(name, features[name], triplets) for name in self.dims}
+
+    def _begin(self, start: Mapping[str, Array]) -> BilinearEngine:
+        return BilinearEngine({name: start[name] for name in self.dims}, float(self.C))
+
+    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: np.zeros((size, size), self.dtype) for name, size in self.dims.items()}
+
+    def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
+        """Learn triplets in order, all of them or none.
+
+        Parameters
+        ----------
+        rows : (T, 3)
+            Row numbers of query, relevant, irrelevant.
+        features
+            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+
+        Raises
+        ------
+        FeedbackError
+            A row out of range or with values that are not finite (``row`` says which), features that do not fit. The
+            state is as before.
+        StartError
+            On the first call, features without a row, or with values that are not finite.
+        """
+        expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
+        return self._learn(rows, features)
+
+    @property
+    def metric(self) -> BilinearMetric:
+        """What is served."""
+        return BilinearMetric(self.matrices)
+
+    @property
+    def matrices(self) -> dict[str, Array]:
+        """W_i (d_i, d_i) of each modality, as learned."""
+        engine: BilinearEngine = self._started("matrices")
+        return dict(zip(engine.names, engine.matrices(), strict=True))
+
+
+def unit_identity(name: str, features: Array, triplets: Array) -> Array:
+    """I (d, d), scaled so that ``q'(r - s)`` of these triplets (T, 3) has mean square 1.
+
+    Raises StartError where they hold a value that is not finite.
+    """
+    squares = sizes = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # found by what comes of it
+        for part in np.array_split(triplets, PARTS):
+            q, r, s = (np.asarray(features[part[:, column]], np.float64) for column in range(3))
+            squares += float((np.einsum("ij,ij->i", q, r - s) ** 2).sum())
+            sizes += float(((q**2).sum(axis=1) * ((r**2).sum(axis=1) + (s**2).sum(axis=1))).sum())
+    if not np.isfinite(sizes):
+        raise StartError(f"modality {name!r}: sampled items hold values not finite, or too large: repair them")
+    if squares > NOISE * sizes:
+        return np.eye(features.shape[1]) / np.sqrt(squares / len(triplets))
+    warnings.warn(f"modality {name!r}: all sampled items are alike, its start stays unscaled", stacklevel=2)
+    return np.eye(features.shape[1])

@@ -1,0 +1,102 @@
+"""Signed: how much of an attribute an item has, from ordered pairs (relative attributes, LAW 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from omdml.engines.diagonal import DiagonalEngine
+from omdml.kernels.diagonal import Rule
+from omdml.learners.base import Array
+from omdml.learners.vectors import VectorLearner
+from omdml.metrics.diagonal import SignedMetric
+
+
+class Signed(VectorLearner):
+    """A relative attribute, learned from ordered pairs (Parikh and Grauman; Law 2015, 2.4): a vector free of sign.
+
+    ``D(p, q) = sum_i w_i . (p_i - q_i)`` says how much more of the attribute p has. On every comparison of a near pair
+    (difference a) and a far pair (b), with ``f = w . (a - b)``,
+
+        w <- w - eta lam w - rate [f + margin > 0] (a - b).
+
+    That f has more than e is the far pair (f, e) against the near pair (e, e): :mod:`omdml.comparisons` draws these,
+    and the quadruplets of LAW. One model an attribute. Triplets make no sense here, and are refused.
+
+    Departures: the rate is capped at ``loss / |a - b|^2``, and ``eta lam`` at 1; the start is 0, for no direction is
+    known. The order of yaleb's five levels of illumination (test items not learned from, features scaled to [0, 1]),
+    after 20,000 ordered pairs: 0.994 right at any eta from 0.01 to 100; the fixed rate has 0.995 at 0.01, 0.991 at 0.1.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality.
+    eta
+        Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
+    lam
+        Weight of the regulariser, >= 0: it acts at every comparison.
+    step
+        ``"pa"`` (capped) or ``"ogd"`` (the thesis' fixed rate).
+    init
+        ``"zero"``, or arrays (d_i,) taken as they are.
+    dtype
+        ``"float32"`` or ``"float64"``.
+    seed
+        Taken because every learner takes one: a start at 0 draws nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from omdml.comparisons import from_ordered_pairs
+    >>> draw = np.random.default_rng(0)
+    >>> age = draw.uniform(0, 80, 300)
+    >>> features = {"face": np.stack([age / 80 + draw.normal(0, 0.1, 300), draw.normal(0, 1, 300)], axis=1)}
+    >>> rows, margin = from_ordered_pairs(age.round(-1), 500, seed=0)
+    >>> model = Signed(dims={"face": 2})
+    >>> model.learn_many(rows, features, margin=margin).mistakes
+    38
+    >>> model.matrices["face"].round(2)
+    array([ 1.78, -0.02], dtype=float32)
+    """
+
+    name: ClassVar[str] = "signed"
+    accepts: ClassVar[frozenset[str]] = frozenset({"quadruplet"})
+    starts: ClassVar[frozenset[str]] = frozenset({"zero"})
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        eta: float = 0.01,
+        lam: float = 1e-4,
+        step: str = "pa",
+        init: str | Mapping[str, ArrayLike] = "zero",
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        self.dims = dims
+        self.eta = eta
+        self.lam = lam
+        self.step = step
+        self.init = init
+        self.dtype = dtype
+        self.seed = seed
+        self._prepare()
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"dims": {"a": 4, "b": 3}}
+
+    def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: np.zeros(size) for name, size in self.dims.items()}
+
+    def _begin(self, start: Mapping[str, Array]) -> DiagonalEngine:
+        rule = Rule(float(self.eta), float(self.lam), self.step == "pa", False, True)
+        return DiagonalEngine({name: start[name] for name in self.dims}, rule)
+
+    @property
+    def metric(self) -> SignedMetric:
+        """What is served."""
+        return SignedMetric(self.matrices)

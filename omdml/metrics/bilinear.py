@@ -1,0 +1,58 @@
+"""Bilinear metrics: a free matrix a modality, neither symmetric nor positive (MATHS 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from omdml.blas import one_blas_thread
+from omdml.metrics.base import Array, check_features, frozen
+from omdml.metrics.scored import ScoredMetric, along
+
+
+class BilinearMetric(ScoredMetric):
+    """``S(q, x) = mean_i q_i' W_i x_i``.
+
+    Parameters
+    ----------
+    matrices
+        W_i : (d_i, d_i) of each modality.
+    """
+
+    kind = "bilinear"
+
+    def __init__(self, matrices: Mapping[str, Array]) -> None:
+        self.matrices = {name: frozen(matrix) for name, matrix in matrices.items()}
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Numbers that an item has in each modality."""
+        return {name: len(matrix) for name, matrix in self.matrices.items()}
+
+    def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
+        """S of every item: one product ``q' W_i``, then one with the items."""
+        one = {name: np.reshape(query[name], (1, -1)) for name in self.matrices if name in query}
+        check_features(one, self.dims)
+        with one_blas_thread():
+            directions = {
+                name: one[name][0].astype(matrix.dtype) @ matrix / matrix.dtype.type(len(self.matrices))
+                for name, matrix in self.matrices.items()
+            }
+        return along(directions, items)
+
+    def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """``<modality>/W``, in the order of ``modalities``."""
+        return {f"{name}/W": matrix for name, matrix in self.matrices.items()}, {"modalities": list(self.matrices)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> BilinearMetric:
+        """The metric in these tensors."""
+        matrices = {name: tensors[f"{name}/W"] for name in description["modalities"]}
+        for name, matrix in matrices.items():
+            if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+                raise ValueError(f"{name}/W has shape {matrix.shape}, expected a square")
+        if not matrices:
+            raise ValueError("a bilinear metric of no modality")
+        return cls(matrices)

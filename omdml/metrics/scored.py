@@ -1,0 +1,41 @@
+"""Metrics that score a query against items without any embedding: what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from omdml.blas import one_blas_thread
+from omdml.errors import MeasureError
+from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features
+
+
+class ScoredMetric(Metric):
+    """Metrics without an embedding whose squared Euclidean distance would be the learned one."""
+
+    euclidean = False
+
+    def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
+        """Refuse: raises MeasureError."""
+        raise MeasureError(f"a {self.kind} metric has no embedding: use score(query, items)")
+
+
+def along(directions: Mapping[str, Array], items: Mapping[str, Array]) -> Array:
+    """``sum_i x_i . direction_i`` of every item: (n,), one matrix-vector product a modality.
+
+    Parameters
+    ----------
+    directions
+        (d_i,) of each modality.
+    items
+        (n, d_i); raises FeedbackError where they do not fit.
+    """
+    rows = check_features(items, {name: len(direction) for name, direction in directions.items()})
+    total: Array = np.zeros(rows, next(iter(directions.values())).dtype)
+    with one_blas_thread():
+        for name, direction in directions.items():
+            for start in range(0, rows, CHUNK_ROWS):
+                chunk = np.asarray(items[name][start : start + CHUNK_ROWS], direction.dtype)
+                total[start : start + CHUNK_ROWS] += chunk @ direction
+    return total
