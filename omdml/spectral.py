@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
+from scipy.linalg.lapack import dsyevr
 
 Array = NDArray[Any]
+DIRECT = 160  # dimensions up to which LAPACK finds the lowest eigenvalue of the matrix as it is now sooner
 STEPS = 60  # Newton steps at most; five or six are usual
 SETTLED = 1e-14
 LOW = 1e-3  # eigenvalues below this share of the largest stand apart
@@ -38,6 +40,8 @@ class BlockSpectrum:
     def __init__(self, M: Array) -> None:
         self.M = M.astype(np.float64)
         self.near = NEAR[M.dtype.name]
+        self.now = self.M.copy() if len(M) <= DIRECT else None
+        self._taken = 0  # terms that ``now`` has taken in
         self._basis: tuple[Array, Array] | None = None
         self._shift: float | None = None
         self._factor: Array = self.M
@@ -52,15 +56,37 @@ class BlockSpectrum:
             self._basis = values, np.ascontiguousarray(vectors.T)
         return self._basis
 
-    def certified(self, X: Array, c: Array, hint: float) -> tuple[float, float]:
-        """A floor that no eigenvalue lies below, and what to try next time; 0 where there may be none above 0.
+    def lowest(self, X: Array, c: Array, hint: float) -> tuple[float, Array, float]:
+        """The lowest eigenvalue if it is negative, or else a floor that none lies below; the unit vector (d,) of a
+        negative one; and the floor to try next time.
 
         Parameters
         ----------
         X, c : (m, d), (m,)
-            The terms, the newest last.
+            The terms, the newest last; without the newest, the matrix is positive semi-definite.
         hint
-            The floor to try; halved until it holds, or is too small to matter.
+            The floor to try.
+        """
+        if self.now is not None:
+            return self._directly(self.now, X, c)
+        floor, hint = self._certified(X, c, hint)
+        if floor > 0.0:
+            return floor, X[-1], hint
+        value, vector = self._negative(X, c)
+        return value, vector, 0.0 if value < 0.0 else 0.5 * float(self.basis[0][0])
+
+    def _directly(self, now: Array, X: Array, c: Array) -> tuple[float, Array, float]:
+        for row, sign in zip(X[self._taken :].astype(np.float64), c[self._taken :], strict=True):
+            now -= sign * np.outer(row, row)
+        self._taken = len(X)
+        values, vectors, *_ = dsyevr(now, range="I", il=1, iu=1)
+        value = float(values[0])
+        return (0.0 if abs(value) < self.near * np.trace(now) else value), vectors[:, 0], 0.0
+
+    def _certified(self, X: Array, c: Array, hint: float) -> tuple[float, float]:
+        """A floor that no eigenvalue lies below, and what to try next time; 0 where there may be none above 0.
+
+        A hint is halved until it holds, or is too small to matter.
         """
         while hint > LEAST * self.M[0, 0]:
             if self._factored(hint):
@@ -82,11 +108,8 @@ class BlockSpectrum:
             self._shift = shift
         return True
 
-    def negative(self, X: Array, c: Array) -> tuple[float, Array]:
-        """The negative eigenvalue that the newest of these terms left, and its unit vector (d,); 0 where there is none.
-
-        Parameters are those of :meth:`certified`.
-        """
+    def _negative(self, X: Array, c: Array) -> tuple[float, Array]:
+        """The negative eigenvalue that the newest of these terms left, 0 where there is none, and its unit vector."""
         values, rows = self.basis
         for row in X[len(self._turned) :]:  # one by one: a row's bytes must not depend on the others
             self._turned.append(rows @ row.astype(np.float64))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from omdml import OMDML, Qwise
+from omdml import OMDML, Qwise, spectral
 from omdml.errors import FeedbackError, ParameterError
 from omdml.snapshot import Snapshot
 from tests import naive_full as naive
@@ -76,14 +77,15 @@ def test_the_golden_vectors_of_qwise_are_reproduced(kind):
 @given(
     seed=st.integers(0, 1000), dims=st.lists(st.integers(4, 14), min_size=1, max_size=3), rank=st.integers(1, 14),
     C=st.sampled_from([0.01, 0.3, 100.0]), memory=st.sampled_from([0, 20]), flat=st.sampled_from([0, 2]),
-    width=st.sampled_from([3, 4]),
+    width=st.sampled_from([3, 4]), direct=st.sampled_from([0, 160]),
 )  # fmt: skip
 @settings(max_examples=60, deadline=None)
-def test_the_lazy_projection_equals_the_dense_one(seed, dims, rank, C, memory, flat, width):
+def test_the_lazy_projection_equals_the_dense_one(seed, dims, rank, C, memory, flat, width, direct):
     features, rows, margins = world(seed, dims, width=width, flat=flat)
     init = starts(features, seed, rank)
     model = OMDML(dims_of(features), C=C, beta=0.9, memory=memory, init=init, dtype="float64")
-    model.learn_many(rows, features, margin=margins)
+    with mock.patch.object(spectral, "DIRECT", direct):  # small matrices and large ones go different ways
+        model.learn_many(rows, features, margin=margins)
     M, theta, mistakes, updates = naive.omdml(rows, features, init, margins, C=C, beta=0.9, memory=memory, gamma=1.0)
     for name, matrix in M.items():
         np.testing.assert_allclose(model.matrices[name], matrix, atol=1e-7 * max(1.0, np.abs(matrix).max()))
@@ -111,18 +113,20 @@ def test_one_metric_on_all_modalities_equals_its_slow_twin(seed, dims, mu, trace
     assert (model.mistakes, model.updates) == (mistakes, updates)
 
 
-@given(seed=st.integers(0, 200), dtype=st.sampled_from(["float32", "float64"]), kind=st.sampled_from(["o", "q", "qf"]))
+@given(seed=st.integers(0, 200), dtype=st.sampled_from(["float32", "float64"]), kind=st.sampled_from(["o", "q", "qf"]),
+       direct=st.sampled_from([0, 160]))  # fmt: skip
 @settings(max_examples=25, deadline=None)
-def test_the_same_comparisons_give_the_same_bytes_however_they_were_batched(seed, dtype, kind):
+def test_the_same_comparisons_give_the_same_bytes_however_they_were_batched(seed, dtype, kind, direct):
     features, rows, margins = world(seed, [6, 5], events=80)
     options = {"o": {"C": 1.0}, "q": {"eta": 1.0}, "qf": {"mu": 0.2, "k": 2, "trace": 0.01}}[kind]
     made = {"o": OMDML, "q": Qwise, "qf": Qwise}[kind]
     whole, single, chunked = (made(dims_of(features), dtype=dtype, **options) for _ in range(3))
-    whole.learn_many(rows, features, margin=margins)
-    for row, margin in zip(rows, margins, strict=True):
-        single.learn_one(row, features, margin=margin)
-    chunked.start(features)
-    chunked = in_chunks(chunked, rows, features, margins, seed)
+    with mock.patch.object(spectral, "DIRECT", direct):
+        whole.learn_many(rows, features, margin=margins)
+        for row, margin in zip(rows, margins, strict=True):
+            single.learn_one(row, features, margin=margin)
+        chunked.start(features)
+        chunked = in_chunks(chunked, rows, features, margins, seed)
     assert whole.to_bytes() == single.to_bytes() == chunked.to_bytes()
 
 

@@ -40,7 +40,9 @@ def comparisons(name, count=EVENTS, seed=0):
         sets = [draw.choice(ITEMS, draw.integers(1, 4), replace=False) for _ in range(3 * count)]
         return [Judgement(sets[3 * t], (sets[3 * t + 1],), (sets[3 * t + 2],)) for t in range(count)], {}
     if "pair" in accepts:
-        tasks = np.array(OPTIONS.get(name, {}).get("tasks", ["default"]))[draw.integers(0, 1 + (name in OPTIONS), count)]
+        tasks = np.array(OPTIONS.get(name, {}).get("tasks", ["default"]))[
+            draw.integers(0, 1 + (name in OPTIONS), count)
+        ]
         return draw.integers(0, ITEMS, (count, 2)), {"similar": draw.random(count) < 0.5, "task": tasks}
     rows = np.stack([draw.permutation(ITEMS)[: LEARNERS[name].width] for _ in range(count)])
     return rows, {"margin": draw.uniform(0.5, 2, count)} if "margin" in LEARNERS[name].columns else {}

@@ -55,7 +55,7 @@ class FullEngine(Engine):
             losses=np.zeros(m + 1),
             floors=np.maximum(floors, 0.0),
             hints=0.5 * np.maximum(floors, 0.0),
-            based=np.zeros(m, np.int64),
+            cut=np.zeros(m, np.int64),
             bites=np.zeros(m, np.int64),
             bottom=np.zeros((bottom * n).sum()),
             age=np.full(m, -1, np.int64),
@@ -114,18 +114,15 @@ class FullEngine(Engine):
 
     def _project(self, i: int) -> None:
         """``M_i <- PSD(M_i)`` after a step: certified, or the one negative eigenvalue found and cut."""
-        state, spectrum = self.state, self._spectrum(i)
-        X, c = self._rows(i)
-        if not state.based[i]:
-            state.floors[i], state.hints[i] = spectrum.certified(X, c, state.hints[i])
-            if state.floors[i] > 0.0:
-                return
-        state.based[i], state.floors[i] = 1, 0.0
-        low, vector = spectrum.negative(X, c)
-        state.hints[i] = 0.5 * spectrum.basis[0][0]
-        if low < 0.0:
-            kernel.push(vector, -low, -1.0, i, self.shape, state)
+        state = self.state
+        value, vector, state.hints[i] = self._spectrum(i).lowest(
+            *self._rows(i), 0.0 if state.cut[i] else state.hints[i]
+        )
+        state.floors[i] = max(value, 0.0)
+        if value < 0.0:
+            kernel.push(vector, -value, -1.0, i, self.shape, state)
             state.bites[i] += 1
+            state.cut[i] = 1
 
     def _regularise(self, i: int) -> None:
         """``M_i <- PSD(M_i - rate (mu F + trace I + a a' - b b'))``: many eigenvalues may turn negative."""
@@ -147,13 +144,13 @@ class FullEngine(Engine):
 
     def _close(self) -> None:
         """End the block: flush it into M, cut away what rounding made negative, begin the next."""
-        based = np.flatnonzero(self.state.based).tolist()
-        bases = {i: self._spectrum(i).basis for i in based}  # after a restart they may not be there
+        cut = np.flatnonzero(self.state.cut).tolist()
+        bases = {i: self._spectrum(i).basis for i in cut}  # after a restart they may not be there
         kernel.flush_all(self.shape, self.state, self.state.M)
-        for i in based:
+        for i in cut:
             values, rows = bases[i]
             clip(self._matrix(i), values, rows, -NOISE * np.finfo(self.state.M.dtype).eps * values[-1])
-        self.state.used[:] = self.state.based[:] = 0
+        self.state.used[:] = self.state.cut[:] = 0
         self.state.counts[FILLED] = 0
         self._spectra.clear()
 

@@ -42,7 +42,7 @@ class State(NamedTuple):
     losses: Array  # (m + 1,)    certificate of Hedge
     floors: Array  # (m,)        certified lower bounds of the smallest eigenvalues
     hints: Array  # (m,)         bounds worth trying next
-    based: Array  # (m,)         whether this block needed the eigenbasis of M
+    cut: Array  # (m,)           whether this block cut a negative eigenvalue away
     bites: Array  # (m,)         how often the projection changed something
     bottom: Array  # (sum k_i n_i,)  eigenvectors (k_i, n_i) that the Fantope presses down
     age: Array  # (m,)           updates since they were found; -1: never

@@ -25,8 +25,12 @@ class OMDML(FullMatrixLearner):
     ``M_i <- PSD(M_i - tau (a_i a_i' - b_i b_i'))``, ``tau = min(C, (f_i + margin) / |a_i a_i' - b_i b_i'|^2)``.
 
     The paper's numbers without its price: an update has at most one negative eigenvalue, which a bound rules out or a
-    scalar equation finds (MATHS 3), so no update needs a dense eigendecomposition of its own. Quadruplets are taken as
-    triplets are (LAW 2.1). Departures: starts have unit spread, and Hedge forgets, as in LOMDML.
+    scalar equation finds (:mod:`omdml.spectral`), so no update needs a dense eigendecomposition of its own. Quadruplets
+    are taken as triplets are (LAW 2.1). Departures: starts have unit spread, and Hedge forgets, as in LOMDML.
+
+    The default C was chosen by mAP after 5,000 triplets, C = 0.01, 0.1, 1 (means of two seeds): caltech101_20 0.793,
+    0.794, 0.788; mfeat 0.928, 0.928, 0.923; leaves100 0.893, 0.916, 0.924. No C diverges: the step never passes the
+    margin. After 50,000, C = 0.1: mfeat 0.947, leaves100 0.943.
 
     Parameters
     ----------
@@ -53,6 +57,19 @@ class OMDML(FullMatrixLearner):
         ``"float32"`` or ``"float64"``.
     seed
         Of the sample, and of Gaussian rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from omdml.comparisons import from_labels
+    >>> draw = np.random.default_rng(0)
+    >>> label = draw.integers(0, 3, 300)
+    >>> features = {"good": np.eye(3)[label] + draw.normal(0, 0.5, (300, 3)), "noise": draw.normal(0, 1, (300, 8))}
+    >>> model = OMDML(dims={"good": 3, "noise": 8})
+    >>> model.learn_many(from_labels(label, 300, seed=0), features).mistakes
+    72
+    >>> model.updates, model.bites  # updates, and how many of each modality had to be projected
+    (197, {'good': 12, 'noise': 160})
     """
 
     name: ClassVar[str] = "omdml"
