@@ -25,8 +25,8 @@ format: .venv/.dev
 bench: .venv/.dev .venv/.kernels
 	$(BIN)/python -m benchmarks
 
-services: .venv/.dev ## a real Kafka and a real Valkey until Ctrl-C
-	$(BIN)/python -m deploy.local up kafka valkey
+services: .venv/.dev ## a real Kafka, with a topic, and a real Valkey until Ctrl-C
+	$(BIN)/python -m deploy.local up kafka valkey --topic feedback
 
 constraints:
 	$(SETUP) constraints

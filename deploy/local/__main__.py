@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from deploy.local import KafkaServer, RedisServer, Server, ServiceError, ValkeyServer, fetch
+from deploy.local import KafkaServer, RedisServer, Server, ServiceError, ValkeyServer, fetch, ports
 
 KINDS: dict[str, Callable[[int | None], Server]] = {
     "kafka": lambda port: KafkaServer(port=port),
     "redis": lambda port: RedisServer(port=port),
     "valkey": lambda port: ValkeyServer(port=port),
 }
+USUAL_PORTS = {"kafka": 9092, "redis": 6379, "valkey": 6379}  # where clients look by default
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="run services until Ctrl-C")
     up.add_argument("service", nargs="*", metavar="{kafka,redis,valkey}", help="default: kafka and valkey")
     for kind in KINDS:
-        up.add_argument(f"--{kind}-port", type=int, metavar="PORT", help="a port of your choice instead of a free one")
+        up.add_argument(f"--{kind}-port", type=int, metavar="PORT", help="instead of the usual one, or of any where that is taken")
+    up.add_argument("--topic", help="a topic to create in kafka")
+    up.add_argument("--partitions", type=int, default=4, metavar="N", help="of that topic (default: 4)")
     return parser
 
 
@@ -48,6 +51,11 @@ def _fetch(piece: str) -> None:
     found = {"pip": fetch.pip_wheel()} if piece == "pip" else fetch.everything()
     for name, path in found.items():
         print(path if piece == "pip" else f"{name:<7}{path}")
+
+
+def _usual_port(name: str) -> int | None:
+    """None where something listens there already: the server then chooses a free one."""
+    return USUAL_PORTS[name] if ports.is_free(USUAL_PORTS[name]) else None
 
 
 def _up(options: argparse.Namespace) -> None:
@@ -63,8 +71,11 @@ def _up(options: argparse.Namespace) -> None:
         signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         for name in dict.fromkeys(chosen):
-            server = stack.enter_context(KINDS[name](getattr(options, f"{name}_port")))
-            print(f"{'kafka' if name == 'kafka' else 'redis':<7}{getattr(server, 'url', server.address)}", flush=True)
+            server = stack.enter_context(KINDS[name](getattr(options, f"{name}_port") or _usual_port(name)))
+            print(f"{name:<7}{getattr(server, 'url', server.address)}", flush=True)
+            if options.topic and isinstance(server, KafkaServer):
+                server.create_topic(options.topic, partitions=options.partitions)
+                print(f"{'topic':<7}{options.topic}, {options.partitions} partitions", flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
 

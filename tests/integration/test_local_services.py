@@ -193,7 +193,7 @@ def test_the_command_runs_services_until_it_is_told_to_end(end: signal.Signals) 
     assert command.stdout is not None
     name, address = command.stdout.readline().split()
     client = redis.Redis.from_url(address)
-    assert (name, client.ping()) == ("redis", True)
+    assert (name, client.ping()) == ("valkey", True)
     server = client.info("server")["process_id"]
 
     command.send_signal(end)
