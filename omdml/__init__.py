@@ -1,5 +1,18 @@
 """The learning core of omdml: arrays in, arrays out; no files, no network, no clock."""
 
-from omdml.learners import LEARNERS, LOMDML, OMDML, Learner, Qwise
+from omdml.learners import LEARNERS, LOMDML, OASIS, OMDML, CPmtML, Diagonal, Learner, MtLMCA, Qwise, Signed, StML, UtML
 
-__all__ = ["LEARNERS", "LOMDML", "OMDML", "Learner", "Qwise"]
+__all__ = [
+    "LEARNERS",
+    "LOMDML",
+    "OASIS",
+    "OMDML",
+    "CPmtML",
+    "Diagonal",
+    "Learner",
+    "MtLMCA",
+    "Qwise",
+    "Signed",
+    "StML",
+    "UtML",
+]

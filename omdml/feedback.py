@@ -27,6 +27,7 @@ REASONS = {
     "unknown_model": "no model of this name, and no pattern that matches it, is configured",
     "not_accepted": "the model's learner does not learn from this kind of feedback",
     "unknown_item": "an item is not in the catalogue, and the event brings no vectors for it",
+    "unknown_task": "the model has no task of this name",
     "missing_modality": "an inline item lacks a modality",
     "dimension": "an inline vector has the wrong dimension",
     "not_finite": "a value is NaN or infinite",

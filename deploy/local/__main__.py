@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="run services until Ctrl-C")
     up.add_argument("service", nargs="*", metavar="{kafka,redis,valkey}", help="default: kafka and valkey")
     for kind in KINDS:
-        up.add_argument(f"--{kind}-port", type=int, metavar="PORT", help="instead of the usual one, or of any where that is taken")
+        up.add_argument(f"--{kind}-port", type=int, metavar="PORT", help="default: the usual one, or any that is free")
     up.add_argument("--topic", help="a topic to create in kafka")
     up.add_argument("--partitions", type=int, default=4, metavar="N", help="of that topic (default: 4)")
     return parser

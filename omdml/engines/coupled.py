@@ -59,7 +59,6 @@ class CoupledEngine(Engine):
             "P": np.zeros((BLOCK, k, r), dtype),
             "X": np.zeros((BLOCK + 2, d), dtype),
             "Q": np.zeros((BLOCK + 2, r), dtype),
-            "c": np.zeros(BLOCK + 2, dtype),
             "part": np.zeros(BLOCK, np.int64),
             "grams": np.zeros((BLOCK, 1), dtype),
         }

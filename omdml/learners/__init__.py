@@ -1,8 +1,28 @@
 """Learners by name: hyperparameters plus one verb each, on the shared engine."""
 
 from omdml.learners.base import LEARNERS, Learner, Outcome
+from omdml.learners.cpmtml import CPmtML
+from omdml.learners.diagonal import Diagonal
 from omdml.learners.lomdml import LOMDML
+from omdml.learners.mtlmca import MtLMCA
+from omdml.learners.oasis import OASIS
 from omdml.learners.omdml import OMDML
 from omdml.learners.qwise import Qwise
+from omdml.learners.signed import Signed
+from omdml.learners.stml import StML, UtML
 
-__all__ = ["LEARNERS", "LOMDML", "OMDML", "Learner", "Outcome", "Qwise"]
+__all__ = [
+    "LEARNERS",
+    "LOMDML",
+    "OASIS",
+    "OMDML",
+    "CPmtML",
+    "Diagonal",
+    "Learner",
+    "MtLMCA",
+    "Outcome",
+    "Qwise",
+    "Signed",
+    "StML",
+    "UtML",
+]

@@ -1,0 +1,313 @@
+"""The walk of coupled projections over pairs (CP-mtML, Algorithm 1; MATHS 5), in the blocked exact form of MATHS 2.1.
+
+A pair's distance is that of several *parts*, matrices L_m (r, d) that tasks share or have to themselves. Within a block
+``L_m,now = L_m - sum_s c_s P_s X_s'`` over the rows s that updated it: one Gram matrix serves all parts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from omdml.kernels import Array
+from omdml.kernels.block import CONTRACT
+from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+from omdml.kernels.dots import inner, project
+from omdml.kernels.memory import at_address, matrix
+
+CHUNK = 1024  # columns flushed at a time: the rows stay in the first cache while the parts stream past them
+LARGEST = 1e30  # squared length of a projection: beyond it float32 is near its end
+DRIFT = 0.1  # of a threshold, as a share of the rate
+REACH = 0.25  # most that a capped step changes a pair's own projections by, as a share of them
+
+
+class Shape(NamedTuple):
+    """m modalities side by side in d dimensions, T tasks of k parts each."""
+
+    n: Array  # (m,) dimensions
+    at: Array  # (m,) where each modality begins among the d
+    parts: Array  # (T, k) numbers of a task's parts; a part stands in one column only
+
+
+class State(NamedTuple):
+    """Everything that learning changes. Of rows of the open block, B at most, ``used`` count: those that updated."""
+
+    L: Array  # (M, r, d)  parts at the block's first event
+    b: Array  # (T,)       thresholds, float64
+    X: Array  # (B, d)     differences
+    P: Array  # (B, k, r)  what the update takes along each difference
+    c: Array  # (B, k)     signed rates
+    task: Array  # (B,)    tasks
+    used: Array  # (1,)
+    seen: Array  # (M,)    events of the open block that each part took part in
+    counts: Array  # (4,)  see counts.py
+
+
+class Rule(NamedTuple):
+    """The hyperparameters as the walk takes them."""
+
+    eta: float
+    shares: Array  # (k,) of the rate, that each of a task's parts takes
+    exact: bool
+
+
+class Work(NamedTuple):
+    """Working space: no state."""
+
+    D: Array  # (B, d)         differences of the pairs at hand
+    P: Array  # (B, k, r)      their projections
+    X: Array  # (B + 2, d)     rows of one part: differences
+    Q: Array  # (B + 2, r)     their projections, or what they take from it
+    part: Array  # (B,)        the part each row belongs to
+    grams: Array  # (B, 1)
+    u: Array  # (k,)           squared lengths of a pair's projections
+
+
+@njit(cache=True)
+def walk(
+    rows: Array,
+    signs: Array,
+    tasks: Array,
+    addresses: Array,
+    shape: Shape,
+    state: State,
+    rule: Rule,
+    work: Work,
+    scores: Array,
+) -> int:
+    """Learn pairs in order.
+
+    Parameters
+    ----------
+    rows : (T, 2)
+    signs : (T,)
+        1 where a pair is similar, -1 where not.
+    tasks : (T,)
+        Their numbers.
+    addresses : (m,)
+        Of the modalities' feature matrices.
+    state
+        Changed in place.
+    scores : (T,)
+        Written: ``f = y (d^2 - b)`` of each pair before it was learned.
+
+    Returns
+    -------
+    T, or the index of the first pair whose numbers overflow: the state is then spoilt, restore it.
+    """
+    capacity = state.X.shape[0]
+    t = 0
+    while t < rows.shape[0]:
+        count = min(rows.shape[0] - t, capacity - state.counts[FILLED])
+        load(rows[t : t + count], tasks[t : t + count], addresses, shape, state, work)
+        for e in range(count):
+            scores[t + e] = decide(e, signs[t + e], tasks[t + e], shape, state, rule, work)
+            if not math.isfinite(scores[t + e]):
+                return t + e
+        t += count
+        if state.counts[FILLED] == capacity:
+            close(shape, state, work)
+    return t
+
+
+@njit(cache=True)
+def load(rows: Array, tasks: Array, addresses: Array, shape: Shape, state: State, work: Work) -> None:
+    """Gather the differences of these pairs and project them with the parts' first L."""
+    for i in range(shape.n.shape[0]):
+        gather(addresses[i], rows, shape.at[i], shape.n[i], work.D)
+    for k in range(shape.parts.shape[1]):
+        for e in range(rows.shape[0]):
+            work.part[e] = shape.parts[tasks[e], k]
+        for e in range(rows.shape[0]):
+            if is_first(work.part, e):
+                project_rows(work.part[: rows.shape[0]], e, k, state, work)
+
+
+@njit(cache=True)
+def gather(address: int, rows: Array, at: int, n: int, D: Array) -> None:
+    """``D[e, at : at + n] = x[rows[e, 0]] - x[rows[e, 1]]``; the caller has checked ``rows``."""
+    x = at_address(address, 1 << 40, n, D)
+    for e in range(rows.shape[0]):
+        left, right, difference = x[rows[e, 0]], x[rows[e, 1]], D[e, at : at + n]
+        for j in range(n):
+            difference[j] = left[j] - right[j]
+
+
+@njit(cache=True)
+def is_first(part: Array, e: int) -> bool:
+    """Whether no row before ``e`` belongs to the same part."""
+    return not (part[:e] == part[e]).any()
+
+
+@njit(cache=True)
+def project_rows(part: Array, first: int, k: int, state: State, work: Work) -> None:
+    """Project the rows of the part of row ``first``, and count them as seen.
+
+    Rows go by twos, paired as they come in the block, so that a row's bytes do not depend on those at hand.
+    """
+    m = part[first]
+    begin = state.seen[m] % 2
+    end = begin
+    for e in range(first, part.shape[0]):
+        if part[e] == m:
+            copy(work.D[e], work.X[end])
+            end += 1
+    state.seen[m] += end - begin
+    even = end + end % 2
+    project(work.X[:even], state.L[m], work.Q[:even])
+    end = begin
+    for e in range(first, part.shape[0]):
+        if part[e] == m:
+            copy(work.Q[end], work.P[e, k])
+            end += 1
+
+
+@njit(cache=True)
+def correct(e: int, task: int, shape: Shape, state: State, work: Work) -> None:
+    """Bring the projections of pair ``e``, made with the block's first L, up to date."""
+    used = state.used[0]
+    even = used + used % 2  # what lies beyond `used` is not looked at
+    project(state.X[:even], work.D[e : e + 1], work.grams[:even])
+    for s in range(used):
+        for k in range(shape.parts.shape[1]):
+            if shape.parts[state.task[s], k] == shape.parts[task, k]:
+                g, p, taken = state.c[s, k] * work.grams[s, 0], work.P[e, k], state.P[s, k]
+                for j in range(p.shape[0]):
+                    p[j] -= g * taken[j]
+
+
+@njit(cache=True)
+def decide(e: int, y: float, task: int, shape: Shape, state: State, rule: Rule, work: Work) -> float:
+    """Score pair ``e`` of those loaded and, where it violates its margin, update; answers f."""
+    correct(e, task, shape, state, work)
+    squared = 0.0
+    for k in range(shape.parts.shape[1]):
+        work.u[k] = inner(work.P[e, k], work.P[e, k])[0]
+        squared += work.u[k]
+    f = y * (squared - state.b[task])
+    if not math.isfinite(f):
+        return np.nan
+    counts = state.counts
+    counts[FILLED] += 1
+    counts[VERSION] += 1
+    counts[MISTAKES] += f > 0.0
+    if f + 1.0 > 0.0:
+        counts[UPDATES] += 1
+        if not update(e, y, f + 1.0, task, state, rule, work):
+            return np.nan
+    return f
+
+
+@njit(cache=True)
+def update(e: int, y: float, loss: float, task: int, state: State, rule: Rule, work: Work) -> bool:
+    """Keep the step of pair ``e`` and move its threshold; False where the step overflows."""
+    n = inner(work.D[e], work.D[e])[0]
+    rate = exact_step(loss, y, work.u, rule.shares, n, rule.eta) if rule.exact else rule.eta
+    s = state.used[0]
+    for k in range(work.u.shape[0]):
+        step = y * rule.shares[k] * rate
+        if not work.u[k] * (1.0 - step * n) ** 2 < LARGEST:
+            return False
+        state.c[s, k] = step
+        copy(work.P[e, k], state.P[s, k])
+    copy(work.D[e], state.X[s])
+    state.task[s] = task
+    state.used[0] += 1
+    state.b[task] += DRIFT * rate * y
+    return True
+
+
+@njit(cache=True)
+def exact_step(loss: float, y: float, u: Array, shares: Array, n: float, eta: float) -> float:
+    """The smallest rate at which the loss is zero; ``eta``, or what keeps within reach of the pair, where that is less.
+
+    A step multiplies ``L_k c`` by ``1 - rate y s_k n`` and moves the threshold, so along the rate the loss is
+
+        loss - rate A + rate^2 y K,    A = 0.1 + 2 n sum_k s_k u_k,    K = n^2 sum_k s_k^2 u_k
+
+    and its smallest root ``2 loss / (A + sqrt(A^2 - 4 y K loss))``. Where the root is imaginary, the minimiser
+    ``A / 2K`` lies beyond ``1 / (s n)``, s the largest share: out of reach.
+
+    Parameters
+    ----------
+    u, shares : (k,), (k,)
+        ``|L_k c|^2`` and s_k of the pair's parts.
+    n
+        ``|c|^2``.
+    """
+    slope, bend = DRIFT, 0.0
+    for k in range(u.shape[0]):
+        slope += 2.0 * n * shares[k] * u[k]
+        bend += y * (n * shares[k]) ** 2 * u[k]
+    rate = min(eta, 2.0 * loss / (slope + math.sqrt(max(0.0, slope * slope - 4.0 * bend * loss))))
+    steepest = n * shares.max()
+    return min(rate, REACH / steepest) if steepest > 0.0 else rate
+
+
+@njit(cache=True)
+def close(shape: Shape, state: State, work: Work) -> None:
+    """End the block: flush it into L, begin the next."""
+    flush_all(shape, state, state.L, work)
+    state.used[0] = 0
+    state.seen[:] = 0
+    state.counts[FILLED] = 0
+
+
+@njit(cache=True)
+def flush_all(shape: Shape, state: State, L: Array, work: Work) -> None:
+    """Bring L, a copy of the block's first one or that itself, up to date with the open block."""
+    used = state.used[0]
+    for k in range(shape.parts.shape[1]):
+        for s in range(used):
+            work.part[s] = shape.parts[state.task[s], k]
+        for s in range(used):
+            if is_first(work.part, s):
+                flush_rows(work.part[:used], s, k, state, L[work.part[s]], work)
+
+
+@njit(cache=True)
+def flush_rows(part: Array, first: int, k: int, state: State, W: Array, work: Work) -> None:
+    """Flush the rows of the part of row ``first`` into it, a chunk of columns at a time."""
+    count = 0
+    for s in range(first, part.shape[0]):
+        if part[s] == part[first]:
+            for j in range(W.shape[0]):
+                work.Q[count, j] = state.c[s, k] * state.P[s, k, j]
+            count += 1
+    fours = (count + 3) // 4 * 4  # the last four may be filled up with zeros
+    work.Q[count:fours] = 0.0
+    for at in range(0, W.shape[1], CHUNK):
+        end = min(at + CHUNK, W.shape[1])
+        X = matrix(work.X, 0, work.X.shape[0], end - at)
+        row = 0
+        for s in range(first, part.shape[0]):
+            if part[s] == part[first]:
+                copy(state.X[s, at:end], X[row])
+                row += 1
+        X[count:fours] = 0.0
+        for j in range(0, W.shape[0], 2):
+            other = W[j + 1, at:end] if j + 1 < W.shape[0] else X[fours]
+            for s in range(0, fours, 4):
+                subtract_four(W[j, at:end], other, X, s, work.Q, j, min(j + 1, W.shape[0] - 1))
+
+
+@njit(cache=True, fastmath=CONTRACT)
+def subtract_four(v: Array, w: Array, X: Array, s: int, Q: Array, i: int, j: int) -> None:
+    """``v -= Q[s:s+4, i] @ X[s:s+4]`` and ``w -= Q[s:s+4, j] @ X[s:s+4]``: a row of X is read once for both."""
+    x0, x1, x2, x3 = X[s], X[s + 1], X[s + 2], X[s + 3]
+    f0, f1, f2, f3 = Q[s, i], Q[s + 1, i], Q[s + 2, i], Q[s + 3, i]
+    g0, g1, g2, g3 = Q[s, j], Q[s + 1, j], Q[s + 2, j], Q[s + 3, j]
+    for m in range(v.shape[0]):
+        a, b, c, d = x0[m], x1[m], x2[m], x3[m]
+        v[m] = v[m] - f0 * a - f1 * b - f2 * c - f3 * d  # each a fused multiply-add
+        w[m] = w[m] - g0 * a - g1 * b - g2 * c - g3 * d
+
+
+@njit(cache=True)
+def copy(source: Array, target: Array) -> None:
+    """``target[:] = source``; a slice assignment would go through a temporary."""
+    for j in range(source.shape[0]):
+        target[j] = source[j]
