@@ -213,7 +213,10 @@ class RetrievalNode:
         except StoreError as error:
             raise SearchError(f"model {model!r} is not loaded, and its store fails: {error}", "not_ready") from error
         if view is None:
-            raise SearchError(f"model {model!r} has no snapshot that can be served: is a worker running?", "not_ready")
+            hint = "is a worker running?"
+            if model not in self.named:
+                hint = "a pattern's model can be searched from its first event on; send one, or start a worker"
+            raise SearchError(f"model {model!r} has no snapshot that can be served: {hint}", "not_ready")
         self._make_room(model)
         return view
 

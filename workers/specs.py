@@ -20,12 +20,16 @@ class Spec(NamedTuple):
     parameters: dict[str, Any]
     catalogue: Catalogue
     digest: str
+    starts: dict[str, bytes]  # by generation: every model of a pattern starts alike, and a start may take seconds
 
     def fresh(self) -> Learner:
         """A learner at its start; raises StartError where the catalogue is too small for it."""
-        learner = self.learner(dims=dict(self.catalogue.dims), **self.parameters)
-        learner.start(self.catalogue.features)
-        return learner
+        generation = self.catalogue.generation
+        if generation not in self.starts:
+            learner = self.learner(dims=dict(self.catalogue.dims), **self.parameters)
+            learner.start(self.catalogue.features)
+            self.starts[generation] = learner.to_bytes()
+        return self.learner.from_bytes(self.starts[generation])
 
     def resumed(self, checkpoint: Checkpoint) -> Learner:
         """The learner of a checkpoint; raises ConfigurationError where it was learned with other settings."""
@@ -59,5 +63,5 @@ class Specs:
         label, config = matched
         if label not in self._found:
             learner, catalogue = LEARNERS[config.learner], self.catalogues[config.catalogue]
-            self._found[label] = Spec(label, learner, config.parameters, catalogue, config.digest())
+            self._found[label] = Spec(label, learner, config.parameters, catalogue, config.digest(), {})
         return self._found[label]
