@@ -72,10 +72,11 @@ class Source(Protocol):
     def seek(self, partition: Partition, offset: int) -> None:
         """Continue this partition at its first record at or after ``offset``."""
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool:
+    def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
         """Record these offsets (first event not yet in a checkpoint) in the log's own books.
 
-        True when recorded; False when the log is out of reach or this member no longer owns a partition.
+        True when recorded; False when this member no longer owns a partition, and must not write any more; None when
+        the log is out of reach for now, or busy with a rebalance, and nobody can tell.
         """
 
     def home(self, key: str) -> Partition:
@@ -110,6 +111,8 @@ class Catalogue(Protocol):
     dims: Mapping[str, int]
     generation: str
     ids: Sequence[str]
+    sets: Mapping[str, NDArray[np.int64]]
+    """Row numbers of a set's elements by its id; empty where there are no sets. No set is named like an item."""
 
     @property
     def features(self) -> Mapping[str, NDArray[np.float32]]:
@@ -125,7 +128,7 @@ class Catalogue(Protocol):
         """
 
     def refresh(self) -> int:
-        """Take in the items added to the generation since; answers how many. Rows keep their numbers.
+        """Take in the items and sets added to the generation since; answers how many items. Rows keep their numbers.
 
         One thread refreshes. Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises
         CatalogueError where the place can no longer tell, as when it holds another generation by now.
@@ -148,6 +151,18 @@ class Claim(NamedTuple):
     fell_back: bool = False
 
 
+class Marks(dict[Partition, int]):
+    """Offsets by partition, and the store's present ``run``, a word that only tells whether it is still the same.
+
+    A store that was started anew, failed over or was brought back from a copy has another one: it may have forgotten
+    what was acknowledged. Empty where that cannot be told.
+    """
+
+    def __init__(self, offsets: Mapping[Partition, int], run: str) -> None:
+        super().__init__(offsets)
+        self.run = run
+
+
 class CheckpointStore(Protocol):
     """Where learning resumes from."""
 
@@ -163,11 +178,14 @@ class CheckpointStore(Protocol):
         The checkpoint before it is kept as well. Raises StoreLost where the store knows no epoch of the model.
         """
 
-    def marks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset of each partition below which everything is in checkpoints; absent where never set."""
 
-    def move_marks(self, marks: Mapping[Partition, int]) -> None:
-        """Set marks."""
+    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+        """Set the mark of a partition, if it still is what it was ``before`` (None: absent), or is ``offset`` already.
+
+        False where it is neither: nothing was set.
+        """
 
     def models(self) -> list[str]:
         """Names of the models kept here, sorted."""

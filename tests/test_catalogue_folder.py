@@ -118,7 +118,7 @@ from streams.catalogues import build, writing as folder
 
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 target, step, ids = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
-if step == "matrices": folder._write_ids = die
+if step == "matrices": folder._write_lines = die
 if step in ("manifest", "add"): build.write_manifest = die
 if step == "aside":
     rename = folder.Path.rename

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from omdml import LOMDML
+from omdml import LEARNERS, LOMDML
 from omdml.errors import ConfigurationError
 from workers import config
 
@@ -24,6 +25,18 @@ def test_the_sample_file_is_valid_and_says_the_defaults():
     chosen = found.models["shop"].parameters
     signature = inspect.signature(LOMDML).parameters
     assert chosen == {name: signature[name].default for name in signature if name != "dims"}
+
+
+@pytest.mark.parametrize("name", sorted(set(LEARNERS) - {"lomdml"}))
+def test_a_commented_model_of_every_learner_says_all_its_options_and_their_defaults(name):
+    (block,) = [block for block in SAMPLE.read_text().split("\n\n") if re.search(f'# learner = .*"{name}"', block)]
+    lines = [line.removeprefix("# ") for line in block.splitlines()]
+    ((_, said),) = tomllib.loads("\n".join(lines))["models"].items()
+    defaults = config.defaults(name)
+    for option, default in defaults.items():
+        assert said[option] == default if default is not None else f"\n# # {option} = " in block
+    if said.pop("learner") == name:
+        assert set(said) - set(defaults) == {"catalogue"}
 
 
 def test_every_option_appears_in_the_sample_file():

@@ -164,7 +164,7 @@ def test_the_two_newest_checkpoints_are_kept_and_the_folders_of_owners_long_gone
 def test_no_name_leads_out_of_the_folder(store: DirectoryStore, tmp_path: Path) -> None:
     for name in [*ODD_NAMES, "../../outside", "/etc"]:
         store.save(checkpoint(1, model=name, home=("../../topic", 0)), published(store, 1, model=name))
-        store.move_marks({Partition(f"../{name}", 0): 1})
+        store.move_mark(Partition(f"../{name}", 0), None, 1)
     assert os.listdir(tmp_path) == ["store"]
     assert sorted(os.listdir(store.path)) == ["marks", "models", "store-id"]
     assert store.models() == sorted([*ODD_NAMES, "../../outside", "/etc"])
@@ -217,7 +217,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
     for write in (
         lambda: store.save(checkpoint(2), epoch),
         lambda: store.publish(snapshot(2), epoch),
-        lambda: store.move_marks({Partition("t", 0): 1}),
+        lambda: store.move_mark(Partition("t", 0), None, 1),
     ):
         with pytest.raises(StoreError, match="No space left"):
             write()
@@ -227,7 +227,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
 
 @pytest.mark.parametrize("content", ["", "-5", "12 monkeys"])
 def test_a_damaged_mark_is_an_error_that_names_its_file(store: DirectoryStore, content: str) -> None:
-    store.move_marks({Partition("t", 0): 1})
+    store.move_mark(Partition("t", 0), None, 1)
     (store.path / "marks" / "t.0").write_text(content)
     with pytest.raises(StoreError, match=r"marks/t\.0"):
         store.marks([Partition("t", 0)])

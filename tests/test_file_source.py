@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -201,21 +202,32 @@ def test_a_torn_line_of_a_killed_writer_costs_no_other_line(folder: Path, follow
     other.close()
 
 
-def test_a_full_disk_is_a_source_error_that_leaves_nothing_half_written(folder: Path) -> None:
-    sink = FileSink(folder)
-    sink.send(EVENT)
-    size = (folder / SEGMENT).stat().st_size
+@contextmanager
+def full_after(size: int) -> Iterator[None]:
+    """No file of this process may be larger: as if the disk ended there."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 30, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
-        with pytest.raises(SourceError, match="not full"):
-            sink.send(EVENT)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert (folder / SEGMENT).stat().st_size == size
-    sink.send(EVENT)
+
+
+def test_what_a_full_disk_tore_is_a_record_of_its_own_whenever_it_is_read(folder: Path, follow: Follow) -> None:
+    sink, source = FileSink(folder), follow()
+    sink.send(b'{"n":1}')
+    with full_after((folder / SEGMENT).stat().st_size + 50), pytest.raises(SourceError, match="not full"):
+        sink.send(b'{"refused":"a line that does not fit"}')
+    assert values(source) == [b'{"n":1}']  # and has read the torn piece
+    with full_after((folder / SEGMENT).stat().st_size), pytest.raises(SourceError, match="not full"):
+        sink.send(b'{"refused":"and not one byte more"}')
+    sink.send(b'{"n":2}')
+    torn, acknowledged = drain(source)
+    assert (torn.value[:11], acknowledged.value) == (b'{"refused":', b'{"n":2}')
+    with pytest.raises(FeedbackError, match="not application/json"):
+        decode(torn.value)
+    assert list(read_records(folder))[1:] == drain(follow(group="replay"))[1:] == [torn, acknowledged]
     sink.close()
-    assert [record.value for record in read_records(folder)] == [EVENT, EVENT]
     with pytest.raises(SourceError, match="after close"):
         sink.send(EVENT)
 

@@ -144,11 +144,28 @@ class TestAnyStore:
     def test_marks_are_absent_until_set(self, store: Store) -> None:
         first, second, odd = Partition("t", 0), Partition("t", 1), Partition("a/b c", 10)
         assert store.marks([first, second]) == {}
-        store.move_marks({first: 10, odd: 1 << 50})
-        store.move_marks({first: 12})
-        store.move_marks({})
+        assert store.move_mark(first, None, 10)
+        assert store.move_mark(odd, None, 1 << 50)
+        assert store.move_mark(first, 10, 12)
         assert store.marks([first, second, odd]) == {first: 12, odd: 1 << 50}
         assert store.marks([]) == {}
+
+    def test_a_mark_that_is_not_as_its_owner_left_it_is_not_moved(self, store: Store) -> None:
+        one = Partition("t", 0)
+        assert not store.move_mark(one, 5, 10)
+        assert store.marks([one]) == {}
+        assert store.move_mark(one, None, 10)
+        assert store.move_mark(one, None, 10), "a retry"
+        assert not store.move_mark(one, None, 12)
+        assert store.move_mark(one, 10, 4)
+        assert store.marks([one]) == {one: 4}
+
+    def test_the_run_is_the_same_for_all_who_look_and_however_often(self, store: Store) -> None:
+        run = store.marks([]).run
+        assert run
+        published(store, 1, 2)
+        store.move_mark(Partition("t", 0), None, 10)
+        assert store.marks([Partition("t", 0)]).run == run
 
     def test_a_deleted_model_leaves_nothing_behind(self, store: Store) -> None:
         first = published(store, 1, 2)

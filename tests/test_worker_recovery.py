@@ -71,7 +71,7 @@ def test_while_the_store_is_away_nothing_is_lost_and_the_worker_goes_on_by_itsel
         raise StoreError("store memory: away")
 
     with monkeypatch.context() as patch:
-        for method in ("claim", "save", "publish", "move_marks", "current"):
+        for method in ("claim", "save", "publish", "move_mark", "current"):
             patch.setattr(world.store, method, away)
         world.send(*events(20, seed=1))
         world.send(*events(20, seed=2, model="user-9"), key="user-9")

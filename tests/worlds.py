@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.comparisons import from_labels
-from omdml.feedback import Triplet, encode
+from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
 from streams.letters import DeadLetters, read_letters
@@ -24,6 +24,7 @@ from workers.specs import Specs
 
 ITEMS = 120
 DIMS = {"shape": 9, "noise": 5}
+TASKS = ("one", "other")
 
 
 def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -36,9 +37,13 @@ def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def catalogue(folder, seed: int = 0) -> MappedCatalogue:
-    """These items as a catalogue: ids ``i0`` to ``i119``."""
-    features, _ = items(seed)
-    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)])
+    """These items as a catalogue: ids ``i0`` to ``i119``, and sets of two of one label each, ``s0`` to ``s119``."""
+    features, labels = items(seed)
+    sets = {}
+    for label in range(4):
+        rows = np.flatnonzero(labels == label)
+        sets |= {f"s{row}": [f"i{row}", f"i{other}"] for row, other in zip(rows, np.roll(rows, 1), strict=True)}
+    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)], sets=sets)
 
 
 def triplets(count: int, seed: int = 0) -> np.ndarray:
@@ -54,18 +59,33 @@ def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
         )
 
 
-def configuration(folder, **options) -> Configuration:
-    """One catalogue and one model, ``shop``, and a pattern of models, ``user-*``."""
-    models = {"shop": {"rank": 3, **options}, "user-*": {"rank": 2}}
+def feedback(kind: str, count: int, seed: int = 0, model: str = "shop") -> Iterator[AnyFeedback]:
+    """The same as feedback of any kind: quadruplets of other margins, pairs of :data:`TASKS`, sets of one or two."""
+    for turn, (q, r, s) in enumerate(triplets(count, seed).tolist()):
+        query, relevant, irrelevant = f"i{q}", f"i{r}", f"i{s}"
+        if kind == "triplet":
+            yield Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant)
+        elif kind == "quadruplet":
+            yield Quadruplet(model=model, near=(query, relevant), far=(irrelevant, query), margin=0.5 + turn % 2)
+        elif kind == "pair":
+            right, task = (relevant, irrelevant)[turn % 2], TASKS[turn % 3 % 2]
+            yield Pair(model=model, left=query, right=right, similar=turn % 2 == 0, task=task)
+        else:
+            yield SetJudgement(model=model, query=(query,), relevant=(relevant, f"s{r}"), irrelevant=(f"s{s}",))
+
+
+def configuration(folder, models=None, **options) -> Configuration:
+    """One catalogue, and these models: by default ``shop``, and a pattern, ``user-*``."""
+    models = models or {"shop": {"rank": 3, **options}, "user-*": {"rank": 2}}
     return load(None, {}, {"catalogues": {"items": {"path": str(folder)}}, "models": models})
 
 
 class World:
     """A log, a store and a clock that tests move; workers come and go."""
 
-    def __init__(self, folder, partitions: int = 1, **options) -> None:
+    def __init__(self, folder, partitions: int = 1, models=None, **options) -> None:
         self.catalogue = catalogue(folder / "items")
-        self.configuration = configuration(folder / "items", **options)
+        self.configuration = configuration(folder / "items", models, **options)
         self.log, self.store, self.graves = MemoryLog(partitions), MemoryStore(), MemoryLog()
         self.now = itertools.count().__next__
 
@@ -74,11 +94,11 @@ class World:
         for payload in payloads:
             self.log.send(payload, key)
 
-    def worker(self, store=None) -> LearnerWorker:
+    def worker(self, store=None, source=None) -> LearnerWorker:
         """A new worker on the same log and store; every look at its clock is a second later."""
         services = Services(
             store=store or self.store,
-            source=MemorySource(self.log),
+            source=source or MemorySource(self.log),
             letters=DeadLetters(MemorySink(self.graves)),
             specs=Specs(self.configuration, {"items": self.catalogue}),
             metrics=WorkerMetrics(CollectorRegistry()),

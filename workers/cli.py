@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
+from omdml.learners import LEARNERS
 from workers import config, lifecycle
 
 DEFAULT_FILE = "omdml.toml"
@@ -74,11 +75,13 @@ def configured(command: Callable[..., Any]) -> Callable[..., Any]:
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, publish snapshots, save checkpoints."""
     from workers import wiring
+    from workers.warm_up import warm_up
 
     lifecycle.one_thread()
     registry = CollectorRegistry()
     lifecycle.serve_metrics(configuration.worker.bind, registry)
-    lifecycle.warm_up({str(model.parameters.get("dtype", "float32")) for model in configuration.models.values()})
+    models = configuration.models.values()
+    warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in models)
     learner = wiring.build_worker(configuration, registry, accept_gap)
     lifecycle.on_signals(learner.stop)
     learner.run()
@@ -120,6 +123,28 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
 
 
 @main.command()
+@click.option("-c", "--config", "path", help=f"TOML file; {DEFAULT_FILE} if it is there.", metavar="FILE")
+@click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
+@click.option("--model", required=True, help="Whose events to learn; a name that a pattern covers will do.")
+@click.option("--learner", "learners", multiple=True, type=click.Choice(sorted(LEARNERS)), help="Instead; repeatable.")
+@click.option("--fit", "fitting", is_flag=True, help="Begin at the optimum over the log's first part, replay the rest.")
+@click.option("--fit-on", default=5000, show_default=True, type=click.IntRange(1), help="Comparisons; or half the log.")
+@click.option("--save", type=click.Path(dir_okay=False), help="Write the learner's state here.")
+@click.option("--publish", is_flag=True, help="Begin the model in the store: workers go on from here.")
+@click.option("--replace", is_flag=True, help="With --publish: delete what the store has of the model.")
+def replay(path: str | None, catalogue: str | None, model: str, **options: Any) -> None:
+    """Learn the feedback log again from its beginning, offline, and show how mistakes went; workers notice nothing."""
+    from workers import replaying
+
+    overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
+    if catalogue:
+        overrides["models"] = {model: {"catalogue": "default"}}
+    if path is None and Path(DEFAULT_FILE).is_file():
+        path = DEFAULT_FILE
+    replaying.run(config.load(path, os.environ, overrides), model, replaying.Options(**options))
+
+
+@main.command()
 @configured
 def doctor(configuration: config.Configuration) -> None:
     """Check configuration, connections, catalogues and versions; say what to do."""
@@ -145,17 +170,20 @@ def catalogue() -> None:
 @click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file, one id a line, for npy and npz.")
 @click.option("--id-column", default="id", show_default=True, help="Column of the ids, for CSV and Parquet.")
 @click.option("--scaling", default="minmax", show_default=True, type=click.Choice(["minmax", "unit", "none"]))
+@click.option("--sets", type=click.Path(exists=True, dir_okay=False), help="Sets: CSV (set, item) or JSON lines.")
 @click.option("--replace", is_flag=True, help="Take the place of a catalogue of another generation.")
-def build(target: str, inputs: tuple[str, ...], ids: str | None, id_column: str, scaling: str, replace: bool) -> None:
+def build(target: str, inputs: tuple[str, ...], **options: Any) -> None:
     """Make the catalogue TARGET from INPUTS: npz, csv, parquet, or modality=file.npy."""
     from streams.catalogues.build import build_catalogue
 
-    built = build_catalogue(target, list(inputs), scaling=scaling, ids=ids, id_column=id_column, replace=replace)
+    built = build_catalogue(target, list(inputs), **options)
     modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
-    click.echo(f"{target}: {len(built.ids):,} items, {modalities}, generation {built.generation[:12]}")
+    sets = f", {len(built.sets):,} sets" if built.sets else ""
+    click.echo(f"{target}: {len(built.ids):,} items{sets}, {modalities}, generation {built.generation[:12]}")
 
 
 @main.command()
+@click.option("--learner", default="lomdml", show_default=True, type=click.Choice(sorted(LEARNERS)))
 @click.option("--comparisons", default=10_000, show_default=True, type=click.IntRange(min=1))
 @click.option("--rate", default=400.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="A second.")
 @click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
@@ -180,7 +208,9 @@ def demo(**options: Any) -> None:
 @click.option("--seed", default=0, show_default=True)
 @click.option("--people", default=8, show_default=True, type=click.IntRange(min=1), help="How many search at once.")
 def simulate(node: str, labels: str, **options: Any) -> None:
-    """Let simulated people search at a node and click; LABELS is a CSV file with columns id and label."""
+    """Let simulated people search at a node and click; LABELS is a CSV file with columns id and label (or a column a
+    task, where the model learns several; numbers, where it learns an order).
+    """
     from workers.demo import run_simulation
 
     sys.exit(run_simulation(node, labels, **options))

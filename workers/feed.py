@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from omdml.comparisons import triplets
+from omdml.comparisons import conversion
 from omdml.errors import FeedbackError
-from omdml.feedback import AnyFeedback, decode
+from omdml.feedback import AnyFeedback, Pair, decode
+from omdml.learners.pairs import ONLY_TASK, task_numbers
 from streams.catalogues.inline import InlineTable
 from streams.protocols import Sink
 from workers.intake import unknown_model
-from workers.specs import Specs
+from workers.lookup import compared
+from workers.specs import Spec, Specs
 
 
 class Refused(NamedTuple):
@@ -32,11 +34,18 @@ class Fed(NamedTuple):
 def validate(payload: bytes, specs: Specs) -> AnyFeedback:
     """The event in a payload, as a worker with these models would take it; raises FeedbackError."""
     event = decode(payload)
-    spec = specs.find(event.model)
+    check(event, specs.find(event.model))
+    return event
+
+
+def check(event: AnyFeedback, spec: Spec | None) -> None:
+    """Raise FeedbackError where a worker would not learn the event; ``spec`` is that of its model."""
     if spec is None:
         raise unknown_model(event.model)
-    InlineTable(spec.catalogue).add(event, triplets(event, spec.learner.accepts))
-    return event
+    kinds, table = spec.learner.accepts, InlineTable(spec.catalogue)
+    compared(event, conversion(kinds)(event, kinds), spec.learner.width, table, spec.catalogue)
+    if isinstance(event, Pair):
+        task_numbers(event.task, spec.parameters.get("tasks") or ONLY_TASK, 1)
 
 
 def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:

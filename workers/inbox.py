@@ -11,10 +11,8 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import FeedbackError, OmdmlError, SourceError
-from omdml.feedback import AnyFeedback, Pair, Quadruplet, Ranking, SetJudgement, Triplet, decode, encode
-from streams.catalogues.inline import scaled_item
-from streams.protocols import Catalogue, Sink
-from workers.intake import unknown_model
+from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
+from streams.protocols import Sink
 from workers.node_metrics import NodeMetrics
 
 WAITING = 10_000  # requests whose events are not durable yet; more are turned away
@@ -23,10 +21,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Event(NamedTuple):
-    """A checked event as it goes to the log."""
+    """A checked event as it goes to the log: as it came, for whatever else was written might be too large, or differ."""
 
     payload: bytes
     model: str
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class Delivery(NamedTuple):
@@ -41,12 +40,12 @@ class Inbox:
 
     Parameters
     ----------
-    catalogue
-        The catalogue of a model, None where no such model is configured.
+    check
+        Raises FeedbackError where no worker would learn an event.
     """
 
-    def __init__(self, sink: Sink, catalogue: Callable[[str], Catalogue | None], metrics: NodeMetrics) -> None:
-        self._sink, self._catalogue, self._metrics = sink, catalogue, metrics
+    def __init__(self, sink: Sink, check: Callable[[AnyFeedback], None], metrics: NodeMetrics) -> None:
+        self._sink, self._check, self._metrics = sink, check, metrics
         self._waiting: queue.Queue[Delivery | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._run, name="omdml-inbox", daemon=True)
         self._closed = False
@@ -76,14 +75,13 @@ class Inbox:
         """The event in these bytes; raises FeedbackError, whose reasons are those of dead letters."""
         try:
             event = decode(payload, content_type)
-            catalogue = self._catalogue(event.model)
-            if catalogue is None:
-                raise unknown_model(event.model)
-            check_items(event, catalogue)
+            self._check(event)
         except FeedbackError as error:
             self._metrics.refused.labels(error.reason).inc()
             raise
-        return Event(encode(event), event.model)
+        if content_type == MESSAGEPACK:
+            return Event(payload, event.model, (("content-type", MESSAGEPACK.encode()),))
+        return Event(payload.strip(), event.model)
 
     def put(self, events: Sequence[Event]) -> Future[int]:
         """Their number, as soon as all of them are durable; the future raises SourceError where they may not be.
@@ -115,7 +113,7 @@ class Inbox:
         try:
             for delivery in batch:
                 for event in delivery.events:
-                    self._sink.send(event.payload, event.model)
+                    self._sink.send(event.payload, event.model, event.headers)
             self._sink.flush()
         except Exception as error:
             known = error if isinstance(error, OmdmlError) else SourceError(f"the feedback log failed: {error!r}")
@@ -131,33 +129,3 @@ class Inbox:
 def stopping() -> SourceError:
     """The error for events that come too late."""
     return SourceError("this node is stopping: send the events to another one")
-
-
-def items_of(event: AnyFeedback) -> list[str]:
-    """Every item that an event names."""
-    match event:
-        case Triplet():
-            return [event.query, event.relevant, event.irrelevant]
-        case Ranking():
-            return [event.query, *event.relevant, *event.irrelevant]
-        case Pair():
-            return [event.left, event.right]
-        case Quadruplet():
-            return [*event.near, *event.far]
-        case SetJudgement():
-            return [*event.query, *event.relevant, *event.irrelevant]
-
-
-def check_items(event: AnyFeedback, catalogue: Catalogue) -> None:
-    """Raise FeedbackError where an item is neither in the catalogue nor brought whole by the event."""
-    brought = event.features or {}
-    ids = [item for item in items_of(event) if item not in brought]
-    rows = catalogue.rows(ids)
-    if rows.size and rows.min() < 0:
-        unknown = ids[int((rows < 0).argmax())]
-        raise FeedbackError(
-            f"item {unknown!r} is not in the catalogue of model {event.model!r}, and the event brings no vectors of it",
-            reason="unknown_item",
-        )
-    for item, vectors in brought.items():
-        scaled_item(catalogue, item, vectors)

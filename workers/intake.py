@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from omdml.comparisons import triplets
+from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
 from streams.protocols import Record
@@ -25,13 +25,13 @@ class Refusal(NamedTuple):
 class Batch:
     """The events of one model among the records at hand, in order."""
 
-    __slots__ = ("counts", "events", "ids", "records", "times")
+    __slots__ = ("events", "ids", "named", "records", "times")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.events: list[AnyFeedback] = []
-        self.ids: list[str] = []  # three a comparison
-        self.counts: list[int] = []  # comparisons of each event
+        self.ids: list[str] = []  # of the items compared, event by event
+        self.named: list[int] = []  # ids of each event
         self.times: list[float | None] = []  # event times, seconds since the epoch
 
     def add(self, record: Record, event: AnyFeedback, ids: list[str]) -> None:
@@ -39,7 +39,7 @@ class Batch:
         self.records.append(record)
         self.events.append(event)
         self.ids += ids
-        self.counts.append(len(ids) // 3)
+        self.named.append(len(ids))
         self.times.append(event_time(event.at, record.timestamp))
 
     @property
@@ -50,9 +50,9 @@ class Batch:
     def each(self) -> Iterator[tuple[Record, AnyFeedback, list[str]]]:
         """Every event with the items of its comparisons, as :meth:`add` took them."""
         at = 0
-        for record, event, count in zip(self.records, self.events, self.counts, strict=True):
-            yield record, event, self.ids[at : at + 3 * count]
-            at += 3 * count
+        for record, event, count in zip(self.records, self.events, self.named, strict=True):
+            yield record, event, self.ids[at : at + count]
+            at += count
 
     def since(self, offset: int) -> Batch:
         """The events at or after an offset."""
@@ -80,18 +80,20 @@ def sort_out(
     """
     batches: dict[str, Batch] = {}
     refused: list[Refusal] = []
-    accepted: dict[str, frozenset[str] | None] = {}
+    known: dict[str, tuple[Conversion, frozenset[str]] | None] = {}
     for record in records:
         model = None
         try:
             event = decode(record.value, content_type(record.headers) if record.headers else JSON)
             model = event.model
-            if model not in accepted:
-                accepted[model] = accepts(model)
-            kinds = accepted[model]
-            if kinds is None:
+            if model not in known:
+                kinds = accepts(model)
+                known[model] = None if kinds is None else (conversion(kinds), kinds)
+            learned = known[model]
+            if learned is None:
                 raise unknown_model(model)
-            ids = triplets(event, kinds)
+            convert, kinds = learned
+            ids = convert(event, kinds)
         except FeedbackError as error:
             refused.append(Refusal(record, error, model))
             continue

@@ -11,11 +11,12 @@ import structlog
 from omdml.errors import Fenced, GapError, OmdmlError, SourceError, StoreError, StoreLost
 from streams.protocols import Partition, Record
 from workers.config import WorkerConfig
-from workers.partition import OwnedPartition, Rewind, Services, by_partition
+from workers.partition import OwnedPartition, Rewind, Services, StoreChanged, by_partition
 
 log = structlog.get_logger(__name__)
 RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
+MEASURE_S = 1.0  # between two looks at how far behind the log's end the partitions are
 
 
 class LearnerWorker:
@@ -42,8 +43,8 @@ class LearnerWorker:
         self._stopping = False
         self._last_event: float | None = None
         self._trouble = ""
-        self._fenced: Fenced | None = None  # a write was refused: to be looked into
-        self._published_at = self._saved_at = float("-inf")
+        self._doubt: Fenced | StoreChanged | None = None  # what is in memory may not be this worker's, or not kept
+        self._published_at = self._saved_at = self._measured_at = float("-inf")
         services.source.subscribe(self)
 
     def stop(self) -> None:
@@ -60,17 +61,25 @@ class LearnerWorker:
                 self.step()
             self._finish()
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        try:
             self.services.source.close()
+        finally:
+            try:
+                self.services.letters.close()
+            except SourceError as error:  # no mark has passed them: the next start writes them again
+                log.warning("letters_not_closed", reason=str(error))
 
     def step(self) -> None:
         """One turn: poll, take, publish, save, each if it is time."""
         try:
-            if self._fenced:
-                self._reclaim(self._fenced)
+            self._measure()
+            if self._doubt:
+                self._begin_again(self._doubt)
             if not self._waiting:
-                with self.services.metrics.timed("fetch"):
-                    records = self.services.source.poll(self.config.max_poll_records, self._patience())
-                self._waiting = by_partition(records)
+                self._waiting = by_partition(self._fetch())
             self._introduce()
             self._take()
             self._tick()
@@ -78,10 +87,10 @@ class LearnerWorker:
         except Rewind as rewind:
             self._waiting.pop(rewind.partition, None)
             log.error("checkpoint_damaged_previous_used", reason=str(rewind))
-        except Fenced as fenced:
-            if self._fenced:
+        except (Fenced, StoreChanged) as doubt:
+            if self._doubt:
                 raise
-            self._fenced = fenced
+            self._note(doubt)
         except GapError as gap:
             self._accept(gap)
         except StoreLost:
@@ -111,6 +120,25 @@ class LearnerWorker:
             log.warning("learning_waits", reason=self._trouble)
         time.sleep(RETRY_S)
 
+    def _fetch(self) -> list[Record]:
+        begin = time.perf_counter()
+        records = self.services.source.poll(self.config.max_poll_records, self._patience())
+        if records:
+            self.services.metrics.spent("fetch", time.perf_counter() - begin)
+        return records
+
+    def _measure(self) -> None:
+        """Say how far behind the log's end each partition is, whether or not anything can be taken or saved."""
+        now = self.services.clock()
+        if now - self._measured_at < MEASURE_S:
+            return
+        self._measured_at = now
+        positions = {}
+        for partition, (position, end) in self.services.source.progress().items():
+            untaken = self._untaken(partition)
+            positions[partition] = (position if untaken is None else untaken, end)
+        self.services.metrics.behind(positions, self._last_event)
+
     def _patience(self) -> float:
         """Seconds that poll may wait: until the next publication is due, if one is."""
         now = self.services.clock()
@@ -139,7 +167,7 @@ class LearnerWorker:
         for partition in self.partitions.values():
             partition.save(self._untaken(partition.partition))
         self._saved_at = self.services.clock()
-        self.services.metrics.saved(self.services.source.progress(), self._last_event)
+        self.services.metrics.saved()
 
     def _untaken(self, partition: Partition) -> int | None:
         """Offset of the first record of a partition that was polled and not taken."""
@@ -164,21 +192,51 @@ class LearnerWorker:
                     self.partitions[partition].publish_first(name)
             self._fresh.pop()
 
-    def _reclaim(self, fenced: Fenced) -> None:
-        """A write was refused: prove the membership by a commit, then begin again from what is stored."""
-        self.services.metrics.fenced.inc()
-        log.warning("fenced", reason=str(fenced))
+    def _note(self, doubt: Fenced | StoreChanged) -> None:
+        """A write was refused, or the store is not what it was: to be looked into before anything else is done."""
+        self._doubt = doubt
+        if isinstance(doubt, Fenced):
+            self.services.metrics.fenced.inc()
+            log.warning("fenced", reason=str(doubt))
+        else:
+            log.error("store_changed", reason=str(doubt), then="what its copies lack is learned again from the log")
+
+    def _begin_again(self, doubt: Fenced | StoreChanged) -> None:
+        """Prove the membership by a commit, then begin every partition again from what is stored.
+
+        Raises Fenced where another worker owns a model and this one is no longer a member. A member that was thrown
+        out while the store was away lets go of everything, and is given partitions anew.
+        """
         for partition, before in list(self.partitions.items()):
-            mark = self.services.store.marks([partition]).get(partition)
-            if mark is not None and not self.services.source.commit({partition: mark}):
-                raise Fenced(f"{fenced}, and this worker is no longer a member of its group: it stops without saving")
-            begin = next((at for at in (mark, before.first, self._untaken(partition)) if at is not None), None)
+            again = OwnedPartition(partition, self.services)
+            start = again.start(before.marked)
+            if start is not None and not self._is_member(partition, start, doubt):
+                self.lost(list(self.partitions))
+                break
+            begin = next((at for at in (start, before.first, self._untaken(partition)) if at is not None), None)
             before.forget()
-            self.partitions[partition] = OwnedPartition(partition, self.services)
+            self.partitions[partition] = again
             self._waiting.pop(partition, None)
             if begin is not None:
                 self.services.source.seek(partition, begin)
-        self._fenced = None
+            log.info("partition_begins_again", partition=str(partition), start=begin)
+        self._doubt = None
+
+    def _pass_over(self) -> None:
+        """Poll while nothing may be taken, because rebalances go on inside; what it brings is sought again later."""
+        for partition, records in by_partition(self._fetch()).items():
+            owned = self.partitions.get(partition)
+            if owned and owned.first is None and partition not in self._waiting:
+                owned.first = records[0].offset
+
+    def _is_member(self, partition: Partition, start: int, doubt: Fenced | StoreChanged) -> bool:
+        member = self.services.source.commit({partition: start})
+        if member is None:
+            self._pass_over()
+            raise SourceError(f"{doubt}; whether this worker still is a member of its group cannot be told for now")
+        if not member and isinstance(doubt, Fenced):
+            raise Fenced(f"{doubt}, and this worker is no longer a member of its group: it stops without saving")
+        return member
 
     # Listener
     def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
@@ -186,7 +244,8 @@ class LearnerWorker:
         starts: dict[Partition, int | None] = {}
         for partition, offset in committed.items():
             owned = OwnedPartition(partition, self.services)
-            starts[partition] = None if self._from_beginning else owned.start(offset)
+            start = owned.start(None if self._from_beginning else offset)
+            starts[partition] = None if self._from_beginning else start
             self.partitions[partition] = owned
             self._fresh.append(partition)
             log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])

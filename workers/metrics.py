@@ -33,7 +33,7 @@ class WorkerMetrics:
         self.events = counter("events_total", "Events taken from the log", "model", "kind", "outcome")
         self.mistakes = counter("mistakes_total", "Comparisons the metric had the wrong way round", "model")
         self.mistake_ratio = gauge("mistake_ratio", "Share of mistakes among the last thousand comparisons", "model")
-        self.updates = counter("updates_total", "Comparisons that opened the gate", "model")
+        self.updates = counter("updates_total", "Comparisons that changed the metric", "model")
         self.learn_seconds = seconds("learn_seconds", "Looking up and learning one batch", "model")
         self.hedge_loss = gauge("hedge_loss", "Faded loss of the modality weights", "model")
         self.hedge_loss_bound = gauge("hedge_loss_bound", "What hedge_loss can at most be", "model")
@@ -53,21 +53,25 @@ class WorkerMetrics:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Count the time inside to a stage: fetch, decode, look-up, learn, publish, save."""
+        """Count the time inside to a stage: fetch (what brought records), decode, look-up, learn, publish, save."""
         begin = time.perf_counter()
         try:
             yield
         finally:
-            self.stage.labels(stage).inc(time.perf_counter() - begin)
+            self.spent(stage, time.perf_counter() - begin)
+
+    def spent(self, stage: str, seconds: float) -> None:
+        """Time that went into a stage."""
+        self.stage.labels(stage).inc(seconds)
 
     def learned(self, label: str, kinds: Mapping[str, int]) -> None:
         """Events of one batch that were learned, by kind."""
         for kind, count in kinds.items():
             self.events.labels(label, kind, "learned").inc(count)
 
-    def refused(self, label: str, reason: str) -> None:
+    def refused(self, label: str, kind: str, reason: str) -> None:
         """One dead letter."""
-        self.events.labels(label, "any", "refused").inc()
+        self.events.labels(label, kind, "refused").inc()
         self.letters.labels(reason).inc()
 
     def published(self, label: str, model: OwnedModel, written: Written) -> None:
@@ -85,9 +89,12 @@ class WorkerMetrics:
         for modality, weight in getattr(learner, "weights", {}).items():
             self.weight.labels(label, modality).set(weight)
 
-    def saved(self, progress: Mapping[Partition, tuple[int, int]], last_event: float | None) -> None:
+    def saved(self) -> None:
         """Everything taken is durable."""
         self._saved = time.monotonic()
+
+    def behind(self, progress: Mapping[Partition, tuple[int, int]], last_event: float | None) -> None:
+        """Of each owned partition, the offset after the last record taken, and the log's end."""
         behind = False
         for partition, (position, end) in progress.items():
             self.lag.labels(str(partition.number)).set(max(0, end - position))

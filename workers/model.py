@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
-import numpy as np
-import structlog
 from numpy.typing import NDArray
 
-from omdml.errors import CatalogueError, FeedbackError
+from omdml.errors import FeedbackError
 from omdml.evaluate import Prequential
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.catalogues.inline import InlineTable
 from streams.protocols import Catalogue, Partition
 from workers.intake import Batch, Refusal
+from workers.lookup import Located, Lookup
 
 Array = NDArray[Any]
-log = structlog.get_logger(__name__)
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
 
 
@@ -34,6 +31,7 @@ class OwnedModel:
         self.name = name
         self.learner = learner
         self.catalogue = catalogue
+        self._lookup = Lookup(name, type(learner), catalogue)
         self.epoch = epoch
         self.configuration = configuration
         self.home: Partition | None = None
@@ -55,56 +53,28 @@ class OwnedModel:
     def take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""
         with timed("look-up"):
-            found, rows, features, refused = self._locate(batch)
+            located, refused = self._lookup.locate(batch)
         with timed("learn"):
-            refused += self._learn(found, rows, features)
+            refused += self._learn(located)
         self.next = batch.records[-1].offset + 1
         return refused
 
-    def _locate(self, batch: Batch) -> tuple[Batch, Array, Mapping[str, Array], list[Refusal]]:
-        """The events whose items are known, their rows (T, 3), and the table these point into: the catalogue's own, or
-        a small one where an event brings vectors or names an unknown item."""
-        rows = self.catalogue.rows(batch.ids)
-        if rows.min(initial=0) < 0 and self._items_added():
-            rows = self.catalogue.rows(batch.ids)
-        if rows.min(initial=0) >= 0 and not batch.inline:
-            return batch, rows.reshape(-1, 3), self.catalogue.features, []
-        table, found, parts, refused = InlineTable(self.catalogue), Batch(), [], []
-        for record, event, ids in batch.each():
-            try:
-                parts.append(table.add(event, ids))
-                found.add(record, event, ids)
-            except FeedbackError as error:
-                refused.append(Refusal(record, error, self.name))
-        return found, np.concatenate([np.empty(0, np.int64), *parts]).reshape(-1, 3), table.features, refused
-
-    def _items_added(self) -> bool:
-        """Whether the catalogue holds more items than when it was last looked at."""
-        try:
-            return self.catalogue.refresh() > 0
-        except CatalogueError as error:
-            log.warning("catalogue_not_refreshed", model=self.name, reason=str(error))
-            return False
-
-    def _learn(self, batch: Batch, rows: Array, features: Mapping[str, Array]) -> list[Refusal]:
+    def _learn(self, located: Located) -> list[Refusal]:
         """Learn events in order, each whole or not at all."""
-        refused: list[Refusal] = []
-        ends = np.cumsum(batch.counts)
-        first = begin = 0  # event, comparison
-        while first < len(batch.records):
+        records, times = located.events.records, located.events.times
+        bad: dict[int, FeedbackError] = {}  # by event
+        first = 0
+        while first < len(records):
+            stop = min((event for event in bad if event >= first), default=len(records))
             try:
-                self._learned(batch.times[first:], self.learner.learn_many(rows[begin:], features).scores)
-                break
+                if first < stop:
+                    self._learned(times[first:stop], located.learn(self.learner, first, stop))
+                first = stop + 1
             except FeedbackError as error:
                 if error.row is None:
                     raise
-                bad = int(np.searchsorted(ends, begin + error.row, side="right"))
-                if bad > first:
-                    sound = rows[begin : ends[bad - 1]]
-                    self._learned(batch.times[first:bad], self.learner.learn_many(sound, features).scores)
-                refused.append(Refusal(batch.records[bad], error, self.name))
-                first, begin = bad + 1, int(ends[bad])
-        return refused
+                bad[located.event(first, error.row)] = error
+        return [Refusal(records[event], error, self.name) for event, error in sorted(bad.items())]
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.prequential.add(scores)

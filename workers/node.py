@@ -11,6 +11,7 @@ from typing import Any, Self
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import StoreError
+from omdml.feedback import AnyFeedback
 from streams.protocols import Catalogue, Sink, SnapshotStore
 from workers.config import is_pattern, suggestion
 from workers.follow import Follower
@@ -39,6 +40,8 @@ class RetrievalNode:
         Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
     sink
         Where posted feedback goes; None: none is taken.
+    check
+        Raises FeedbackError where no worker would learn a posted event; None: whatever can be decoded is taken.
     registry
         For the node's Prometheus metrics; its own by default.
     poll_interval_s
@@ -59,13 +62,14 @@ class RetrievalNode:
         poll_interval_s: float = 1.0,
         patience_s: float = PATIENCE_S,
         budget_bytes: int = BUDGET_BYTES,
+        check: Callable[[AnyFeedback], None] | None = None,
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
         self.patterns = [name for name in names if is_pattern(name)]
         self.metrics = NodeMetrics(registry or CollectorRegistry())
-        self.inbox = Inbox(sink, self._catalogue, self.metrics) if sink else None
-        self._catalogues, self._budget_bytes = catalogues, budget_bytes
+        self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
+        self._budget_bytes = budget_bytes
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.watch_staleness(self._refresher.stale_seconds)
@@ -199,9 +203,6 @@ class RetrievalNode:
     def _label(self, model: str) -> str:
         return self.label(model) or model
 
-    def _catalogue(self, model: str) -> Catalogue | None:
-        return None if self.label(model) is None else self._catalogues(model)
-
     def _load(self, model: str) -> View:
         if self.label(model) is None:
             near = suggestion(model, [*self.named, *self.patterns])
@@ -231,3 +232,7 @@ class RetrievalNode:
                     self._refresher.forget(model)
                     self._asked_at.pop(model, None)
                     del sizes[model]
+
+
+def decoded(_: AnyFeedback) -> None:
+    """Take every event that could be decoded."""

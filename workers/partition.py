@@ -12,8 +12,12 @@ the same bytes:
 5. save      a checkpoint a changed model. A crash between two models: the saved one skips by its ``next``, the other
              one learns again from its older checkpoint.
 6. letters   flushed until acknowledged. A crash sends some twice: readers tell them by position.
-7. mark      moved to the first offset that is in no checkpoint. A crash replays what every model skips.
-8. commit    to the log. A crash leaves it behind the mark: min(mark, commit) replays what every model skips.
+7. mark      moved to the first offset that is in no checkpoint, from where this owner left it. A crash replays what
+             every model skips.
+8. look      whether the store is still the one that took all this. One that was brought back older, or failed over,
+             may have forgotten some of it, whatever its mark says: the partition begins again, at the lower of its mark
+             and the last one that was looked at. A crash leaves the commit there: min(mark, commit).
+9. commit    to the log. A crash leaves it behind the mark: min(mark, commit) replays what every model skips.
 """
 
 from __future__ import annotations
@@ -24,10 +28,11 @@ from urllib.parse import quote
 
 import structlog
 
-from omdml.errors import FeedbackError, Fenced, GapError, StoreLost
+from omdml.errors import FeedbackError, Fenced, GapError, StoreError, StoreLost
+from omdml.feedback import decode
 from streams.letters import DeadLetters
 from streams.protocols import Partition, Record, Source, Store, Written
-from workers.intake import Batch, Refusal, sort_out
+from workers.intake import JSON, Batch, Refusal, content_type, sort_out
 from workers.metrics import WorkerMetrics
 from workers.model import OwnedModel
 from workers.specs import Spec, Specs
@@ -61,7 +66,8 @@ class OwnedPartition:
         self._strangers: dict[str, Partition] = {}  # models at home elsewhere
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
-        self._marked: int | None = None
+        self.marked: int | None = None  # the mark that was last looked at: what is below it was kept
+        self._run = ""  # of the store, by then
         self._cut: int | None = None  # where reading goes on after a gap that was accepted
         self._refused: list[Refusal] = []  # not in the dead letters yet
 
@@ -71,17 +77,18 @@ class OwnedPartition:
 
         Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
         """
-        mark = self.services.store.marks([self.partition]).get(self.partition)
+        marks = self.services.store.marks([self.partition])
+        mark = marks.get(self.partition)
         if mark is None and committed is not None:
             raise self._store_lost(committed)
-        self._marked = mark
+        self.marked, self._run = mark, marks.run
         if mark is None or committed is None:
             return mark
         return min(mark, committed)
 
     # 2
-    def claim(self, name: str) -> OwnedModel:
-        """Become the owner of a model; raises Rewind where only an older checkpoint was sound."""
+    def claim(self, name: str) -> tuple[OwnedModel, bool]:
+        """Become the owner of a model, and say where its home is; True where only an older checkpoint was sound."""
         spec = self._spec(name)
         epoch, checkpoint, fell_back = self.services.store.claim(name)
         learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
@@ -97,11 +104,8 @@ class OwnedPartition:
                 log.warning("catalogue_generation_adopted", model=name, offset=model.next,
                             before=checkpoint.generation, after=spec.catalogue.generation)  # fmt: skip
         log.info("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
-        if fell_back:
-            self.services.source.seek(self.partition, model.next)
-            self.models[name] = model
-            raise Rewind(name, self.partition, model.next)
-        return model
+        self.services.homes[name] = self._home(model)
+        return model, fell_back
 
     def _spec(self, name: str) -> Spec:
         spec = self.services.specs.find(name)
@@ -131,16 +135,20 @@ class OwnedPartition:
         self._bury()
 
     def _meet(self, name: str) -> None:
-        """Claim a model at its first event, unless its home is another partition."""
-        home = self.services.homes.get(name)
-        if home is None:
-            model = self.claim(name)
-            home = self._home(model)
-            self.services.homes[name] = home
-            self.models[name] = model
-        if home != self.partition:
-            self.models.pop(name, None)
-            self._strangers[name] = home
+        """Claim a model at its first event, unless its home is another partition.
+
+        Raises Rewind where only an older checkpoint was sound: what its home holds since is taken again.
+        """
+        homes = self.services.homes
+        if homes.get(name, self.partition) == self.partition:
+            model, fell_back = self.claim(name)
+            if homes[name] == self.partition:
+                self.models[name] = model
+                if fell_back:
+                    self.services.source.seek(self.partition, model.next)
+                    raise Rewind(name, self.partition, model.next)
+                return
+        self._strangers[name] = homes[name]
 
     def _home(self, model: OwnedModel) -> Partition:
         """Where a claimed model's events live; raises GapError where that is in a log of the past."""
@@ -201,7 +209,7 @@ class OwnedPartition:
             record, error, name = self._refused[0]
             self.services.letters.add(record, error, name)
             spec = self.services.specs.find(name) if name else None
-            self.services.metrics.refused(spec.label if spec else "unknown", error.reason)
+            self.services.metrics.refused(spec.label if spec else "unknown", kind_of(record), error.reason)
             del self._refused[0]
             if name in self.models:
                 model = self.models[name]
@@ -224,11 +232,12 @@ class OwnedPartition:
         live = None if name in self.models else self.services.store.load(name)
         if name in self.models or (live and live[1].generation == self._spec(name).catalogue.generation):
             return
-        model = self.claim(name)
-        if live is None or model.learner.version >= live[1].version:
+        model, _ = self.claim(name)
+        at_home = self.services.homes[name] == self.partition
+        if at_home and (live is None or model.learner.version >= live[1].version):
             self._written(self.services.store.publish(model.snapshot(), model.epoch), name)
 
-    # 5 to 8
+    # 5 to 9
     def save(self, untaken: int | None = None, commit: bool = True) -> None:
         """Make everything taken so far durable.
 
@@ -240,29 +249,38 @@ class OwnedPartition:
             Off inside a rebalance, where a client cannot commit: min(mark, commit) covers it.
 
         What was learned is published first: a successor starts behind the mark and would not know of it.
-        Raises Fenced, StoreError or SourceError; then no mark moved.
+        Raises Fenced, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
         self.publish()
         position = self._position() if untaken is None else untaken
+        self._save_changed()
+        self._bury()
+        self.services.letters.flush()
+        before = self.marked
+        self._move_mark(position)
+        if commit and self.marked is not None and self.marked != before:
+            self.services.source.commit({self.partition: self.marked})
+
+    def _save_changed(self) -> None:
         changed = [model for model in self.models.values() if model.changed_at is not None]
         for model in sorted(changed, key=lambda model: model.changed_at or 0.0):
             with self.services.metrics.checkpoint_seconds.time(), self.services.metrics.timed("save"):
                 written = self.services.store.save(model.checkpoint(self.services.platform), model.epoch)
             self._written(written, model.name)
             model.changed_at = None
-        self._bury()
-        self.services.letters.flush()
-        if position != self._marked and position is not None:
-            self._check_mark()
-            self.services.store.move_marks({self.partition: position})
-            self._marked = position
-            if commit:
-                self.services.source.commit({self.partition: position})
 
-    def _check_mark(self) -> None:
-        """Before a mark is moved: a store that was emptied must not look as if it knew what came before."""
-        if self._marked is not None and self.partition not in self.services.store.marks([self.partition]):
-            raise self._store_lost(self._marked)
+    def _move_mark(self, position: int | None) -> None:
+        """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it."""
+        store, left = self.services.store, self.marked if position is None else position
+        moved = left is None or left == self.marked or store.move_mark(self.partition, self.marked, left)
+        found = store.marks([self.partition])
+        if not moved or found.get(self.partition) != left or found.run != self._run:
+            raise StoreChanged(
+                f"partition {self.partition}: the store changed under this worker: its mark is "
+                f"{found.get(self.partition)}, left at {left if moved else self.marked}; its run is {found.run!r}, was "
+                f"{self._run!r}: it was restarted, brought back from a copy, or another one took over"
+            )
+        self.marked = left
 
     def _store_lost(self, offset: int) -> StoreLost:
         return StoreLost(
@@ -285,12 +303,25 @@ class OwnedPartition:
             raise Fenced(f"model {name!r}: another worker owns it now; nothing was written")
 
 
+class StoreChanged(StoreError):
+    """The store may have forgotten what was saved: nothing is known to be kept but what it says now."""
+
+
 class Rewind(Exception):
     """The source was moved back; what was polled meanwhile must be dropped."""
 
     def __init__(self, model: str, partition: Partition, offset: int) -> None:
         super().__init__(f"model {model!r} goes on from offset {offset}")
         self.partition = partition
+
+
+def kind_of(record: Record) -> str:
+    """What kind of feedback a refused event is; ``unknown`` where it does not decode."""
+    try:
+        event = decode(record.value, content_type(record.headers) if record.headers else JSON)
+    except FeedbackError:
+        return "unknown"
+    return type(event).__name__.lower()
 
 
 def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:

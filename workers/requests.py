@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +12,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from omdml.errors import FeedbackError
+from omdml.feedback import MESSAGEPACK
 from workers.config import suggestion
 from workers.inbox import Event, Inbox
 from workers.view import DEFAULT_K, SearchError
@@ -121,10 +124,23 @@ def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
     if len(payloads) > MAX_EVENTS:
         raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")
     checked = Checked([], [])
-    event_type = "application/json" if kind in JSON_LINES else kind
+    event_type = MESSAGEPACK if kind == MESSAGEPACK else "application/json"  # a form's type is what curl says of JSON
     for index, payload in enumerate(payloads):
         try:
             checked.events.append(inbox.check(payload, event_type))
         except FeedbackError as error:
-            checked.bad.append(BadEvent(index, error.reason, str(error)))
+            told = f"{error}" if kind in (MESSAGEPACK, *JSON_LINES) else f"{error}{hint(body)}"
+            checked.bad.append(BadEvent(index, error.reason, told))
     return checked
+
+
+def hint(body: bytes) -> str:
+    """What to do where a body that must be one JSON event seems to be several."""
+    text = body.decode(errors="replace").strip()
+    several = text.startswith("[")
+    if text.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            several = text[json.JSONDecoder().raw_decode(text)[1] :].lstrip().startswith("{")
+    if not several:
+        return ""
+    return f": one event was expected; for many send one a line, with Content-Type: {JSON_LINES[0]} (curl --data-binary)"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import uuid
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError, ConfigurationError
 from streams.catalogues.folder import open_catalogue
+from streams.files.bystander import FileBystander
 from streams.files.source import FileSink, FileSource
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
@@ -18,6 +20,7 @@ from streams.letters import DeadLetters
 from streams.protocols import Catalogue, Sink, Source, Store
 from streams.stores.opening import open_store
 from workers.config import Configuration, FileLog, KafkaLog
+from workers.current import Current
 from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
@@ -38,6 +41,13 @@ def open_source(log: FileLog | KafkaLog) -> Source:
         group_instance_id=log.member,
         session_timeout_s=log.session_timeout_s,
     )
+
+
+def open_bystander(log: FileLog | KafkaLog) -> Source:
+    """The feedback log, to read beside its group without being seen by it; raises SourceError."""
+    if isinstance(log, FileLog):
+        return FileBystander(log.path)
+    return KafkaSource(connection(log), topic=log.topic, group=f"{log.group}.replay.{uuid.uuid4().hex}")
 
 
 def open_sink(log: FileLog | KafkaLog) -> Sink:
@@ -104,17 +114,14 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
 
 def serve_node(configuration: Configuration) -> None:
     """Run a node with its HTTP server until a signal."""
-    models = specs(configuration)
-
-    def catalogue(model: str) -> Catalogue:
-        spec = models.find(model)
-        if spec is None:
-            raise ConfigurationError(f"no model {model!r} is configured")
-        spec.catalogue.refresh()
-        return spec.catalogue
-
+    current = Current(specs(configuration))
     host, port = address(configuration.node.bind, "node.bind")
     node = RetrievalNode(
-        open_stores(configuration), catalogue, configuration.models, open_sink(configuration.log), CollectorRegistry()
+        open_stores(configuration),
+        current.catalogue,
+        configuration.models,
+        open_sink(configuration.log),
+        CollectorRegistry(),
+        check=current.check,
     )
     serve(node, host, port)

@@ -15,6 +15,7 @@ from streams.catalogues.inputs import Inputs, open_tables
 from streams.catalogues.manifest import FolderManifest, generation_of
 from streams.catalogues.progress import progress
 from streams.catalogues.scan import Scan
+from streams.catalogues.sets import Sets, open_sets
 from streams.catalogues.tables import Columns, Table
 from streams.catalogues.writing import append_part, locked, put_in_place, unfinished, write_manifest
 
@@ -29,6 +30,7 @@ def build_catalogue(
     ids: str | Path | Sequence[str] | None = None,
     id_column: str = "id",
     columns: Columns | None = None,
+    sets: str | Path | Sets | None = None,
     replace: bool = False,
 ) -> MappedCatalogue:
     """Make a catalogue in the folder ``target``.
@@ -50,21 +52,26 @@ def build_catalogue(
         it, row numbers are the ids.
     id_column, columns
         For CSV and Parquet: the column of the ids; modality to columns, where their names do not tell.
+    sets
+        Item ids by set id, or a file: CSV with columns ``set`` and ``item``, one element a line, or JSON lines
+        ``{"set": "photo-5", "items": ["face-1", "face-2"]}``.
     replace
         Take the place of a catalogue of another generation, or of a damaged one; it is kept as ``<target>.previous``.
 
     Raises
     ------
     CatalogueError
-        What is wrong with the inputs, in which item, modality and column; the target holds another generation, or what
-        is no catalogue; the disk is full.
+        What is wrong with the inputs, in which item, modality and column; a set without elements, of unknown items, or
+        named like an item; the target holds another generation, or what is no catalogue; the disk is full.
     """
     target = Path(target).resolve()
     _refuse_foreign(target)
+    listed = open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
     with _writing(target), progress(f"building {target.name}", _steps(tables)) as advance, unfinished(target) as folder:
         scan = Scan(scaling)
         scan.read(tables, advance)
+        scan.take(listed)
         modalities = dict(sorted(scan.modalities.items()))
         part = append_part(folder, (), modalities, scan, tables, advance)
         generation = generation_of(modalities, part)
@@ -85,10 +92,12 @@ def add_items(
     ids: str | Path | Sequence[str] | None = None,
     id_column: str = "id",
     columns: Columns | None = None,
+    sets: str | Path | Sets | None = None,
 ) -> MappedCatalogue:
     """Add items to the catalogue in ``target``, within its generation: they are scaled as its first ones were.
 
-    Running processes see them after a ``refresh()``. The parameters are those of :func:`build_catalogue`. A crash
+    Running processes see them after a ``refresh()``. The parameters are those of :func:`build_catalogue`; ``sets`` may
+    hold older items too. A crash
     before the last step leaves bytes that no manifest names; the next call writes over them.
 
     Raises
@@ -97,12 +106,13 @@ def add_items(
         As :func:`build_catalogue`; an item that is there already; other modalities or dimensions.
     """
     target = Path(target).resolve()
-    before = MappedCatalogue(target)
+    before, listed = MappedCatalogue(target), open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
     with _writing(target), progress(f"adding to {target.name}", _steps(tables)) as advance, locked(target):
         before.refresh()
-        scan = Scan("none", taken=before)
+        scan = Scan("none", before, before.sets)
         scan.read(tables, advance)
+        scan.take(listed)
         dims = {name: modality.dim for name, modality in scan.modalities.items()}
         if dims != before.dims:
             raise CatalogueError(f"the inputs have modalities {dims}, catalogue {target} has {dict(before.dims)}")

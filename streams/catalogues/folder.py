@@ -4,6 +4,7 @@
 ``catalogue.json``     generation, modalities with dimensions and fitted scaling, digests
 ``ids.txt``            UTF-8, one id a line, in the order of the rows
 ``<modality>.npy``     float32 (n, d), C order, scaled
+``sets.jsonl``         where there are sets: ``{"set": "photo-5", "items": ["face-1", "face-2"]}`` a line
 =====================  ==========================================================================
 
 :mod:`streams.catalogues.build` makes one and adds items to it.
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +21,12 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
 from streams.catalogues.items import Items
-from streams.catalogues.manifest import FolderManifest, Part, decode_manifest
+from streams.catalogues.manifest import IDS, SETS, FolderManifest, Part, decode_manifest
 from streams.catalogues.matrix import map_rows, row_chunks
 from streams.catalogues.redis import RedisCatalogue, is_redis_url
+from streams.catalogues.sets import decode_sets
 
 MANIFEST = "catalogue.json"
-IDS = "ids.txt"
 PREVIOUS = ".previous"  # suffix of the catalogue that the newest build took the place of
 DIGEST_ROWS = 4096
 
@@ -80,11 +82,13 @@ class MappedCatalogue(Items):
         added = manifest.parts[known:]
         if not added:
             return 0
-        ids = read_ids(self.path, added, sum(part.ids_bytes for part in self._parts))
+        ids = read_lines(self.path / IDS, self._parts, added).decode().removesuffix("\n").split("\n")
+        sets = decode_sets(read_lines(self.path / SETS, self._parts, added), str(self.path / SETS))
         self.features = {
             name: map_rows(self.path / f"{name}.npy", manifest.count, dim) for name, dim in self.dims.items()
         }
         self._know(ids)
+        self._know_sets(sets)
         self._parts = manifest.parts
         return len(ids)
 
@@ -109,21 +113,22 @@ def read_manifest(folder: Path) -> FolderManifest:
     return decode_manifest(data, FolderManifest, str(path))
 
 
-def read_ids(folder: Path, parts: tuple[Part, ...], start: int) -> list[str]:
-    """The ids of these parts, which begin at byte ``start`` of the file."""
-    path = folder / IDS
-    ids: list[str] = []
+def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> bytes:
+    """The bytes of ``added`` parts in ``ids.txt`` or ``sets.jsonl``, which lie behind those of ``known`` ones."""
+    written = [part for part in added if part.size(path.name)]
+    lines = []
     try:
+        if not written:
+            return b""
         with path.open("rb") as file:
-            file.seek(start)
-            for part in parts:
-                data = file.read(part.ids_bytes)
-                if hashlib.sha256(data).hexdigest() != part.sha256[IDS]:
+            file.seek(sum(part.size(path.name) for part in known))
+            for part in written:
+                lines.append(file.read(part.size(path.name)))
+                if hashlib.sha256(lines[-1]).hexdigest() != part.sha256[path.name]:
                     raise CatalogueError(f"{path}: another sha256 than {MANIFEST} says: restore or build again")
-                ids += data.decode().removesuffix("\n").split("\n")
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror}: restore or build the catalogue again") from error
-    return ids
+    return b"".join(lines)
 
 
 def digest_of(matrix: NDArray[np.float32]) -> str:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from omdml.errors import CatalogueError
 from streams.catalogues.manifest import Manifest, Modality
 from streams.catalogues.scaling import not_finite, scaled
+from streams.catalogues.sets import ItemSet
 
 
 class Items:
-    """Base of the catalogues: ids in the order of their rows, and the matrices.
+    """Base of the catalogues: ids in the order of their rows, the matrices, and sets of items.
 
     About 150 bytes an item beside its vectors: a million take 0.15 GB. Items are only ever added, by one thread: their
     vectors are there before their ids are known, so whoever asks for rows first and for ``features`` then finds them.
@@ -30,6 +31,7 @@ class Items:
         self._ids: list[str] = []
         self._row_of: dict[str, int] = {}
         self.ids: Sequence[str] = self._ids
+        self.sets: Mapping[str, NDArray[np.int64]] = {}
 
     def __contains__(self, one: object) -> bool:
         """Whether an item of this id is known."""
@@ -61,6 +63,16 @@ class Items:
         self._row_of.update(zip(self._ids[first:], range(first, len(self._ids)), strict=True))
         if len(self._row_of) != len(self._ids):
             raise CatalogueError(f"catalogue {self.where} names an id twice: build it again")
+
+    def _know_sets(self, sets: Sequence[ItemSet]) -> None:
+        """Look up the elements of these sets, whose items are known. Whoever reads goes on with the mapping it has."""
+        rows = self.rows([item for one in sets for item in one.items])
+        if rows.min(initial=0) < 0:
+            raise CatalogueError(f"catalogue {self.where}: a set names an item that is not there: build it again")
+        rows.flags.writeable = False
+        ends = np.cumsum([len(one.items) for one in sets])
+        added = {one.set: rows[end - len(one.items) : end] for one, end in zip(sets, ends, strict=True)}
+        self.sets = {**self.sets, **added}
 
 
 def _scaled(name: str, modality: Modality, raw: NDArray[Any]) -> NDArray[np.float32]:

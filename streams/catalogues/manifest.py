@@ -14,6 +14,7 @@ from omdml.errors import CatalogueError
 from streams.catalogues.scaling import MinMax, Scaling
 
 FORMAT = 1
+IDS, SETS = "ids.txt", "sets.jsonl"  # files of a folder
 MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"  # it names a file and a field in Redis
 GENERATION_DIGITS = 16  # of a sha256: enough to tell generations apart, short enough for a key of each item in Redis
 
@@ -38,12 +39,20 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return {name: modality.dim for name, modality in self.modalities.items()}
 
 
-class Part(msgspec.Struct, frozen=True):
-    """Items added together: how many, their bytes in ``ids.txt``, sha256 of these bytes and of each matrix's rows."""
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):  # so that sets changed no generation without them
+    """Items added together: how many, their bytes in ``ids.txt``, sha256 of these bytes and of each matrix's rows.
+
+    The sets added with them have ``sets_bytes`` in ``sets.jsonl``.
+    """
 
     count: Annotated[int, Meta(ge=1)]
     ids_bytes: int
     sha256: dict[str, str]
+    sets_bytes: int = 0
+
+    def size(self, name: str) -> int:
+        """Bytes of these items in ``ids.txt``, or of the sets added with them in ``sets.jsonl``."""
+        return self.ids_bytes if name == IDS else self.sets_bytes
 
 
 class FolderManifest(Manifest, frozen=True, kw_only=True):

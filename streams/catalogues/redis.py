@@ -5,16 +5,17 @@
 ``omdml:catalogue:<name>:<generation>``          JSON: generation, modalities with dimensions and fitted scaling
 ``omdml:catalogue:<name>:<generation>:ids``      list of ids, in the order of the rows
 ``omdml:item:<name>:<generation>:<id>``          hash, one field a modality: float32, little-endian, scaled
+``omdml:catalogue:<name>:<generation>:sets``     list of JSON: ``{"set": "photo-5", "items": ["face-1", "face-2"]}``
 ===============================================  ===================================================================
 
-Any client may add an item: first its hash, then its id to the list. An id that is listed again counts once, so that
-adding may be retried.
+Any client may add an item: first its hash, then its id to the list; and a set, when its items are there. What is listed
+again counts once, so that adding may be retried.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
@@ -32,6 +33,7 @@ from streams.catalogues.manifest import Manifest, decode_manifest, encode_manife
 from streams.catalogues.matrix import DTYPE
 from streams.catalogues.progress import progress
 from streams.catalogues.scaling import not_finite
+from streams.catalogues.sets import ItemSet, check_sets, decode_sets, encode_sets
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 BATCH_ITEMS = 500  # of a pipeline
@@ -48,6 +50,7 @@ class Keys:
     def __init__(self, name: str, generation: str) -> None:
         self.manifest = f"omdml:catalogue:{name}:{generation}"
         self.ids = f"{self.manifest}:ids"
+        self.sets = f"{self.manifest}:sets"
         self.item = f"omdml:item:{name}:{generation}:"
 
 
@@ -80,7 +83,7 @@ class RedisCatalogue(Items):
                 f"{where}: no catalogue {self.name!r} of generation {found or 'any'}: upload one, or correct the name"
             )
         super().__init__(decode_manifest(data, Manifest, where), where)
-        self._listed = 0  # entries of the list of ids that were read
+        self._listed = self._listed_sets = 0  # entries of the lists of ids and of sets that were read
         self._room: dict[str, NDArray[np.float32]] = {}
         self.refresh()
 
@@ -88,11 +91,19 @@ class RedisCatalogue(Items):
         """Take in the items added since; answers how many. Rows that were there keep their numbers."""
         known = len(self.ids)
         with _reaching(self.where):
+            sets = self._client.lrange(self._keys.sets, self._listed_sets, -1)  # first: their items are listed by now
             while listed := self._client.lrange(self._keys.ids, self._listed, self._listed + BATCH_ITEMS - 1):
                 if new := [one for one in dict.fromkeys(map(_text, listed)) if one not in self]:
                     self._take_in(new)
                 self._listed += len(listed)
+        self._take_in_sets(decode_sets(b"\n".join(sets), self._keys.sets))
+        self._listed_sets += len(sets)
         return len(self.ids) - known
+
+    def _take_in_sets(self, sets: Iterable[ItemSet]) -> None:
+        new = list({one.set: one for one in sets if one.set not in self.sets}.values())
+        check_sets(new, self)
+        self._know_sets(new)
 
     def _take_in(self, new: Sequence[str]) -> None:
         start, end = len(self.ids), len(self.ids) + len(new)
@@ -142,7 +153,8 @@ class RedisCatalogue(Items):
 def upload_catalogue(catalogue: Items, url: str, name: str | None = None) -> int:
     """Copy a catalogue to Redis and make its generation the current one there; answers how many items were new.
 
-    1. The manifest. 2. Items with their ids, a batch at a time, those not listed yet. 3. The pointer to the generation.
+    1. The manifest. 2. Items with their ids, a batch at a time, then sets, those not listed yet. 3. The pointer to the
+    generation.
     A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
 
     Raises CatalogueError as :class:`RedisCatalogue` does, or where the server has no memory left.
@@ -159,6 +171,7 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None) -> int
             batch = rows[start : start + BATCH_ITEMS]
             _upload(client, keys, catalogue, batch)
             advance(len(batch))
+        _upload_sets(client, keys, catalogue)
         client.set(current_key(name), catalogue.generation)  # 3.
     log.info("catalogue_uploaded", to=where, generation=catalogue.generation, items=len(rows))
     return len(rows)
@@ -182,6 +195,17 @@ def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> N
         pipeline.hset(keys.item + catalogue.ids[row], mapping=fields)
     pipeline.rpush(keys.ids, *(catalogue.ids[row] for row in rows))
     pipeline.execute()
+
+
+def _upload_sets(client: Any, keys: Keys, catalogue: Items) -> None:
+    known = {one.set for one in decode_sets(b"\n".join(client.lrange(keys.sets, 0, -1)), keys.sets)}
+    sets = [
+        ItemSet(one, tuple(catalogue.ids[row] for row in rows))
+        for one, rows in catalogue.sets.items()
+        if one not in known
+    ]
+    for start in range(0, len(sets), BATCH_ITEMS):
+        client.rpush(keys.sets, *encode_sets(sets[start : start + BATCH_ITEMS]).splitlines())
 
 
 def _connect(url: str, name: str | None) -> tuple[Any, str, str]:

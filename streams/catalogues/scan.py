@@ -10,6 +10,7 @@ import numpy as np
 from omdml.errors import CatalogueError
 from streams.catalogues.manifest import MODALITY_NAME, Modality
 from streams.catalogues.scaling import Floats, not_finite, unfitted
+from streams.catalogues.sets import ItemSet, check_sets
 from streams.catalogues.tables import Chunk, Table, chunks_of
 
 ID_LENGTH = 512  # what an event may name, see omdml.feedback.Id
@@ -24,13 +25,19 @@ class Scan:
     ----------
     kinds
         Name of the scaling, a modality or of all; modalities not named are ``"minmax"``.
-    taken
-        Ids that no item may have.
+    taken, taken_sets
+        Ids of the items and sets that are there already.
     """
 
-    def __init__(self, kinds: str | Mapping[str, str] = "minmax", taken: Container[str] = ()) -> None:
+    def __init__(
+        self,
+        kinds: str | Mapping[str, str] = "minmax",
+        taken: Container[str] = (),
+        taken_sets: Container[str] = (),
+    ) -> None:
         self.kinds = kinds
-        self.taken = taken
+        self.taken, self.taken_sets = taken, taken_sets
+        self.sets: list[ItemSet] = []
         self.row_of: dict[str, int] = {}
         self.modalities: dict[str, Modality] = {}
 
@@ -48,6 +55,15 @@ class Scan:
         if not isinstance(self.kinds, str) and (unknown := sorted(self.kinds.keys() - self.modalities.keys())):
             known = ", ".join(sorted(self.modalities))
             raise CatalogueError(f"scaling names modality {unknown[0]!r}, the inputs have {known}")
+
+    def take(self, sets: list[ItemSet]) -> None:
+        """Take in sets of these items, and of those there already; raises CatalogueError where they do not fit."""
+        check_sets(sets, self, self.taken_sets)
+        self.sets = sets
+
+    def __contains__(self, one: object) -> bool:
+        """Whether an item of this id was read, or is there already."""
+        return one in self.row_of or one in self.taken
 
     def _read(self, table: Table, advance: Advance) -> None:
         first, before = not self.row_of, set(self.modalities)
@@ -78,6 +94,8 @@ class Scan:
                     f"{table.name}: item {one!r} is in the catalogue already; an item's vectors never change within a "
                     f"generation: leave it out, or build a new generation"
                 )
+            if one in self.taken_sets:
+                raise CatalogueError(f"{table.name}: item {one!r} is named like a set of the catalogue: rename it")
             if first:
                 _check_id(table, one)
                 self.row_of[one] = len(self.row_of)

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.catalogues.folder import IDS, MANIFEST, PREVIOUS, digest_of
-from streams.catalogues.manifest import FolderManifest, Modality, Part, encode_manifest
+from streams.catalogues.folder import MANIFEST, PREVIOUS, digest_of
+from streams.catalogues.manifest import IDS, SETS, FolderManifest, Modality, Part, encode_manifest
 from streams.catalogues.matrix import extend
 from streams.catalogues.scaling import not_finite, scaled
 from streams.catalogues.scan import Advance, Scan, raw_vectors
+from streams.catalogues.sets import encode_sets
 from streams.catalogues.tables import Table, chunks_of
 
 UNFINISHED = ".unfinished"
@@ -32,17 +33,20 @@ def append_part(
     tables: Sequence[Table],
     advance: Advance,
 ) -> Part:
-    """Write the scanned items to the disk, behind those of the ``known`` parts; no manifest names them yet."""
+    """Write the scanned items and sets to the disk, behind those of the ``known`` parts; no manifest names them yet."""
     rows, more = sum(part.count for part in known), len(scan.row_of)
     matrices = {name: extend(folder / f"{name}.npy", rows, more, modality.dim) for name, modality in modalities.items()}
     for table in tables:
         _write_table(table, scan.row_of, modalities, matrices, advance)
     ids = "".join(f"{one}\n" for one in scan.row_of).encode()
-    _write_ids(folder / IDS, sum(part.ids_bytes for part in known), ids)
+    lines = {IDS: ids, SETS: encode_sets(scan.sets)} if scan.sets else {IDS: ids}
+    for name, data in lines.items():
+        _write_lines(folder / name, sum(part.size(name) for part in known), data)
     digests = {name: digest_of(matrix) for name, matrix in matrices.items()}
+    digests |= {name: hashlib.sha256(data).hexdigest() for name, data in lines.items()}
     for name in modalities:
         fsync(folder / f"{name}.npy")
-    return Part(more, len(ids), digests | {IDS: hashlib.sha256(ids).hexdigest()})
+    return Part(more, len(ids), digests, len(lines.get(SETS, b"")))
 
 
 def write_manifest(folder: Path, manifest: FolderManifest) -> None:
@@ -135,7 +139,7 @@ def _write_table(
         raise CatalogueError(f"{table.name}: changed while it was read: try again")
 
 
-def _write_ids(path: Path, start: int, data: bytes) -> None:
+def _write_lines(path: Path, start: int, data: bytes) -> None:
     with path.open("r+b" if start else "wb") as file:
         file.truncate(start)
         file.seek(start)

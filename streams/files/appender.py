@@ -28,17 +28,17 @@ class Appender:
         return not size or size + length <= limit
 
     def append(self, line: bytes) -> None:
-        """Write a line, after ending a torn one that a killed writer left. On an error nothing of it stays."""
+        """Write a line, after ending a torn one that a killed writer or a full disk left.
+
+        On an error a part of it may stay, and is such a torn one: a file that readers follow never shrinks, for they
+        have read that part already.
+        """
         size = os.fstat(self._descriptor).st_size
         if size not in (0, self._whole) and os.pread(self._descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line
         written = 0
-        try:
-            while written < len(line):  # a second round only where the disk is full: it brings the error
-                written += os.write(self._descriptor, line[written:])
-        except OSError:
-            os.ftruncate(self._descriptor, size)
-            raise
+        while written < len(line):  # a second round only where the disk is full: it brings the error
+            written += os.write(self._descriptor, line[written:])
         self._whole, self._dirty = size + written, True
 
     def sync(self) -> None:

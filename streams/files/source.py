@@ -140,8 +140,8 @@ class FileSource:
 class FileSink:
     """Appends events to a log in files; any number of processes and threads may do so at the same time.
 
-    Each event is one write of one whole line under the log's lock. What a killed writer left of a line is ended with a
-    newline by the next one: readers get the torn piece as a record of its own, and nothing else is harmed.
+    Each event is one write of one whole line under the log's lock. What a killed writer or a full disk left of a line is
+    ended with a newline by the next one: readers get the torn piece as a record of its own, and nothing else is harmed.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class FileSink:
             self._lock: int | None = os.open(self.log.identity, os.O_RDONLY)
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
-        """Append one event; readers see it at once. Raises SourceError on a full disk, and leaves no part of it."""
+        """Append one event; readers see it at once. Raises SourceError on a full disk: it may leave a torn piece."""
         with self._threads, reaching(self.log.path):
             if self._lock is None:
                 raise SourceError(f"feedback log {self.log.path}: sent to after close()")

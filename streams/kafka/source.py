@@ -31,13 +31,12 @@ LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to th
 LOOK_LIMIT_S = 0.5
 SLICE_S = 0.1  # the client does not return by itself when partitions were given
 
-# The member is out of the group, or is being replaced: it must not write any more.
+# The member is out of the group: it must not write any more.
 EXPELLED = (
     kafka.errors.CommitFailedError,
     kafka.errors.FencedInstanceIdError,
     kafka.errors.IllegalGenerationError,
     kafka.errors.UnknownMemberIdError,
-    kafka.errors.RebalanceInProgressError,
 )
 
 log = structlog.get_logger(__name__)
@@ -139,24 +138,29 @@ class KafkaSource:
         self._consumer.resume(at)
         self._gapped.discard(at)
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        """Record offsets, with the topic's id beside them; False when out of reach or not owned."""
+    def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
+        """Record offsets, with the topic's id beside them; False when not owned, None when that cannot be told now."""
         places = {partition: self._where(partition) for partition in offsets}
         if None in places.values():
-            log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why="partition not owned")
-            return False
+            return self._refused("partition not owned", False)
         if not offsets:
             return True
         if self._outage.told:
-            return False
+            return None
         wanted = {places[one]: OffsetAndMetadata(offset, self.topic_id, -1) for one, offset in offsets.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
             try:
                 self._consumer.commit(wanted, timeout_ms=_ms(ANSWER_LIMIT_S))
-            except (*EXPELLED, kafka.errors.RetriableError) as error:
-                log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why=type(error).__name__)
-                return False
+            except EXPELLED as error:
+                rebalancing = isinstance(error.args[:1] and error.args[0], kafka.errors.RebalanceInProgressError)
+                return self._refused(type(error).__name__, None if rebalancing else False)
+            except (kafka.errors.RetriableError, kafka.errors.RebalanceInProgressError) as error:
+                return self._refused(type(error).__name__, None)
         return True
+
+    def _refused(self, why: str, answer: bool | None) -> bool | None:
+        log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why=why)
+        return answer
 
     def home(self, key: str) -> Partition:
         """The partition that our sinks, and clients with Kafka's standard partitioner, send this key to."""

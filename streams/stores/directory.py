@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 from omdml.errors import StoreError
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.files.log import identify
-from streams.protocols import Claim, Partition, Pointer, Watch, Written
+from streams.protocols import Claim, Marks, Partition, Pointer, Watch, Written
 from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
 from streams.stores.durable import ASIDE, put
@@ -85,17 +85,21 @@ class DirectoryStore(JournaledSnapshots):
                 return Written.FENCED
             return self._checkpoints(checkpoint.model).save(checkpoint, epoch)
 
-    def marks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offset below which everything is in checkpoints."""
+    def marks(self, partitions: Iterable[Partition]) -> Marks:
+        """The offset below which everything is in checkpoints; a copy of the folder is another run."""
         with self._reaching():
             paths = {one: self._mark(one) for one in partitions}
-            return {one: read_mark(path) for one, path in paths.items() if path.exists()}
+            offsets = {one: read_mark(path) for one, path in paths.items() if path.exists()}
+            return Marks(offsets, f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}")
 
-    def move_marks(self, marks: Mapping[Partition, int]) -> None:
-        """Set marks."""
+    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+        """Set a mark, if it is as expected: a look and a write, between which only another owner could come."""
         with self._reaching():
-            for partition, offset in marks.items():
-                put(self._mark(partition), b"%d\n" % offset)
+            path = self._mark(partition)
+            as_expected = (read_mark(path) if path.exists() else None) in (before, offset)
+            if as_expected:
+                put(path, b"%d\n" % offset)
+            return as_expected
 
     def models(self) -> list[str]:
         """Names of the models."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from omdml.snapshot import Checkpoint
-from streams.protocols import Claim, Partition, Watch, Written
+from streams.protocols import Claim, Marks, Partition, Watch, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
 from streams.stores.journal import Entry, SnapshotKey, newest_publication
 from streams.stores.journaled import JournaledSnapshots
@@ -122,13 +122,17 @@ class MemoryStore(JournaledSnapshots):
                 state.checkpoints, state.damaged = [(saved, data), *sound[:1]], 0
             return outcome
 
-    def marks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offset below which everything is in checkpoints."""
-        return {one: self._marks[one] for one in partitions if one in self._marks}
+    def marks(self, partitions: Iterable[Partition]) -> Marks:
+        """The offset below which everything is in checkpoints; the run is the store's id."""
+        return Marks({one: self._marks[one] for one in partitions if one in self._marks}, self.store_id)
 
-    def move_marks(self, marks: Mapping[Partition, int]) -> None:
-        """Set marks."""
-        self._marks.update(marks)
+    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+        """Set a mark, if it is as expected."""
+        with self._changed:
+            as_expected = self._marks.get(partition) in (before, offset)
+            if as_expected:
+                self._marks[partition] = offset
+            return as_expected
 
     def models(self) -> list[str]:
         """Names of the models."""

@@ -21,16 +21,16 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from omdml.errors import StoreError
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Claim, Partition, Pointer, Watch, Written
+from streams.protocols import Claim, Marks, Partition, Pointer, Watch, Written
 from streams.stores import redis_scripts as scripts
 from streams.stores.checkpoints import Saved, none_valid, read_checkpoint, store_lost
 from streams.stores.journal import PUBLICATIONS, Entry, kind_of_move, newest_publication, superfluous
-from streams.stores.redis_client import connect, masked, reaching, without_prefix
+from streams.stores.redis_client import connect, masked, reaching, run_of, without_prefix
 from streams.stores.redis_keys import StoreKeys, read_entry, read_pointer, understanding
 from streams.stores.redis_watch import RedisWatch
 from streams.stores.retention import RETENTION, SPARE, Retention
@@ -69,6 +69,7 @@ class RedisStore:
         register = self._client.register_script
         self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
         self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
+        self._move_mark = register(scripts.MOVE_MARK)
 
     def __str__(self) -> str:
         return self._where
@@ -108,22 +109,22 @@ class RedisStore:
             )
         return self._written(outcome, checkpoint.model)
 
-    def marks(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The offset below which everything is in checkpoints."""
+    def marks(self, partitions: Iterable[Partition]) -> Marks:
+        """The offset below which everything is in checkpoints; the run is the server's, and its replication's."""
         asked = list(partitions)
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             for partition in asked:
                 pipeline.get(self._keys.mark(partition))
-            answers = pipeline.execute()
+            answers, run = pipeline.execute(), run_of(self._client)
         with understanding(answers):
-            return {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
+            found = {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
+        return Marks(found, run)
 
-    def move_marks(self, marks: Mapping[Partition, int]) -> None:
-        """Set marks."""
-        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
-            for partition, offset in marks.items():
-                pipeline.set(self._keys.mark(partition), offset)
-            pipeline.execute()
+    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+        """Set a mark, if it is as expected."""
+        with reaching(self._where):
+            expected = "" if before is None else before
+            return bool(self._move_mark([self._keys.mark(partition)], [expected, offset]))
 
     def models(self) -> list[str]:
         """Names of the models."""

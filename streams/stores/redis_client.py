@@ -68,6 +68,19 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
     return client
 
 
+def run_of(client: Any) -> str:
+    """What changes when the server is started anew or another one takes over: it may have forgotten something.
+
+    Empty where this user may not ask, or the server cannot tell.
+    """
+    try:
+        with client.pipeline(transaction=False) as pipeline:
+            server, replication = pipeline.info("server").info("replication").execute()
+    except exceptions.NoPermissionError:
+        return ""
+    return f"{server.get('run_id', '')} {replication.get('master_replid', '')}".strip()
+
+
 @contextmanager
 def reaching(where: str) -> Iterator[None]:
     """Turn what the client raises into a StoreError that names the server and says what to do."""

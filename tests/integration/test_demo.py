@@ -99,6 +99,16 @@ def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
     assert not running(children)
 
 
+@pytest.mark.parametrize("learner", ["oasis", "cpmtml", "signed"])  # of each kind of feedback but triplets
+def test_answers_get_better_with_other_learners_too(demo, learner):
+    process = demo("--learner", learner, "--comparisons", "1500", "--rate", "900")
+    assert process.wait(SET_UP_S) == 0
+    assert f"learner {learner}: people say" in process.said
+    first, last, comparisons = last_words(process)
+    assert comparisons == 1500
+    assert last > first + 0.1
+
+
 def test_ctrl_c_ends_everything(demo, tmp_path):
     process = demo()
     children = process.children()

@@ -18,6 +18,7 @@ from streams.protocols import Catalogue
 RANDOM = np.random.default_rng(0)
 RAW = {"color": RANDOM.normal(size=(25, 3)), "text": RANDOM.normal(size=(25, 12))}
 IDS = [f"sku {number}: größe" for number in range(25)]
+SETS = {f"photo {number}": IDS[number : number + 3] for number in range(6)}
 ONE = {"color": np.array([[9.0, 9.0, 9.0]]), "text": np.array([[0.5] * 12])}
 
 
@@ -28,13 +29,16 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> MappedCatalogue:
-    return build_catalogue(tmp_path / "shop", RAW, scaling={"text": "unit"}, ids=IDS)
+    return build_catalogue(tmp_path / "shop", RAW, scaling={"text": "unit"}, ids=IDS, sets=SETS)
 
 
 def _is_equal(one: Catalogue, other: Catalogue) -> bool:
     assert (one.generation, dict(one.dims), list(one.ids)) == (other.generation, dict(other.dims), list(other.ids))
     for name, matrix in one.features.items():
         assert_array_equal(matrix, other.features[name])
+    assert list(one.sets) == list(other.sets)
+    for name, rows in one.sets.items():
+        assert_array_equal(rows, other.sets[name])
     return True
 
 
@@ -68,7 +72,7 @@ def test_added_items_are_seen_after_a_refresh_and_old_rows_stay(shop: MappedCata
     held = opened.features["text"]
 
     for number in range(9):
-        add_items(shop.path, ONE, ids=[f"new {number}"])
+        add_items(shop.path, ONE, ids=[f"new {number}"], sets={f"album {number}": [f"new {number}", IDS[0]]})
     shop.refresh()
     assert upload_catalogue(shop, redis_url, "shop") == 9
     assert opened.refresh() == 9
@@ -95,9 +99,20 @@ def test_an_upload_that_ended_early_is_not_opened_and_goes_on_where_it_ended(
 
 def test_an_id_listed_twice_counts_once(shop: MappedCatalogue, redis_url: str) -> None:
     upload_catalogue(shop, redis_url, "shop")
-    redis.Redis.from_url(redis_url).rpush(f"omdml:catalogue:shop:{shop.generation}:ids", *IDS[5:20])
+    keys, client = f"omdml:catalogue:shop:{shop.generation}", redis.Redis.from_url(redis_url)
+    client.rpush(f"{keys}:ids", *IDS[5:20])
+    client.rpush(f"{keys}:sets", *client.lrange(f"{keys}:sets", 1, 4))
 
     assert _is_equal(RedisCatalogue(redis_url, "shop"), shop)
+
+
+def test_a_set_of_items_that_are_not_there_is_named(shop: MappedCatalogue, redis_url: str) -> None:
+    upload_catalogue(shop, redis_url, "shop")
+    entry = '{"set": "photo 9", "items": ["nobody"]}'
+    redis.Redis.from_url(redis_url).rpush(f"omdml:catalogue:shop:{shop.generation}:sets", entry)
+
+    with pytest.raises(CatalogueError, match="set 'photo 9' names item 'nobody'"):
+        RedisCatalogue(redis_url, "shop")
 
 
 def test_an_older_generation_stays_readable(shop: MappedCatalogue, redis_url: str, tmp_path: Path) -> None:

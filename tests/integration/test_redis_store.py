@@ -25,7 +25,7 @@ EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
     "claim": lambda store: store.claim("shop"),
     "save": lambda store: store.save(checkpoint(1), "1-nonce"),
     "marks": lambda store: store.marks([Partition("t", 0)]),
-    "move_marks": lambda store: store.move_marks({Partition("t", 0): 1}),
+    "move_mark": lambda store: store.move_mark(Partition("t", 0), None, 1),
     "models": lambda store: store.models(),
     "delete": lambda store: store.delete("shop"),
     "publish": lambda store: store.publish(snapshot(1), "1-nonce"),

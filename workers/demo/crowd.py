@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from omdml.errors import OmdmlError
-from omdml.feedback import Triplet
-from workers.demo.labels import Labels
+from omdml.feedback import AnyFeedback
+from workers.demo.forms import Form, triplet
 from workers.demo.node_client import NodeClient
-from workers.demo.people import Comparison, Habits, Person
+from workers.demo.people import Habits, Person
+from workers.demo.truth import Truth
 
 
 class Task(NamedTuple):
@@ -42,6 +44,13 @@ class Crowd:
     """Simulated people, a thread and a connection each. What each of them would do depends on the seed alone; what they
     are shown, and so what they mark, on what the node has learned by then.
 
+    Parameters
+    ----------
+    truths
+        What everybody knows: one a task, which each of them searches by in turn.
+    form
+        Of what they say.
+
     Attributes
     ----------
     sent
@@ -50,12 +59,12 @@ class Crowd:
         Seconds that each search, and each telling, took.
     """
 
-    def __init__(self, task: Task, labels: Labels) -> None:
+    def __init__(self, task: Task, *truths: Truth, form: Form = triplet) -> None:
         self.sent = 0
         self.search_s: list[float] = []
         self.send_s: list[float] = []
         self._began = self._ended = 0.0
-        self._task, self._labels = task, labels
+        self._task, self._truths, self._form = task, truths, form
         self._left = task.comparisons
         self._turn_at = 0.0  # monotonic time of the next search
         self._turns = threading.Lock()
@@ -91,11 +100,11 @@ class Crowd:
         return self._ended - self._began
 
     def _work(self, number: int) -> None:
-        person = Person(self._labels, self._task.habits, f"{self._task.seed}-{number}")
+        voices = itertools.cycle([Voice(truth, self._task, self._form, number) for truth in self._truths])
         client = NodeClient(self._task.url)
         try:
             while granted := self._take_turn():
-                self._give_back(granted - self._search(person, client, granted))
+                self._give_back(granted - self._search(next(voices), client, granted))
         except OmdmlError as error:
             self._failed = self._failed or error
             self._stopped.set()
@@ -116,18 +125,18 @@ class Crowd:
         with self._turns:
             self._left += unused
 
-    def _search(self, person: Person, client: NodeClient, granted: int) -> int:
+    def _search(self, voice: Voice, client: NodeClient, granted: int) -> int:
         """Search, look, mark, tell; how many comparisons that brought."""
-        query = person.think()
+        query = voice.person.think()
         began = time.perf_counter()
-        answer = client.search(self._task.model, query, self._task.habits.page)
+        answer = client.search(self._task.model, query, self._task.habits.page, voice.task)
         self.search_s.append(time.perf_counter() - began)
-        said = person.compare(query, [found.id for found in answer.items])[:granted]
+        said = voice.say(query, [found.id for found in answer.items], granted)
         if said:
-            self._tell(client, [self._event(comparison) for comparison in said])
+            self._tell(client, said)
         return len(said)
 
-    def _tell(self, client: NodeClient, events: Sequence[Triplet]) -> None:
+    def _tell(self, client: NodeClient, events: Sequence[AnyFeedback]) -> None:
         began = time.perf_counter()
         client.send(events)
         self.send_s.append(time.perf_counter() - began)
@@ -135,11 +144,17 @@ class Crowd:
             self.sent += len(events)
             self._ended = time.monotonic()
 
-    def _event(self, said: Comparison) -> Triplet:
-        return Triplet(
-            model=self._task.model,
-            query=said.query,
-            relevant=said.relevant,
-            irrelevant=said.irrelevant,
-            at=time.time(),
-        )
+
+class Voice:
+    """One person on one task, and the form of what they say."""
+
+    def __init__(self, truth: Truth, crowd: Task, form: Form, number: int) -> None:
+        self.task = truth.task
+        self.person = Person(truth, crowd.habits, "-".join(filter(None, (str(crowd.seed), str(number), truth.task))))
+        self._model, self._form = crowd.model, form
+        self._turns = itertools.count()
+
+    def say(self, query: str, shown: Sequence[str], granted: int) -> list[AnyFeedback]:
+        """At most ``granted`` comparisons on what is shown."""
+        said = self.person.compare(query, shown)[:granted]
+        return [self._form(self._model, self.task, one, next(self._turns)) for one in said]

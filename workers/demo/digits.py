@@ -6,7 +6,7 @@ Digits). Every descriptor takes pictures (n, 8, 8) in [0, 1] and gives a matrix 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +25,12 @@ AROUND = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))  # the
 
 
 class Digits(NamedTuple):
-    """The items: ids, what each shows, and its descriptors (n, d) by modality."""
+    """The items: ids, what each shows, its descriptors (n, d) by modality; and sets of them, item ids by set id."""
 
     ids: list[str]
     labels: list[str]
     features: dict[str, Array]
+    sets: Mapping[str, Sequence[str]] = {}
 
 
 def load_digits() -> Digits:

@@ -6,8 +6,8 @@ import numpy as np
 
 from omdml.errors import MeasureError
 from omdml.evaluate import average_precision
-from workers.demo.labels import Labels
 from workers.demo.node_client import NodeClient
+from workers.demo.truth import Truth
 
 PAGE = 10
 
@@ -21,13 +21,13 @@ class HeldOut:
         From every measure: the node does not answer.
     """
 
-    def __init__(self, client: NodeClient, model: str, labels: Labels) -> None:
-        self._client, self._model, self._labels = client, model, labels
+    def __init__(self, client: NodeClient, model: str, truth: Truth) -> None:
+        self._client, self._model, self._truth = client, model, truth
 
     def mean_average_precision(self) -> float:
-        """MAP over the full ranking of all labelled items; raises MeasureError where the node ranks fewer."""
-        count = len(self._labels) - 1
-        ranked = [self._relevance(query, count) for query in self._labels.held_out]
+        """MAP over the full ranking of all that people know; raises MeasureError where the node ranks less."""
+        count = self._truth.answers
+        ranked = [self._relevance(query, count) for query in self._truth.held_out]
         shortest = min(map(len, ranked))
         if shortest < count:
             raise MeasureError(
@@ -37,9 +37,9 @@ class HeldOut:
 
     def precision(self) -> float:
         """Mean share of relevant items among the first ten."""
-        return float(np.mean([np.mean(self._relevance(query, PAGE)) for query in self._labels.held_out]))
+        return float(np.mean([np.mean(self._relevance(query, PAGE)) for query in self._truth.held_out]))
 
     def _relevance(self, query: str, k: int) -> list[bool]:
-        """Of the items in the answer, closest first; those without a label are relevant to nobody."""
-        label, of = self._labels.of[query], self._labels.of
-        return [of.get(found.id) == label for found in self._client.search(self._model, query, k).items]
+        """Of what is in the answer, closest first."""
+        answer = self._client.search(self._model, query, k, self._truth.task)
+        return [self._truth.fits(query, found.id) for found in answer.items]

@@ -23,6 +23,8 @@ class Labels:
         Label of each item id.
     seed
         Of the choice of held-out items: of each label in proportion, about 200, at most an eighth of all.
+    task
+        What the labels are similar by, where a model learns several such tasks.
 
     Attributes
     ----------
@@ -39,8 +41,8 @@ class Labels:
         Fewer than two labels, or none with three items.
     """
 
-    def __init__(self, of: Mapping[str, str], seed: int) -> None:
-        self.of = of
+    def __init__(self, of: Mapping[str, str], seed: int, task: str | None = None) -> None:
+        self.of, self.task = of, task
         everything: defaultdict[str, list[str]] = defaultdict(list)
         for item, label in of.items():
             everything[label].append(item)
@@ -60,6 +62,19 @@ class Labels:
         """Whether people may mark it: it has a label, and is not held out."""
         return item in self.of and item not in self._hidden
 
+    def fits(self, query: str, found: str) -> bool:
+        """Whether it has the query's label."""
+        return self.of.get(found) == self.of[query]
+
+    def among(self, query: str, fitting: bool) -> Sequence[str]:
+        """Open items of the query's label, or all open ones."""
+        return self.alike[self.of[query]] if fitting else self.open
+
+    @property
+    def answers(self) -> int:
+        """Every labelled item but the query."""
+        return len(self) - 1
+
     def __len__(self) -> int:
         return len(self.of)
 
@@ -71,8 +86,8 @@ def _held_out(groups: Iterable[Sequence[str]], share: float, seed: int) -> list[
     return [item for group in large for item in draw.sample(group, max(1, round(share * len(group))))]
 
 
-def read_labels(path: str | Path) -> dict[str, str]:
-    """The label of each id, from a CSV file with columns ``id`` and ``label``.
+def read_labels(path: str | Path, column: str = "label") -> dict[str, str]:
+    """The label of each id, from a CSV file with columns ``id`` and ``label``, or another than that.
 
     Raises ConfigurationError: it cannot be read, lacks a column, leaves a label empty or names an id twice.
     """
@@ -80,12 +95,12 @@ def read_labels(path: str | Path) -> dict[str, str]:
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
-            if not {"id", "label"} <= set(rows.fieldnames or ()):
-                raise ConfigurationError(f"labels {path}: columns are {rows.fieldnames}, expected id and label")
+            if not {"id", column} <= set(rows.fieldnames or ()):
+                raise ConfigurationError(f"labels {path}: columns are {rows.fieldnames}, expected id and {column}")
             for row in rows:
-                item, label = row["id"], row["label"]
+                item, label = row["id"], row[column]
                 if not item or not label or item in found:
-                    what = "is there already" if item in found else f"has label {label!r}, expected both"
+                    what = "is there already" if item in found else f"has {column} {label!r}, expected both"
                     raise ConfigurationError(f"labels {path}, line {rows.line_num}: id {item!r} {what}")
                 found[item] = label
     except (OSError, UnicodeDecodeError, csv.Error) as error:

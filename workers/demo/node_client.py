@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -40,6 +40,8 @@ class Served(msgspec.Struct, frozen=True):
     model: str
     ready: bool
     version: int = 0
+    learner: str = ""
+    tasks: list[str] = []
     items: int = 0
     freshness: Freshness | None = None
 
@@ -76,10 +78,18 @@ class NodeClient:
         except (KeyError, ValueError, http.client.InvalidURL) as error:
             raise ConfigurationError(f"node {url!r}: expected a URL such as http://127.0.0.1:8080") from error
         self._url, self._path = url, parts.path.rstrip("/")
+        self._tasks: dict[str, Sequence[str]] = {}
 
-    def search(self, model: str, query: str, k: int) -> Answer:
-        """The ``k`` items closest to the item ``query``."""
-        return msgspec.json.decode(self._get("/search", model=model, id=query, k=str(k)), type=Answer)
+    def search(self, model: str, query: str, k: int, task: str | None = None) -> Answer:
+        """The ``k`` items closest to the item ``query``, in the sense of a task where the model tells tasks apart."""
+        sense = {"task": task} if task is not None and task in self._tasks_of(model) else {}
+        return msgspec.json.decode(self._get("/search", model=model, id=query, k=str(k), **sense), type=Answer)
+
+    def _tasks_of(self, model: str) -> Sequence[str]:
+        """Asked for once: a model's tasks stay what they are."""
+        if model not in self._tasks:
+            self._tasks[model] = self.models()[model].tasks
+        return self._tasks[model]
 
     def send(self, events: Iterable[AnyFeedback]) -> None:
         """Post feedback; returns when the node has it on disk, or in Kafka."""

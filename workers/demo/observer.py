@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import NamedTuple, Self
 
+import numpy as np
+
 from workers.demo.crowd import Crowd, Task
 from workers.demo.held_out import HeldOut
-from workers.demo.labels import Labels
 from workers.demo.node_client import NodeClient, Served
 from workers.demo.screen import Figures, Show
+from workers.demo.truth import Truth
 
 LOOK_EVERY_S = 0.25
 MEASURE_EVERY_S = 3.0  # from the end of one measurement to the begin of the next: they cost the node time
@@ -39,6 +41,8 @@ class Observer:
 
     Parameters
     ----------
+    truths
+        One a task; what is measured is the mean over them.
     learned
         Asked for at every look.
     check
@@ -53,18 +57,20 @@ class Observer:
     def __init__(
         self,
         task: Task,
-        labels: Labels,
+        truths: Sequence[Truth],
         measure: Measure,
         learned: Callable[[], Learned] = Learned,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self._task, self._measure, self._learned, self._check = task, measure, learned, check
         self._client, self._measuring_client = NodeClient(task.url), NodeClient(task.url)
-        self._held_out = HeldOut(self._measuring_client, task.model, labels)
+        self._tasks = [truth.task for truth in truths]
+        self._held_out = [HeldOut(self._measuring_client, task.model, truth) for truth in truths]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="measure")
-        self._before = self._now = 0.0
+        self._before: list[float] = []
+        self._now: list[float] = []
         self._first_version = 0
-        self._measuring: Future[float] | None = None
+        self._measuring: Future[list[float]] | None = None
         self._measured_at = 0.0
 
     def __enter__(self) -> Self:
@@ -105,8 +111,8 @@ class Observer:
         self._measuring = None
         self._now, self._measured_at = self._thread.submit(self._take).result(), time.monotonic()
 
-    def _take(self) -> float:
-        return self._measure.take(self._held_out)
+    def _take(self) -> list[float]:
+        return [self._measure.take(held_out) for held_out in self._held_out]
 
     def _look(self, crowd: Crowd) -> Figures:
         self._check()
@@ -116,8 +122,9 @@ class Observer:
             sent=crowd.sent,
             of=self._task.comparisons,
             measure=self._measure.name,
-            before=self._before,
-            now=self._now,
+            before=float(np.mean(self._before)),
+            now=float(np.mean(self._now)),
+            tasks={task: change for task, *change in zip(self._tasks, self._before, self._now, strict=True) if task},
             version=served.version,
             freshness=served.freshness,
             mistake_rate=learned.mistake_rate,

@@ -25,7 +25,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from workers.demo.labels import Labels
+from workers.demo.truth import Truth
 
 
 class Habits(NamedTuple):
@@ -59,15 +59,15 @@ class Comparison(NamedTuple):
 
 
 class Person:
-    """Somebody who knows the labels, but errs at times. The same seed sees, chooses and errs alike."""
+    """Somebody who knows the truth, but errs at times. The same seed sees, chooses and errs alike."""
 
-    def __init__(self, labels: Labels, habits: Habits, seed: str) -> None:
-        self._labels, self._habits = labels, habits
+    def __init__(self, truth: Truth, habits: Habits, seed: str) -> None:
+        self._truth, self._habits = truth, habits
         self._draw = random.Random(seed)
 
     def think(self) -> str:
         """An item to search for."""
-        return self._draw.choice(self._labels.queries)
+        return self._draw.choice(self._truth.queries)
 
     def compare(self, query: str, shown: Sequence[str]) -> list[Comparison]:
         """What the person's marks say once ``shown`` was the answer: ``marks`` comparisons, give or take one or two.
@@ -94,13 +94,12 @@ class Person:
         return list(marked)
 
     def _fits(self, query: str, item: str, relevant: bool) -> bool:
-        labels = self._labels
-        return item != query and labels.is_open(item) and (labels.of[item] == labels.of[query]) is relevant
+        truth = self._truth
+        return item != query and truth.is_open(item) and truth.fits(query, item) is relevant
 
     def _browse(self, query: str, relevant: bool) -> str:
         """An item found elsewhere than on the page."""
-        label = self._labels.of[query]
-        among = self._labels.alike[label] if relevant else self._labels.open
+        among = self._truth.among(query, relevant)
         while not self._fits(query, item := self._draw.choice(among), relevant):
             pass
         return item

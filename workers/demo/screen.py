@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -31,6 +31,8 @@ class Figures:
         Of the last thousand comparisons, share that the metric had the wrong way round; None where not known.
     weights
         Of modalities, where known.
+    tasks
+        Before and now of each task, where there are several; ``before`` and ``now`` are their means.
     """
 
     sent: int
@@ -42,11 +44,12 @@ class Figures:
     freshness: Freshness | None = None
     mistake_rate: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
+    tasks: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def quality(self) -> str:
         """The measure, from before any feedback to now."""
-        return f"{self.measure} {self.before:.2f} -> {self.now:.2f}"
+        return f"{self.measure} {change(self.before, self.now)}"
 
     @property
     def click_to_live(self) -> str:
@@ -62,6 +65,11 @@ class Figures:
 
 
 Show = Callable[[Figures], None]
+
+
+def change(before: float, now: float) -> str:
+    """What was, and what is."""
+    return f"{before:.2f} -> {now:.2f}"
 
 
 @contextmanager
@@ -89,6 +97,7 @@ def _lines(console: Console) -> Show:
 def line(figures: Figures) -> str:
     """Everything in a line."""
     parts = [f"{figures.sent:,} comparisons", figures.quality, f"version {figures.version:,} live"]
+    parts += [f"{task} {change(*values)}" for task, values in figures.tasks.items()]
     if figures.mistake_rate is not None:
         parts.append(f"mistakes {figures.mistake_rate:.1%}")
     parts.append(f"click-to-live {figures.click_to_live}")
@@ -103,6 +112,8 @@ def table(figures: Figures) -> Table:
     grid.add_column(style="bold")
     grid.add_row("comparisons", f"{bar(figures.sent / figures.of)} {figures.sent:,} of {figures.of:,}")
     grid.add_row("held-out queries", f"{bar(figures.now)} {figures.quality}")
+    for task, values in figures.tasks.items():
+        grid.add_row(f"of {task}", f"{bar(values[-1])} {figures.measure} {change(*values)}")
     if figures.mistake_rate is not None:
         grid.add_row("mistakes, last 1,000", f"{bar(figures.mistake_rate)} {figures.mistake_rate:.1%}")
     for name, weight in figures.weights.items():

@@ -11,16 +11,17 @@ import structlog
 from rich.console import Console
 
 from omdml.errors import OmdmlError
+from omdml.learners import LEARNERS
 from streams.stores.opening import open_store
 from workers.demo.crowd import Crowd, Task
 from workers.demo.digits import load_digits
 from workers.demo.held_out import HeldOut
 from workers.demo.interruption import Interrupted, interruptible
-from workers.demo.labels import Labels
 from workers.demo.observer import Learned, Measure, Observer
 from workers.demo.people import Habits
 from workers.demo.screen import Figures, open_screen
 from workers.demo.stage import MODEL, Servers, Stage, own_folder
+from workers.demo.subjects import Subject, subject
 
 COMPARISONS = 10_000
 RATE = 400.0  # comparisons a second: leaves two cores room to answer quickly
@@ -31,6 +32,7 @@ MAP = Measure("mAP", HeldOut.mean_average_precision)
 
 def run_demo(
     *,
+    learner: str = "lomdml",
     comparisons: int = COMPARISONS,
     rate: float | None = RATE,
     wrong: float = WRONG,
@@ -43,6 +45,8 @@ def run_demo(
 
     Parameters
     ----------
+    learner
+        Its name; people say what it takes.
     comparisons
         How many the people make.
     rate
@@ -72,18 +76,20 @@ def run_demo(
             say = partial(console.print, style="dim", highlight=False, soft_wrap=True)
             say("describing handwritten digits")
             digits = load_digits()
-            labels = Labels(dict(zip(digits.ids, digits.labels, strict=True)), seed)
-            with Stage(digits, Servers(kafka, redis), folder, say) as stage:
-                say(f"asking the node {len(labels.held_out)} held-out queries")
+            shown = subject(learner, digits, seed)
+            say(f"learner {learner}: people say {shown.about}")
+            model = {"learner": learner, **shown.options}
+            with Stage(digits._replace(sets=shown.sets), model, Servers(kafka, redis), folder, say) as stage:
+                say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
                 task = Task(stage.node, MODEL, comparisons, rate, habits=Habits(wrong=wrong), seed=seed)
-                figures = perform(stage, task, labels, console)
+                figures = perform(stage, task, shown, console)
                 console.print(figures.last_line, highlight=False, soft_wrap=True)
     except Interrupted as interrupted:
         return interrupted.exit_code
     return 0
 
 
-def perform(stage: Stage, task: Task, labels: Labels, console: Console) -> Figures:
+def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figures:
     """Let people loose on the stage, and show it; raises OmdmlError."""
     store = open_store(stage.store)
 
@@ -92,11 +98,12 @@ def perform(stage: Stage, task: Task, labels: Labels, console: Console) -> Figur
         if found is None:
             return Learned()
         _, snapshot = found
-        return Learned(snapshot.progress.get("recent_mistake_rate"), getattr(snapshot.metric, "weights", {}))
+        weights = getattr(snapshot.metric, "weights", {}) if hasattr(LEARNERS[snapshot.learner], "weights") else {}
+        return Learned(snapshot.progress.get("recent_mistake_rate"), weights)
 
     try:
-        observer = Observer(task, labels, MAP, learned, stage.check)
-        with observer, open_screen(console) as show, Crowd(task, labels) as crowd:
+        observer = Observer(task, shown.truths, MAP, learned, stage.check)
+        with observer, open_screen(console) as show, Crowd(task, *shown.truths, form=shown.form) as crowd:
             return observer.watch(crowd, show)
     except OmdmlError:
         stage.check(DYING_S)  # a process that does not answer may have ended: its last words say more

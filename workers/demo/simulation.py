@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
 from omdml.errors import ConfigurationError
+from omdml.learners import LEARNERS
 from workers.demo.crowd import Crowd, Task
+from workers.demo.forms import ordered_pair, pair, triplet
 from workers.demo.held_out import PAGE, HeldOut
 from workers.demo.interruption import Interrupted, interruptible
 from workers.demo.labels import Labels, read_labels
-from workers.demo.node_client import NodeClient
+from workers.demo.node_client import NodeClient, Served
 from workers.demo.observer import Measure, Observer
+from workers.demo.orders import Order
 from workers.demo.people import Habits
 from workers.demo.screen import open_screen
+from workers.demo.subjects import Subject
 
 PRECISION = Measure(f"precision@{PAGE}", HeldOut.precision)
 
@@ -39,8 +44,9 @@ def run_simulation(
     node
         Its URL.
     labels
-        CSV file with columns ``id`` and ``label``: who searches for an item finds those of the same label relevant.
-        Items that it does not name are never marked.
+        CSV file with columns ``id`` and ``label``: who searches for an item finds those of the same label relevant; a
+        model of several tasks needs a column of each task's name. For a model of an attribute labels are numbers, and
+        more of it is relevant. Items that the file does not name are never marked.
     model
         May be left out where the node has one.
     comparisons, rate, people
@@ -58,16 +64,17 @@ def run_simulation(
     Raises
     ------
     ConfigurationError
-        The URL, the file or the model is none.
+        The URL, the file or the model is none, or the model learns from judgements of sets.
     NodeError
         The node is out of reach, or refuses.
     """
     console = Console()
-    known = Labels(read_labels(labels), seed)
-    task = Task(node, model or only_model(node), comparisons, rate, people, Habits(wrong=wrong), seed)
-    crowd = Crowd(task, known)
+    served = find_model(node, model)
+    known = subject_of(served, labels, seed)
+    task = Task(node, served.model, comparisons, rate, people, Habits(wrong=wrong), seed)
+    crowd = Crowd(task, *known.truths, form=known.form)
     try:
-        with interruptible(), Observer(task, known, PRECISION) as observer, open_screen(console) as show, crowd:
+        with interruptible(), Observer(task, known.truths, PRECISION) as observer, open_screen(console) as show, crowd:
             told = observer.watch(crowd, show).last_line
         exit_code = 0
     except Interrupted as interrupted:
@@ -76,18 +83,50 @@ def run_simulation(
     return exit_code
 
 
-def only_model(url: str) -> str:
-    """The name of the node's one model; raises ConfigurationError where there are several, or none."""
+def find_model(url: str, name: str | None) -> Served:
+    """A node's model of this name, or its only one; raises ConfigurationError where there are several, or none."""
     client = NodeClient(url)
     try:
-        names = list(client.models())
+        models = client.models()
     finally:
         client.close()
-    if len(names) != 1:
+    if name is not None:
+        return models.get(name, Served(name, ready=False))
+    if len(models) != 1:
         raise ConfigurationError(
-            f"node {url} has models {', '.join(names) or 'by pattern only'}: choose one with --model"
+            f"node {url} has models {', '.join(models) or 'by pattern only'}: choose one with --model"
         )
-    return names[0]
+    return next(iter(models.values()))
+
+
+def subject_of(model: Served, labels: str | Path, seed: int) -> Subject:
+    """What people who know these labels say to a model; raises ConfigurationError."""
+    kinds = LEARNERS[model.learner or "lomdml"].accepts
+    if "triplet" in kinds:
+        return Subject("labels", [Labels(read_labels(labels), seed)], triplet)
+    if "pair" in kinds:
+        tasks: list[str | None] = [*model.tasks] or [None]
+        columns = ["label"] if len(tasks) == 1 else model.tasks
+        truths = [Labels(read_labels(labels, c), seed, task) for task, c in zip(tasks, columns, strict=True)]
+        return Subject("tasks", truths, pair)
+    if "quadruplet" in kinds:
+        return Subject("order", [Order(numbers(read_labels(labels)), seed)], ordered_pair)
+    raise ConfigurationError(
+        f"model {model.model!r} learns from judgements of sets, but {labels} says nothing of sets: send some with feed"
+    )
+
+
+def numbers(labels: Mapping[str, str]) -> dict[str, float]:
+    """Labels as amounts; raises ConfigurationError naming the first that is no finite number."""
+    amounts = {}
+    for item, label in labels.items():
+        try:
+            amounts[item] = float(label)
+        except ValueError:
+            amounts[item] = math.nan
+        if not math.isfinite(amounts[item]):
+            raise ConfigurationError(f"id {item!r} has label {label!r}: this model learns an order, expected a number")
+    return amounts
 
 
 def load(crowd: Crowd) -> str:

@@ -9,11 +9,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import redis
 
@@ -25,7 +25,7 @@ from workers.demo.digits import Digits
 from workers.demo.interruption import shielded
 from workers.demo.node_client import NodeClient, NodeError
 from workers.demo.processes import Child, ProcessError, free_port
-from workers.lifecycle import warm_up
+from workers.warm_up import warm_up
 
 MODEL = "digits"
 READY_S = 60.0  # for a process to serve
@@ -44,6 +44,7 @@ path = {items}
 
 [models.digits]
 catalogue = "digits"
+{model}
 
 [node]
 bind = {bind}
@@ -63,8 +64,8 @@ class Stage:
 
     Parameters
     ----------
-    digits
-        The items.
+    digits, model
+        The items, and the options of the model that learns of them.
     folder
         Where everything is written: configuration, catalogue, feedback, letters, what the processes say.
     say
@@ -81,9 +82,12 @@ class Stage:
         On entry: a server is out of reach, or a process ended (the error quotes its last lines).
     """
 
-    def __init__(self, digits: Digits, servers: Servers, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, digits: Digits, model: Mapping[str, Any], servers: Servers, folder: Path, say: Callable[[str], None]
+    ) -> None:
         self.node = self.store = ""
-        self._digits, self._servers, self._folder, self._say = digits, servers, folder, say
+        self._digits, self._model = digits, model
+        self._servers, self._folder, self._say = servers, folder, say
         self._name = f"omdml-demo-{secrets.token_hex(4)}"
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         self._children: list[Child] = []
@@ -109,10 +113,11 @@ class Stage:
             child.check(wait_s)
 
     def _build(self) -> None:
-        self._say(f"building a catalogue of {len(self._digits.ids):,} digits")
-        build_catalogue(self._folder / "items", self._digits.features, ids=self._digits.ids)
+        digits = self._digits
+        self._say(f"building a catalogue of {len(digits.ids):,} digits")
+        build_catalogue(self._folder / "items", digits.features, ids=digits.ids, sets=digits.sets)
         self._say("loading the kernels (the first time they are compiled, which takes up to a minute)")
-        warm_up({"float32"})
+        warm_up([(self._model["learner"], "float32")])
         self.store = self._open_store()
         log, address = self._open_log(), f"{HOST}:{free_port()}"
         self.node = f"http://{address}"
@@ -145,7 +150,8 @@ class Stage:
         path = self._folder / "omdml.toml"
         path.write_text(
             CONFIGURATION.format(
-                log="\n".join(f"{name} = {quoted(value)}" for name, value in log.items()),
+                log=options(log),
+                model=options(self._model),
                 store=quoted(self.store),
                 items=quoted(str(self._folder / "items")),
                 bind=quoted(address),
@@ -213,9 +219,14 @@ def valkey() -> str:
         ) from error
 
 
-def quoted(text: str) -> str:
-    """The text as a TOML string; JSON's escapes are all valid there."""
-    return json.dumps(text)
+def options(table: Mapping[str, Any]) -> str:
+    """Strings and lists of them as lines of TOML."""
+    return "\n".join(f"{name} = {quoted(value)}" for name, value in table.items())
+
+
+def quoted(value: Any) -> str:
+    """A string, or a list of them, as TOML; JSON's form of it, with all its escapes, is valid there."""
+    return json.dumps(value)
 
 
 def _answers(client: redis.Redis) -> bool:

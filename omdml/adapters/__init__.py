@@ -1,0 +1,1 @@
+"""omdml's learners inside other libraries."""

@@ -1,0 +1,213 @@
+"""omdml in a river pipeline: labels in, comparisons through a bounded reservoir, learned coordinates out."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from river import base
+
+from omdml.errors import FeedbackError
+from omdml.learners import LEARNERS, Learner
+from omdml.learners.checks import expect, whole
+from omdml.metrics import Metric
+
+Array = NDArray[Any]
+MODALITY = "x"
+RATES = ("eta", "C")
+SLOW = 0.0003
+
+
+class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTransformer for its final step
+    """A supervised transformer around any learner of triplets, quadruplets or pairs that has an embedding.
+
+    Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
+    uniform sample of each class. Dimensions come from the first ``warm_up`` samples, and so does the learner's start;
+    until then samples pass as they are. Features are numbers: one that a sample lacks (or that is not finite) is 0, one
+    that no sample of the warm-up had is ignored.
+
+    ``KNNClassifier`` on river's ImageSegments, test-then-learn, exact search in the last 1,000 samples: 0.903 right on
+    scaled features; behind this transformer 0.924, 0.922, 0.923 (seeds 0 to 2), with LOMDML 0.911, 0.907, 0.908
+    (``benchmarks/river_segments.py``), and 0.905 at a rate of 0.001.
+
+    Parameters
+    ----------
+    learner
+        Name in ``LEARNERS``.
+    parameters
+        Hyperparameters of the learner; None: a rate of 0.0003. Classifiers that remember samples, like
+        ``KNNClassifier``, hold old embeddings while the metric moves: a slow rate keeps them comparable.
+    comparisons
+        In which each sample is compared, >= 1.
+    capacity
+        Samples kept of each class, >= 1.
+    classes
+        Kept at a time, >= 2; the one not seen for longest makes room for a new one.
+    warm_up
+        Samples that the start is made from, >= 2.
+    seed
+        Of the reservoir, and of what is drawn from it.
+
+    Examples
+    --------
+    >>> from river import datasets, neighbors, preprocessing
+    >>> nearest = neighbors.KNNClassifier(engine=neighbors.LazySearch())
+    >>> model = preprocessing.StandardScaler() | MetricTransformer() | nearest
+    >>> right = 0
+    >>> for x, y in datasets.ImageSegments().take(500):
+    ...     right += model.predict_one(x) == y
+    ...     model.learn_one(x, y)
+    >>> right
+    386
+    """
+
+    def __init__(
+        self,
+        learner: str = "diagonal",
+        parameters: Mapping[str, Any] | None = None,
+        comparisons: int = 4,
+        capacity: int = 50,
+        classes: int = 100,
+        warm_up: int = 20,
+        seed: int = 0,
+    ) -> None:
+        self.learner = learner
+        self.parameters = parameters
+        self.comparisons = comparisons
+        self.capacity = capacity
+        self.classes = classes
+        self.warm_up = warm_up
+        self.seed = seed
+        self._check()
+        self._draw = np.random.default_rng(seed)
+        self._early: list[tuple[dict[Hashable, float], Hashable]] = []
+        self._names: list[Hashable] = []
+        self._reservoir: dict[Hashable, Kept] = {}
+        self._learner: Learner | None = None
+        self._metric: Metric | None = None
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"learner": "lomdml", "parameters": {"rank": 2}}
+        yield {"learner": "cpmtml", "classes": 5}
+
+    @property
+    def _supervised(self) -> bool:
+        return True
+
+    def _check(self) -> None:
+        expect(self.learner in LEARNERS, "learner", self.learner, f"one of {', '.join(sorted(LEARNERS))}")
+        least = {"comparisons": 1, "capacity": 1, "classes": 2, "warm_up": 2, "seed": 0}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            expect(whole(value) and value >= bound, name, value, f"a whole number of at least {bound}")
+        kinds = LEARNERS[self.learner].accepts & {"triplet", "pair"}
+        expect(bool(kinds), "learner", self.learner, "a learner of triplets, quadruplets or pairs")
+        probe = self._new(1)
+        probe.start({MODALITY: np.arange(4.0)[:, None]})
+        expect(probe.metric.euclidean, "learner", self.learner, "a learner whose metric has an embedding")
+
+    def _new(self, size: int) -> Learner:
+        kind = LEARNERS[self.learner]
+        known = inspect.signature(kind).parameters
+        slow = {name: SLOW for name in RATES if name in known}
+        return kind(dims={MODALITY: size}, **(slow if self.parameters is None else self.parameters))
+
+    def learn_one(self, x: Mapping[Hashable, Any], y: Hashable | None = None) -> None:
+        """Compare a sample of class ``y`` (None: unknown, not learned from) with earlier ones.
+
+        Raises FeedbackError for a feature that is no number.
+        """
+        if y is None:
+            return
+        sample = numbers(x)
+        if self._learner is None:
+            self._early.append((sample, y))
+            if len(self._early) >= self.warm_up:
+                self._start()
+            return
+        self._take(self._row(sample), y)
+        self._metric = self._learner.metric
+
+    def transform_one(self, x: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Learned coordinates, numbered from 0: their squared Euclidean distance is the learned one."""
+        if self._metric is None:
+            return dict(x)
+        embedded = self._metric.embed({MODALITY: self._row(numbers(x))[None]})[0]
+        return dict(enumerate(embedded.tolist()))
+
+    def _start(self) -> None:
+        """Take the warm-up's features for the dimensions, begin from them, and learn its samples."""
+        self._names = sorted({name for sample, _ in self._early for name in sample}, key=repr)
+        rows = np.stack([self._row(sample) for sample, _ in self._early])
+        learner = self._new(len(self._names))
+        learner.start({MODALITY: rows})
+        self._learner = learner
+        for row, (_, y) in zip(rows, self._early, strict=True):
+            self._take(row, y)
+        self._early = []
+        self._metric = learner.metric
+
+    def _row(self, sample: Mapping[Hashable, float]) -> Array:
+        return np.array([sample.get(name, 0.0) for name in self._names])
+
+    def _take(self, row: Array, y: Hashable) -> None:
+        """Learn from a sample (d,), and keep it in the reservoir."""
+        others = [kept for label, kept in self._reservoir.items() if label != y]
+        if others and y in self._reservoir:
+            self._compare(row, self._reservoir[y], others)
+        kept = self._reservoir.pop(y, Kept(0, []))
+        self._reservoir[y] = kept.with_item(row, self.capacity, self._draw)
+        if len(self._reservoir) > self.classes:
+            del self._reservoir[next(iter(self._reservoir))]
+
+    def _compare(self, row: Array, same: Kept, others: list[Kept]) -> None:
+        """Learn ``comparisons`` of this sample with one of its class and one of another."""
+        assert self._learner is not None
+        near = [same.one(self._draw) for _ in range(self.comparisons)]
+        far = [others[self._draw.integers(len(others))].one(self._draw) for _ in near]
+        features = {MODALITY: np.stack([row, *near, *far])}
+        at = np.arange(1, len(near) + 1)
+        if "pair" in self._learner.accepts:
+            pairs = np.stack([np.zeros(2 * len(near), int), np.concatenate([at, at + len(near)])], axis=1)
+            self._learner.learn_many(pairs, features, similar=np.arange(len(pairs)) < len(near))
+        else:
+            self._learner.learn_many(np.stack([np.zeros_like(at), at, at + len(near)], axis=1), features)
+
+
+class Kept(NamedTuple):
+    """What is remembered of a class: how many samples were seen, and a uniform sample of them."""
+
+    seen: int
+    items: list[Array]
+
+    def one(self, draw: np.random.Generator) -> Array:
+        """Any of the items."""
+        return self.items[draw.integers(len(self.items))]
+
+    def with_item(self, item: Array, capacity: int, draw: np.random.Generator) -> Kept:
+        """With one more seen, which stays with the chance that all others had."""
+        if len(self.items) < capacity:
+            return Kept(self.seen + 1, [*self.items, item])
+        at = int(draw.integers(self.seen + 1))
+        if at < capacity:
+            self.items[at] = item
+        return Kept(self.seen + 1, self.items)
+
+
+def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
+    """The features that are there and finite; raises FeedbackError for one that is no number."""
+    found = {}
+    for name, value in x.items():
+        try:
+            number = math.nan if value is None else float(value)
+        except (TypeError, ValueError):
+            raise FeedbackError(f"feature {name!r} is {value!r}, expected a number: encode it first") from None
+        if math.isfinite(number):
+            found[name] = number
+    return found

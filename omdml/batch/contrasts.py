@@ -1,0 +1,102 @@
+"""A log of comparisons as batch solvers take it: checked once, then differences of items as matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from omdml.errors import FeedbackError, StartError
+from omdml.learners.base import Array
+from omdml.learners.checks import check_rows
+from omdml.learners.quadruplets import margins
+from omdml.metrics.base import check_features
+
+
+class Contrasts(NamedTuple):
+    """Differences of the near and of the far pair of T comparisons, and the margins between them."""
+
+    near: dict[str, Array]  # (T, d_i) a modality, float64
+    far: dict[str, Array]
+    margin: Array  # (T,)
+
+    @classmethod
+    def of(cls, rows: ArrayLike, features: Mapping[str, Array], margin: ArrayLike = 1.0) -> Contrasts:
+        """Of comparisons as ``learn_many`` takes them.
+
+        Parameters
+        ----------
+        rows : (T, 4) or (T, 3)
+            Near pair and far pair; or query, relevant, irrelevant.
+        features
+            Matrices (n, d_i); only touched rows are read.
+        margin : scalar or (T,)
+
+        Raises
+        ------
+        FeedbackError
+            Rows or features that do not fit, a margin or a difference whose square is not finite (``row`` says which).
+        StartError
+            No comparisons.
+        """
+        width = 3 if np.ndim(rows) == 2 and np.shape(rows)[1] == 3 else 4
+        dims = {name: np.shape(matrix)[-1] if np.ndim(matrix) == 2 else 0 for name, matrix in features.items()}
+        table = check_rows(rows, width, check_features(features, dims))
+        if not len(table):
+            raise StartError("no comparisons: a batch start needs at least 1")
+        pairs = table if width == 4 else table[:, [0, 1, 0, 2]]
+        near = {name: difference(matrix, pairs[:, 0], pairs[:, 1]) for name, matrix in features.items()}
+        far = {name: difference(matrix, pairs[:, 2], pairs[:, 3]) for name, matrix in features.items()}
+        check_finite([*near.values(), *far.values()])
+        return cls(near, far, margins(margin, len(table)))
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Numbers that an item has in each modality."""
+        return {name: matrix.shape[1] for name, matrix in self.near.items()}
+
+    def vectors(self, of: Callable[[Array], Array], group: Array | None = None) -> Array:
+        """(T, G) what each weight adds to the far pair's distance beyond the near one's.
+
+        Parameters
+        ----------
+        of
+            What a weight multiplies in a distance: ``np.square`` of a difference, or ``np.positive``, itself.
+        group : (sum d_i,)
+            Number of the weight of each coordinate; None: its own.
+        """
+        parts = [of(self.far[name]) - of(self.near[name]) for name in self.near]
+        return folded(np.concatenate(parts, axis=1), group)
+
+    def split(self, weights: Array, group: Array | None = None) -> dict[str, Array]:
+        """Weights (G,) as (d_i,) a modality: an ``init``."""
+        flat = weights if group is None else weights[group]
+        ends = np.cumsum(list(self.dims.values()))[:-1]
+        return dict(zip(self.near, np.split(flat, ends), strict=True))
+
+
+def difference(matrix: Array, left: Array, right: Array) -> Array:
+    """Of rows, (T, d) float64."""
+    return np.asarray(matrix[left], np.float64) - np.asarray(matrix[right], np.float64)
+
+
+def folded(coordinates: Array, group: Array | None) -> Array:
+    """Columns (T, N) summed within their groups: (T, G)."""
+    if group is None:
+        return coordinates
+    if np.shape(group) != (coordinates.shape[1],):
+        raise StartError(f"group of shape {np.shape(group)}, expected one number for each of {coordinates.shape[1]}")
+    order = np.argsort(group, kind="stable")
+    return np.add.reduceat(coordinates[:, order], np.flatnonzero(np.diff(group[order], prepend=-1)), axis=1)
+
+
+def check_finite(differences: list[Array]) -> None:
+    """Refuse differences whose squares are not finite, naming the first comparison."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = sum(np.einsum("ij,ij->i", matrix, matrix) for matrix in differences)
+    bad = np.flatnonzero(~np.isfinite(norms))
+    if bad.size:
+        message = f"comparison {bad[0]} names items whose values are not finite, or too large to square"
+        raise FeedbackError(f"{message}: leave it out", reason="not_finite", row=int(bad[0]))

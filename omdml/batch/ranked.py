@@ -1,0 +1,143 @@
+"""Diagonal metrics from a log by quadratic programming (RANK Eq. 10 and 11); needs ``omdml[batch]``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+from numpy.typing import ArrayLike
+
+from omdml.batch.contrasts import Contrasts
+from omdml.errors import StartError
+from omdml.learners.base import Array
+from omdml.learners.checks import expect, number
+
+
+def fit_ranked(
+    rows: ArrayLike,
+    features: Mapping[str, Array],
+    margin: ArrayLike = 1.0,
+    lam: float = 1.0,
+    group: Array | None = None,
+) -> dict[str, Array]:
+    """One weight a coordinate, as alike as the log allows (Lee et al., CVPR 2008, Eq. 11).
+
+        min over w >= 0 of  lam/2 sum_j (w_j - mean(w))^2 + sum_q max(0, margin_q - w . v_q)
+
+    with ``v_q = b o b - a o a``, a and b being the differences of the near and the far pair of comparison q. The
+    paper's margins are 1.
+
+    Parameters
+    ----------
+    rows : (T, 4) or (T, 3)
+        Row numbers of near pair and far pair; or of query, relevant, irrelevant.
+    features
+        Matrices (n, d_i) a modality.
+    margin : scalar or (T,)
+    lam
+        Weight of the regulariser, > 0.
+    group : (sum d_i,)
+        Number of the weight that each coordinate shares, from 0 on; None: its own. w counts a shared weight once.
+
+    Returns
+    -------
+    w_i (d_i,), float64: an ``init`` for Diagonal.
+
+    Raises
+    ------
+    FeedbackError, StartError
+        As :meth:`Contrasts.of` does; no optimum was found; clarabel is not installed.
+    ParameterError
+        ``lam`` out of range.
+    """
+    expect(number(lam) and lam > 0, "lam", lam, "a weight above 0")
+    contrasts = Contrasts.of(rows, features, margin)
+    vectors = contrasts.vectors(np.square, group)
+    count, size = vectors.shape
+    unit = spread(vectors)
+    centring = (np.eye(size) - 1 / size) * (lam / unit**2)
+    slack = sparse.eye_array(count)
+    found = quadratic_program(
+        sparse.block_diag([centring, sparse.csc_array((count, count))]),
+        np.repeat([0.0, 1.0], [size, count]),
+        sparse.vstack([sparse.hstack([sparse.csc_array(-vectors / unit), -slack]), -sparse.eye_array(size + count)]),
+        np.concatenate([-contrasts.margin, np.zeros(size + count)]),
+    )
+    return contrasts.split(np.maximum(found[:size], 0.0) / unit, group)
+
+
+def fit_pairs(
+    pairs: ArrayLike, features: Mapping[str, Array], similar: ArrayLike, lam: float = 1.0, group: Array | None = None
+) -> dict[str, Array]:
+    """One weight a coordinate: similar pairs close, every dissimilar one at least 1 apart (RANK Eq. 10).
+
+        min over w >= 0 of  sum over similar pairs of w . (c o c) + lam/2 |w|^2    with  w . (c o c) >= 1 for all others
+
+    c being the difference of the pair. What the paper compares Eq. 11 with: it holds out against no contradiction.
+
+    Parameters
+    ----------
+    pairs : (T, 2)
+        Row numbers.
+    features
+        Matrices (n, d_i) a modality.
+    similar : (T,)
+        Of bool.
+    lam, group
+        As for :func:`fit_ranked`.
+
+    Returns
+    -------
+    w_i (d_i,), float64: an ``init`` for Diagonal.
+
+    Raises
+    ------
+    FeedbackError, ParameterError
+        As :func:`fit_ranked` does; ``similar`` that does not fit.
+    StartError
+        No pairs; two items of a dissimilar pair are the same in every coordinate; clarabel is not installed.
+    """
+    expect(number(lam) and lam > 0, "lam", lam, "a weight above 0")
+    told = np.asarray(similar)
+    expect(told.shape == np.shape(pairs)[:1] and told.dtype == bool, "similar", told.shape, "a bool for each pair")
+    rows = np.asarray(pairs)
+    contrasts = Contrasts.of(rows[:, [0, 0, 0, 1]] if rows.shape[1:] == (2,) else rows, features)
+    vectors = contrasts.vectors(np.square, group)
+    alike = np.flatnonzero(~told & ~vectors.any(axis=1))
+    if alike.size:
+        raise StartError(f"pair {alike[0]} is dissimilar, but its items are the same: no weights can part them")
+    unit, size = spread(vectors), vectors.shape[1]
+    found = quadratic_program(
+        sparse.eye_array(size) * (lam / unit**2),
+        vectors[told].sum(axis=0) / unit,
+        sparse.vstack([sparse.csc_array(-vectors[~told] / unit), -sparse.eye_array(size)]),
+        np.repeat([-1.0, 0.0], [int((~told).sum()), size]),
+    )
+    return contrasts.split(np.maximum(found, 0.0) / unit, group)
+
+
+def spread(vectors: Array) -> float:
+    """A typical size of the numbers in ``vectors``, by which the solver's are scaled."""
+    return float(np.abs(vectors).sum(axis=1).mean()) or 1.0
+
+
+def quadratic_program(P: Any, q: Array, A: Any, b: Array) -> Array:
+    """The x that minimises ``x' P x / 2 + q . x`` with ``A x <= b``, by clarabel's interior points, on one thread.
+
+    Chosen by trying: 5,000 triplets of mfeat in 200 dimensions take clarabel 2.9 s to a gap of 8e-10; OSQP ends after
+    20,000 iterations and 31 s at an objective that is 0.4 % too high.
+    """
+    try:
+        import clarabel
+    except ImportError:
+        raise StartError("the quadratic programs of RANK need clarabel: pip install 'omdml[batch]'") from None
+    settings = clarabel.DefaultSettings()
+    settings.verbose, settings.max_threads = False, 1
+    cone = [clarabel.NonnegativeConeT(len(b))]
+    upper = sparse.csc_matrix(sparse.triu(P))
+    solution = clarabel.DefaultSolver(upper, q, sparse.csc_matrix(A), b, cone, settings).solve()
+    if solution.status not in (clarabel.SolverStatus.Solved, clarabel.SolverStatus.AlmostSolved):
+        raise StartError(f"the quadratic program has no solution ({solution.status}): look for extreme values")
+    return np.array(solution.x)

@@ -1,0 +1,98 @@
+"""The batch start that belongs to a learner: which problem, in which units, how strongly regularised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from omdml.batch.contrasts import Contrasts
+from omdml.batch.full import fit_full
+from omdml.batch.newton import fit_vector
+from omdml.batch.ranked import fit_ranked
+from omdml.errors import StartError
+from omdml.learners import OMDML, Diagonal, Learner, Qwise, Signed
+from omdml.learners.base import Array
+from omdml.learners.full import FullMatrixLearner
+
+FROBENIUS = 1e-3  # lam of full matrices, a comparison
+LEAST = 1e-6  # lam of vectors at least, a comparison
+TOLERANCE = 1e-4  # of full matrices: mAP no longer moves
+Solver = Callable[[Any, Array, Mapping[str, Array], ArrayLike], dict[str, Array]]
+
+
+def batch_start(
+    learner: Learner, rows: ArrayLike, features: Mapping[str, Array], margin: ArrayLike = 1.0
+) -> dict[str, Array]:
+    """What a learner of these settings should begin from, given a log: its ``init``.
+
+    Each modality is brought to unit spread over the log's pairs first, so that neither the regulariser nor the margins
+    depend on the features' units, and the result is brought back. The learner's own regularisers (``lam``, ``mu``,
+    ``trace``), which act at single comparisons, are multiplied by the number of comparisons. Qwise: :func:`fit_full`;
+    OMDML: the same, each modality alone, because each has its own loss; Diagonal: :func:`fit_ranked` with ``variance``,
+    :func:`fit_vector` with ``frobenius``; Signed: :func:`fit_vector`.
+
+    Full matrices take ``lam = 0.001`` a comparison beside. Measured with 3,000 triplets, mAP at 0.0001, 0.001, 0.01 and
+    0.1: mfeat 0.938, 0.939, 0.930, 0.900 (one pass of Qwise: 0.928); leaves100 0.888, 0.889, 0.868, 0.839 (0.882).
+    With its default ``lam``, Diagonal reaches 0.896 on mfeat (variance; one pass: 0.846) and 0.902 (frobenius).
+
+    Parameters
+    ----------
+    learner
+        Its class and hyperparameters; it is not changed.
+    rows : (T, 4) or (T, 3)
+        Row numbers of near pair and far pair; or of query, relevant, irrelevant.
+    features
+        Matrices (n, d_i) of the learner's modalities.
+    margin : scalar or (T,)
+
+    Raises
+    ------
+    FeedbackError, StartError
+        As :meth:`Contrasts.of` does; a learner that has no batch form.
+    """
+    check_batch_form(type(learner))
+    ordered = {name: features[name] for name in learner.dims}
+    contrasts = Contrasts.of(rows, ordered, margin)
+    spread = {name: mean_square(contrasts.near[name], contrasts.far[name]) for name in ordered}
+    touched, renumbered = np.unique(np.asarray(rows), return_inverse=True)
+    scaled = {name: np.asarray(x[touched], np.float64) / np.sqrt(spread[name]) for name, x in ordered.items()}
+    found = SOLVERS[type(learner)](learner, renumbered.reshape(np.shape(rows)), scaled, margin)
+    power = 0.5 if isinstance(learner, Signed) else 1.0
+    return {name: array / spread[name] ** power for name, array in found.items()}
+
+
+def check_batch_form(learner: type[Learner]) -> None:
+    """Raise StartError where learners of this class have no batch form."""
+    if learner not in SOLVERS:
+        known = ", ".join(sorted(kind.name for kind in SOLVERS))
+        raise StartError(f"{learner.name} has no batch form: there is one of {known}; others begin by their init")
+
+
+def mean_square(near: Array, far: Array) -> float:
+    """Mean squared length of these differences; 1 where they are all 0."""
+    return float((near**2).sum() + (far**2).sum()) / (2 * len(near)) or 1.0
+
+
+def _together(learner: FullMatrixLearner, rows: Array, features: Mapping[str, Array], margin: ArrayLike) -> Any:
+    count = len(rows)
+    weights = {"lam": FROBENIUS * count, "trace": learner.trace * count, "mu": learner.mu * count}
+    return fit_full(rows, features, margin, **weights, k=learner.k, tol=TOLERANCE)
+
+
+def _apart(learner: OMDML, rows: Array, features: Mapping[str, Array], margin: ArrayLike) -> Any:
+    return {name: _together(learner, rows, {name: x}, margin)[name] for name, x in features.items()}
+
+
+def _diagonal(learner: Diagonal, rows: Array, features: Mapping[str, Array], margin: ArrayLike) -> Any:
+    solver = fit_ranked if learner.regulariser == "variance" else fit_vector
+    return solver(rows, features, margin, lam=max(learner.lam, LEAST) * len(rows), group=learner._group())
+
+
+def _signed(learner: Signed, rows: Array, features: Mapping[str, Array], margin: ArrayLike) -> Any:
+    return fit_vector(rows, features, margin, lam=max(learner.lam, LEAST) * len(rows), signed=True)
+
+
+SOLVERS: dict[type[Learner], Solver] = {OMDML: _apart, Qwise: _together, Diagonal: _diagonal, Signed: _signed}

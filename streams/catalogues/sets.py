@@ -1,0 +1,106 @@
+"""Sets of items: from a file or a mapping, kept as JSON lines beside the ids."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from omdml.errors import CatalogueError
+from omdml.feedback import Id
+from streams.catalogues.tables import require_columns
+
+JSON_LINES = (".jsonl", ".ndjson")
+SET, ITEM = "set", "item"  # columns of a CSV
+
+
+class ItemSet(msgspec.Struct, frozen=True):
+    """A set and its items: ``{"set": "photo-5", "items": ["face-1", "face-2"]}``."""
+
+    set: Id
+    items: Annotated[tuple[Id, ...], Meta(min_length=1)]
+
+
+Sets = Mapping[str, Sequence[str]]  # set id to item ids
+_decoder = msgspec.json.Decoder(ItemSet)
+_encoder = msgspec.json.Encoder()
+
+
+def open_sets(sets: str | Path | Sets | None) -> list[ItemSet]:
+    """Sets from a mapping, from a CSV with columns ``set`` and ``item``, or from JSON lines of :class:`ItemSet`.
+
+    Raises CatalogueError where the file cannot be read, a set has no elements, or an id cannot be one.
+    """
+    if sets is None:
+        return []
+    if isinstance(sets, Mapping):
+        return [_converted("sets", one, items) for one, items in sets.items()]
+    path = Path(sets)
+    try:
+        if path.suffix.lower() == ".csv":
+            return [_converted(str(path), one, items) for one, items in _read_csv(path).items()]
+        if path.suffix.lower() in JSON_LINES:
+            return decode_sets(path.read_bytes(), str(path))
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise CatalogueError(f"{path}: cannot be read as {path.suffix} ({error})") from error
+    raise CatalogueError(f"{path}: unknown kind {path.suffix!r} of sets, expected .csv or {', '.join(JSON_LINES)}")
+
+
+def check_sets(sets: Iterable[ItemSet], items: Container[str], taken: Container[str] = ()) -> None:
+    """Refuse sets that do not fit these items: raises CatalogueError naming the set.
+
+    ``taken`` are ids of sets that are there already.
+    """
+    seen: set[str] = set()
+    for one in sets:
+        if one.set in items:
+            raise CatalogueError(f"set {one.set!r} is named like an item, and an item is a set of one: rename it")
+        if one.set in seen or one.set in taken:
+            raise CatalogueError(f"set {one.set!r} is there twice: give each set once")
+        if unknown := [item for item in one.items if item not in items]:
+            raise CatalogueError(f"set {one.set!r} names item {unknown[0]!r}, which is not in the catalogue")
+        if len(set(one.items)) < len(one.items):
+            raise CatalogueError(f"set {one.set!r} names an item twice: each of its elements is there once")
+        seen.add(one.set)
+
+
+def encode_sets(sets: Iterable[ItemSet]) -> bytes:
+    """JSON lines."""
+    return _encoder.encode_lines(list(sets))
+
+
+def decode_sets(data: bytes, where: str) -> list[ItemSet]:
+    """The inverse of :func:`encode_sets`; CatalogueError names ``where``, and which line."""
+    sets = []
+    for number, line in enumerate(data.splitlines(), start=1):
+        try:
+            sets += [_decoder.decode(line)] if line.strip() else []
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            expected = '{"set": "photo-5", "items": ["face-1"]}'
+            raise CatalogueError(f"{where}: line {number}: {error}, expected {expected}") from error
+    return sets
+
+
+def _converted(where: str, one: Any, items: Iterable[Any]) -> ItemSet:
+    try:
+        return msgspec.convert({"set": one, "items": list(items)}, ItemSet)
+    except msgspec.ValidationError as error:
+        told = "has no elements: name at least one item, or leave it out" if not list(items) else str(error)
+        raise CatalogueError(f"{where}: set {one!r:.80} {told}") from error
+
+
+def _read_csv(path: Path) -> dict[str, list[str]]:
+    """Items by set, both in the order of the lines."""
+    sets: dict[str, list[str]] = {}
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = csv.DictReader(file, strict=True)
+        require_columns(str(path), (SET, ITEM), list(lines.fieldnames or ()))
+        for line in lines:
+            if not line[SET] or not line[ITEM]:
+                raise CatalogueError(f"{path}: line {lines.line_num} names no set, or no item: fill it or leave it out")
+            sets.setdefault(line[SET], []).append(line[ITEM])
+    return sets

@@ -1,0 +1,144 @@
+"""The river adapter: a transformer that learns from labels, in pipelines and on its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from river import base, checks, datasets, neighbors, preprocessing
+
+from omdml.adapters.river import MetricTransformer
+from omdml.errors import FeedbackError, ParameterError
+from omdml.learners import LEARNERS
+
+MODELS = [MetricTransformer(**options) for options in MetricTransformer._unit_test_params()]
+EMBEDDING = ["lomdml", "omdml", "qwise", "diagonal", "cpmtml", "stml", "utml", "mtlmca"]
+
+
+def samples(count=200, seed=0):
+    """Two classes that one feature in three tells apart."""
+    draw = np.random.default_rng(seed)
+    for _ in range(count):
+        y = int(draw.integers(2))
+        yield {"tells": y + draw.normal(0, 0.2), "noise": draw.normal(), "more": draw.normal()}, y
+
+
+def nearest():
+    return neighbors.KNNClassifier(engine=neighbors.LazySearch(window_size=500))
+
+
+def rate(model, count=None):
+    """Share told right before it was learned."""
+    stream = list(datasets.ImageSegments().take(count))
+    right = 0
+    for x, y in stream:
+        right += model.predict_one(x) == y
+        model.learn_one(x, y)
+    return right / len(stream)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.learner)
+def test_river_finds_nothing_to_complain_of(model):
+    for check in checks.yield_checks(model):
+        check(model.clone())
+
+
+def test_a_pipeline_gives_its_classifier_transformed_samples():
+    # A pipeline takes a SupervisedTransformer for its final step, and the classifier then learns raw features.
+    seen = []
+
+    class Watching(base.Classifier):
+        def learn_one(self, x, y):
+            seen.append(x)
+
+        def predict_proba_one(self, x):
+            seen.append(x)
+            return {}
+
+    model = MetricTransformer() | Watching()
+    for x, y in samples():
+        model.predict_one(x)
+        model.learn_one(x, y)
+    assert {frozenset(x) for x in seen[-50:]} == {frozenset({0, 1, 2})}
+    assert model["MetricTransformer"]._learner.version > 0
+
+
+def test_learned_features_beat_scaled_ones_for_nearest_neighbours():
+    plain = rate(preprocessing.StandardScaler() | nearest(), 1000)
+    learned = rate(preprocessing.StandardScaler() | MetricTransformer() | nearest(), 1000)
+    assert learned > plain + 0.01
+
+
+@pytest.mark.parametrize("name", EMBEDDING)
+def test_every_learner_with_an_embedding_can_stand_behind_it(name):
+    model = MetricTransformer(name, parameters={})
+    for x, y in samples():
+        model.learn_one(x, y)
+    one, same, other = ({"tells": value, "noise": 0.3, "more": 0.1} for value in (0.0, 0.1, 1.0))
+    one, same, other = (np.array(list(model.transform_one(x).values())) for x in (one, same, other))
+    assert ((one - same) ** 2).sum() < 0.1 * ((one - other) ** 2).sum()
+
+
+@pytest.mark.parametrize("name", sorted(set(LEARNERS) - set(EMBEDDING)))
+def test_a_learner_without_an_embedding_of_single_items_is_refused(name):
+    with pytest.raises(ParameterError, match="learner="):
+        MetricTransformer(name)
+
+
+def test_a_missing_feature_is_zero_and_an_unknown_one_is_ignored():
+    model = MetricTransformer()
+    for x, y in samples():
+        model.learn_one(x, y)
+    whole = model.transform_one({"tells": 1.0, "noise": 0.0, "more": 0.0})
+    assert model.transform_one({"tells": 1.0}) == whole
+    assert model.transform_one({"tells": 1.0, "noise": None, "more": float("nan"), "stranger": 5}) == whole
+
+
+def test_before_the_warm_up_is_over_samples_pass_as_they_are():
+    model = MetricTransformer(warm_up=3)
+    for x, y in samples(2):
+        model.learn_one(x, y)
+        assert model.transform_one(x) == x
+    model.learn_one({"tells": 0.5}, 0)
+    assert set(model.transform_one(x)) == {0, 1, 2}
+
+
+def test_a_feature_that_is_no_number_is_named():
+    with pytest.raises(FeedbackError, match=r"feature 'colour' is 'red'.*encode it"):
+        MetricTransformer().learn_one({"colour": "red"}, 1)
+
+
+def test_one_class_alone_teaches_nothing():
+    model = MetricTransformer(warm_up=5)
+    for x, _ in samples(50):
+        model.learn_one(x, "only")
+    assert model._learner.version == 0
+
+
+def test_the_reservoir_is_bounded_and_the_class_not_seen_for_longest_leaves():
+    model = MetricTransformer(capacity=3, classes=4, warm_up=2)
+    for turn, (x, _) in enumerate(samples(100)):
+        model.learn_one(x, turn % 10)
+    assert list(model._reservoir) == [6, 7, 8, 9]
+    assert max(len(kept.items) for kept in model._reservoir.values()) <= 3
+
+
+def test_the_same_seed_gives_the_same_coordinates_and_another_one_others():
+    first, again, other = MetricTransformer(), MetricTransformer(), MetricTransformer(seed=1)
+    for model in (first, again, other):
+        for x, y in samples():
+            model.learn_one(x, y)
+    assert first.transform_one(x) == again.transform_one(x) != other.transform_one(x)
+
+
+@pytest.mark.parametrize("name", ["comparisons", "capacity", "classes", "warm_up"])
+def test_a_count_out_of_range_is_refused(name):
+    with pytest.raises(ParameterError, match=f"{name}=0"):
+        MetricTransformer(**{name: 0})
+
+
+def test_importing_omdml_leaves_rivers_heavy_modules_alone():
+    code = "import sys, omdml, omdml.adapters.river; print([name for name in sys.modules if 'river.drift' in name])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

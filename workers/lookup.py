@@ -1,0 +1,126 @@
+"""From the ids that events name to what a learner takes: rows of a table, and what else their comparisons bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from omdml.comparisons import Judgement
+from omdml.errors import CatalogueError, FeedbackError
+from omdml.feedback import AnyFeedback, SetJudgement
+from omdml.learners import Learner
+from streams.catalogues.inline import InlineTable
+from streams.protocols import Catalogue
+from workers.intake import Batch, Refusal
+
+Array = NDArray[Any]
+Compared = Array | list[Judgement]  # rows (T, w) of as many comparisons, or a judgement each
+MARGIN = 1.0  # of feedback that names none (MATHS 1)
+log = structlog.get_logger(__name__)
+
+
+class Located(NamedTuple):
+    """Events whose items are known, as a learner takes them.
+
+    ``columns`` are keywords of its ``learn_many``, one value a comparison; ``ends`` (events,) counts the comparisons up
+    to and including each event; ``features`` is the table that rows point into.
+    """
+
+    events: Batch
+    compared: Compared
+    columns: Mapping[str, Array]
+    ends: Array
+    features: Mapping[str, Array]
+
+    def learn(self, learner: Learner, first: int, stop: int) -> Array:
+        """Learn the events from ``first`` up to ``stop``; answers f of each of their comparisons."""
+        these = slice(self._begin(first), self._begin(stop))
+        columns = {name: column[these] for name, column in self.columns.items()}
+        return learner.learn_many(self.compared[these], self.features, **columns).scores
+
+    def event(self, first: int, row: int) -> int:
+        """The event that a comparison belongs to; ``row`` counts from those of the event ``first``."""
+        return int(np.searchsorted(self.ends, self._begin(first) + row, side="right"))
+
+    def _begin(self, event: int) -> int:
+        return int(self.ends[event - 1]) if event else 0
+
+
+class Lookup:
+    """Finds what the events of one model name."""
+
+    def __init__(self, model: str, learner: type[Learner], catalogue: Catalogue) -> None:
+        self._model, self._learner, self._catalogue = model, learner, catalogue
+
+    def locate(self, batch: Batch) -> tuple[Located, list[Refusal]]:
+        """The events whose items are known, and the others.
+
+        Rows point into the catalogue's own table, or into a small one where an event brings vectors, names an unknown
+        item, or judges sets.
+        """
+        width = self._learner.width
+        sets = {} if width else self._catalogue.sets
+        rows = self._rows([name for name in batch.ids if name not in sets] if sets else batch.ids)
+        if width and rows.min(initial=0) >= 0 and not batch.inline:
+            return self._located(batch, rows.reshape(-1, width), self._catalogue.features), []
+        table, found, refused = InlineTable(self._catalogue), Batch(), []
+        parts: list[Compared] = []
+        for record, event, ids in batch.each():
+            try:
+                parts.append(compared(event, ids, width, table, self._catalogue))
+                found.add(record, event, ids)
+            except FeedbackError as error:
+                refused.append(Refusal(record, error, self._model))
+        return self._located(found, joined(parts, width), table.features), refused
+
+    def _rows(self, ids: Sequence[str]) -> Array:
+        """Row numbers, -1 where even a second look at the catalogue finds no such item."""
+        rows = self._catalogue.rows(ids)
+        if rows.min(initial=0) < 0 and self._items_added():
+            rows = self._catalogue.rows(ids)
+        return rows
+
+    def _items_added(self) -> bool:
+        """Whether the catalogue holds more items than when it was last looked at."""
+        try:
+            return self._catalogue.refresh() > 0
+        except CatalogueError as error:
+            log.warning("catalogue_not_refreshed", model=self._model, reason=str(error))
+            return False
+
+    def _located(self, events: Batch, rows: Compared, features: Mapping[str, Array]) -> Located:
+        named = np.array(events.named, np.int64)
+        counts = named // self._learner.width if self._learner.width else np.ones_like(named)
+        brought = {name: [getattr(event, name, MARGIN) for event in events.events] for name in self._learner.columns}
+        columns = {name: np.repeat(values, counts) for name, values in brought.items()}
+        return Located(events, rows, columns, np.cumsum(counts), features)
+
+
+def compared(event: AnyFeedback, ids: list[str], width: int, table: InlineTable, catalogue: Catalogue) -> Compared:
+    """The comparisons of one event, whose items are added to ``table``; raises FeedbackError for an unknown one."""
+    if not isinstance(event, SetJudgement):
+        return table.add(event, ids).reshape(-1, width)
+    judged = [elements(event, name, catalogue) for name in (*event.relevant, *event.irrelevant)]
+    parts = [list(event.query), *judged]
+    rows = table.add(event, [item for part in parts for item in part])
+    query, *sets = np.split(rows, np.cumsum([len(part) for part in parts])[:-1])
+    count = len(event.relevant)
+    return [Judgement(query, tuple(sets[:count]), tuple(sets[count:]))]
+
+
+def elements(event: SetJudgement, name: str, catalogue: Catalogue) -> list[str]:
+    """Ids of the items in a set; an item's own id stands for a set of one."""
+    if name in (event.features or {}) or name not in catalogue.sets:
+        return [name]
+    return [catalogue.ids[row] for row in catalogue.sets[name].tolist()]
+
+
+def joined(parts: list[Compared], width: int) -> Compared:
+    """The comparisons of several events, one after another."""
+    if not width:
+        return [judgement for part in parts for judgement in part]
+    return np.concatenate([np.empty((0, width), np.int64), *parts])

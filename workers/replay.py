@@ -1,0 +1,180 @@
+"""Learn a log again, offline: what a configuration, or another learner, makes of it, test-then-learn."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from omdml.errors import ConfigurationError, FeedbackError
+from omdml.learners import LEARNERS, Learner
+from streams.protocols import Partition, Record, Source
+from workers.config import ModelConfig
+from workers.intake import Batch, Refusal, sort_out
+from workers.lookup import Located
+from workers.model import OwnedModel
+from workers.partition import by_partition
+from workers.specs import Spec, Specs
+
+POLL_RECORDS = 1000
+POLL_S = 0.5
+STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2, 5))  # where stretches end
+
+
+class Beginning:
+    """A listener that reads everything from the log's beginning."""
+
+    def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
+        """Begin at the beginning, whatever was committed."""
+        return dict.fromkeys(committed)
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Nothing is saved."""
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        """Nothing is saved."""
+
+
+def read_whole(source: Source) -> Iterator[list[Record]]:
+    """Every record of a log, from its beginning to where it ended when that was first told; closes the source."""
+    source.subscribe(Beginning())
+    ends: dict[Partition, int] = {}
+    try:
+        while True:
+            records = source.poll(POLL_RECORDS, POLL_S)
+            progress = source.progress()
+            ends = ends or {partition: end for partition, (_, end) in progress.items()}
+            if records:
+                yield records
+            else:  # an end that moved back: what looked like a line was a torn one
+                ends = {at: min(end, progress[at][1]) for at, end in ends.items() if at in progress}
+            if ends and all(at in progress and progress[at][0] >= end for at, end in ends.items()):
+                return
+    finally:
+        source.close()
+
+
+def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
+    """What a model is learned with; another learner than the configured one has its defaults.
+
+    Raises ConfigurationError where no such model is configured, ParameterError where that learner has no defaults.
+    """
+    spec = specs.find(model)
+    if spec is None:
+        raise ConfigurationError(f"no model {model!r} is configured: add [models.{model!r}], or pass --model")
+    if learner is None or LEARNERS[learner] is spec.learner:
+        return spec
+    return spec._replace(
+        learner=LEARNERS[learner], parameters={}, digest=ModelConfig(learner=learner).digest(), starts={}
+    )
+
+
+class Stretch(NamedTuple):
+    """Sums since the beginning, at the end of a stretch."""
+
+    comparisons: int
+    mistakes: int
+    seconds: float
+
+
+class ReplayedModel(OwnedModel):
+    """A model on its way through a log, and its curve."""
+
+    def __init__(self, name: str, learner: Learner, spec: Spec) -> None:
+        super().__init__(name, learner, spec.catalogue, "", spec.digest)
+        self.accepts = learner.accepts
+        self.curve: list[Stretch] = []
+        self.refused: list[Refusal] = []
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def learn(self, records: list[Record]) -> None:
+        """Learn what of these records is this model's, as a worker would."""
+        self._began = time.perf_counter() - self.seconds
+        for batch in self._mine(records):
+            self._bury(self.take(batch, nothing_timed))
+        self.seconds = time.perf_counter() - self._began
+
+    def locate(self, records: list[Record]) -> list[Located]:
+        """Take this model's events among the records without learning them: they are to be fitted."""
+        found = []
+        for batch in self._mine(records):
+            located, refused = self._lookup.locate(batch)
+            found.append(located)
+            self._bury(refused)
+            self.next = batch.records[-1].offset + 1
+        return found
+
+    def _mine(self, records: list[Record]) -> Iterator[Batch]:
+        """This model's events, partition by partition; those that are not to be learned are kept as refusals."""
+        for partition, part in by_partition(records).items():
+            batches, refused = sort_out(part, lambda name: self.accepts if name == self.name else None)
+            batch, refused = batches.get(self.name), [one for one in refused if one.model == self.name]
+            if batch and self.home not in (None, partition):
+                told = f"events of model {self.name!r} live in partition {self.home}, this one came by {partition}"
+                stray = FeedbackError(told, reason="wrong_partition")
+                refused += [Refusal(record, stray, self.name) for record in batch.records]
+            elif batch:
+                self.home = partition
+                yield batch
+            self._bury(refused)
+
+    def _bury(self, refused: list[Refusal]) -> None:
+        """Keep refusals; like a worker's dead letters they move ``next``."""
+        self.refused += refused
+        for record, _, _ in refused:
+            if self.home == record.partition:
+                self.next = max(self.next, record.offset + 1)
+
+    def _learned(self, event_times: list[float | None], scores: NDArray[Any]) -> None:
+        before, wrong = self.prequential.count, self.prequential.mistakes + np.cumsum(scores > 0)
+        super()._learned(event_times, scores)
+        for end in STRETCHES:
+            if before < end <= self.prequential.count:
+                self._end_stretch(end, int(wrong[end - before - 1]))
+
+    def _end_stretch(self, comparisons: int, mistakes: int) -> None:
+        self.curve.append(Stretch(comparisons, mistakes, time.perf_counter() - self._began))
+
+    def finish(self) -> None:
+        """The log has ended: so does the last stretch."""
+        if self.prequential.count > (self.curve[-1].comparisons if self.curve else 0):
+            self.curve.append(Stretch(self.prequential.count, self.prequential.mistakes, self.seconds))
+
+
+def nothing_timed(stage: str) -> nullcontext[None]:
+    """Time is taken of the whole."""
+    return nullcontext()
+
+
+def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table:
+    """Mistakes of each, before it learned a comparison, in stretches that grow."""
+    title = f"mistakes before learning{f', after a start fitted on the first {fitted:,} events' if fitted else ''}"
+    table = Table("learner", "comparisons", "mistakes", "in this stretch", "seconds", title=title, title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for model in models:
+        before = Stretch(0, 0, 0.0)
+        for stretch in model.curve:
+            here = (stretch.mistakes - before.mistakes) / (stretch.comparisons - before.comparisons)
+            total = stretch.mistakes / stretch.comparisons
+            name = model.learner.name if stretch is model.curve[0] else ""
+            table.add_row(name, f"{stretch.comparisons:,}", f"{total:.2%}", f"{here:.2%}", f"{stretch.seconds:.2f}")
+            before = stretch
+        if not model.curve:
+            table.add_row(model.learner.name, "0", "", "", f"{model.seconds:.2f}")
+        table.add_section()
+    return table
+
+
+def refusals(model: ReplayedModel) -> str:
+    """One line about the events that a learner did not take."""
+    reasons = Counter(error.reason for _, error, _ in model.refused)
+    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+    return f"{model.learner.name}: refused {told}" if told else ""

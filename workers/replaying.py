@@ -1,0 +1,96 @@
+"""The command ``omdml replay``, from options to what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from omdml.errors import ConfigurationError
+from streams.protocols import Record
+from workers import fit, lifecycle, wiring
+from workers.config import Configuration
+from workers.replay import ReplayedModel, prequential_table, read_whole, refusals, replayed_spec
+from workers.specs import Spec, Specs
+
+
+class Options(NamedTuple):
+    """What the command line asks for."""
+
+    learners: Sequence[str] = ()
+    fitting: bool = False
+    fit_on: int = fit.MOST
+    save: str | None = None
+    publish: bool = False
+    replace: bool = False
+
+
+def run(configuration: Configuration, name: str, options: Options) -> None:
+    """Replay, print, and keep what is asked for.
+
+    Raises ConfigurationError where options contradict each other; else what reading, learning and storing raise.
+    """
+    lifecycle.one_thread()
+    specs = chosen(wiring.specs(configuration), name, options)
+    store = wiring.open_stores(configuration) if options.publish else None
+    if store and not options.replace:
+        fit.check_absent(store, name)
+    console = Console()
+    log, events = shown(console, read_whole(wiring.open_bystander(configuration.log))), 0
+    if options.fitting:
+        first, log, events = fit.cut(log, name, specs[0], options.fit_on)
+        models = [fit.fitted(name, spec, first) for spec in specs]
+    else:
+        models = [ReplayedModel(name, spec.fresh(), spec) for spec in specs]
+    learn(models, log)
+    report(console, models, events)
+    if options.save:
+        Path(options.save).write_bytes(models[0].learner.to_bytes())
+    if store:
+        letters = wiring.open_letters(configuration.log)
+        fit.publish(models[0], store, letters, lifecycle.platform(), options.replace)
+        letters.close()
+        version, offset = models[0].learner.version, models[0].next
+        console.print(f"{name}: version {version:,} is live; a worker goes on from offset {offset}")
+
+
+def chosen(models: Specs, name: str, options: Options) -> list[Spec]:
+    """A spec for each learner asked for; raises ConfigurationError where options contradict each other."""
+    own = replayed_spec(models, name)
+    specs = [replayed_spec(models, name, learner) for learner in dict.fromkeys(options.learners)] or [own]
+    if len(specs) > 1 and (options.save or options.publish):
+        raise ConfigurationError("--save and --publish take one learner: name it with --learner")
+    if options.publish and specs[0].learner is not own.learner:
+        raise ConfigurationError(f"model {name!r} is configured with another learner: set models.{name}.learner first")
+    if options.replace and not options.publish:
+        raise ConfigurationError("--replace goes with --publish")
+    return specs
+
+
+def learn(models: Sequence[ReplayedModel], log: Iterator[list[Record]]) -> None:
+    """Take every model through the log."""
+    for records in log:
+        for model in models:
+            model.learn(records)
+    for model in models:
+        model.finish()
+
+
+def report(console: Console, models: Sequence[ReplayedModel], fitted: int) -> None:
+    """The table, and what was refused."""
+    console.print(prequential_table(models, fitted))
+    for line in filter(None, map(refusals, models)):
+        console.print(line)
+
+
+def shown(console: Console, log: Iterator[list[Record]]) -> Iterator[list[Record]]:
+    """The same, with a count of what was read where somebody watches."""
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} events read"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("read", total=None)
+        for records in log:
+            progress.advance(task, len(records))
+            yield records
