@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 
+import httpx
 import numpy as np
 
 from omdml import LOMDML
@@ -11,8 +13,12 @@ from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
 from streams.memory import MemoryLog, MemorySink
 from streams.stores.memory import MemoryStore
-from tests.worlds import ITEMS, catalogue, triplets
+from tests.worlds import ITEMS, catalogue, configuration, triplets
+from workers.current import Current
+from workers.http import create_app
 from workers.node import RetrievalNode
+from workers.server import HttpServer
+from workers.specs import Specs
 
 
 class Store(MemoryStore):
@@ -31,6 +37,7 @@ class Shop:
 
     def __init__(self, folder, model: str = "shop", store=None) -> None:
         self.model, self.catalogue, self.store = model, catalogue(folder / "items"), store or Store()
+        self.current = Current(Specs(configuration(folder / "items"), {"items": self.catalogue}))
         self.log = MemoryLog()
         self.learner = LOMDML(dims=dict(self.catalogue.dims), rank=3)
         self.learner.start(self.catalogue.features)
@@ -71,7 +78,7 @@ class Shop:
 
     def node(self, models=("shop",), **options) -> RetrievalNode:
         """A node that is not started; it looks at the store often."""
-        options = {"poll_interval_s": 0.02, "sink": MemorySink(self.log), **options}
+        options = {"poll_interval_s": 0.02, "sink": MemorySink(self.log), "check": self.current.check, **options}
         return RetrievalNode(self.store, lambda model: self.catalogue, models, **options)
 
     @contextmanager
@@ -90,3 +97,35 @@ class Shop:
         distances[row] = np.inf
         order = np.argsort(distances, kind="stable")[: min(k, ITEMS - 1)]
         return [self.catalogue.ids[i] for i in order], distances[order]
+
+
+@contextmanager
+def listening(node):
+    """A real server."""
+    server = HttpServer(create_app(node), port=0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+
+
+@contextmanager
+def asking(node):
+    """A client of a real server."""
+    with listening(node) as server, httpx.Client(base_url=server.url) as client:
+        yield client
+
+
+def sent(shop):
+    """Events in the feedback log."""
+    (partition,) = shop.log.partitions
+    return [record.value for record in shop.log.read(partition, 0, 100_000)]
+
+
+def refused(response, status, error):
+    """The message of a refusal."""
+    assert (response.status_code, response.json()["error"]) == (status, error), response.text
+    return response.json()["message"]

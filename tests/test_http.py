@@ -8,20 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
-import msgspec
 import pytest
 import structlog
 
-from omdml.errors import ConfigurationError, SourceError
-from omdml.feedback import decode
+from omdml.errors import ConfigurationError
 from tests.integration.waiting import until
-from tests.shops import Shop
+from tests.shops import Shop, asking, listening, refused
 from tests.worlds import events, items
 from workers.http import create_app
 from workers.openapi import openapi
@@ -43,38 +38,6 @@ def node(shop):
 def client(node):
     with asking(node) as client:
         yield client
-
-
-@contextmanager
-def listening(node):
-    """A real server."""
-    server = HttpServer(create_app(node), port=0)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-        thread.join()
-
-
-@contextmanager
-def asking(node):
-    """A client of a real server."""
-    with listening(node) as server, httpx.Client(base_url=server.url) as client:
-        yield client
-
-
-def sent(shop):
-    """Events in the feedback log."""
-    (partition,) = shop.log.partitions
-    return [record.value for record in shop.log.read(partition, 0, 100_000)]
-
-
-def refused(response, status, error):
-    """The message of a refusal."""
-    assert (response.status_code, response.json()["error"]) == (status, error), response.text
-    return response.json()["message"]
 
 
 def test_a_search_names_the_nearest_items_and_the_version_that_says_so(shop, client):
@@ -170,49 +133,6 @@ def test_a_node_whose_thread_ended_is_not_healthy(shop):
         assert "restart" in refused(client.get("/healthz"), 503, "stuck")
 
 
-def test_an_accepted_event_is_in_the_log(shop, client):
-    event = next(events(1))
-    response = client.post("/feedback", content=event)
-    assert (response.status_code, response.json()) == (202, {"accepted": 1})
-    assert [decode(value) for value in sent(shop)] == [decode(event)]
-
-
-def test_events_come_one_a_line_too_and_in_message_pack(shop, client):
-    lines = b"\n".join(events(300)) + b"\n\n"
-    headers = {"content-type": "application/x-ndjson; charset=utf-8"}
-    assert client.post("/feedback", content=lines, headers=headers).json() == {"accepted": 300}
-    packed = msgspec.msgpack.encode(json.loads(next(events(1))))
-    assert client.post("/feedback", content=packed, headers={"content-type": "application/msgpack"}).status_code == 202
-    assert sent(shop) == [*events(300), *events(1)]
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"model": "shpo"}, "unknown_model"),
-        ({"query": "nope"}, "unknown_item"),
-        ({"query": ""}, "invalid"),
-        ({"type": "triplett"}, "invalid"),
-        ({"features": {"new": {"shape": [0.0] * 9}}}, "missing_modality"),
-        ({"features": {"new": {"shape": [0.0] * 9, "noise": [0.0]}}}, "dimension"),
-    ],
-)
-def test_of_a_batch_with_a_bad_event_nothing_is_taken_and_the_answer_says_which(shop, client, change, reason):
-    good = [json.loads(event) for event in events(4)]
-    lines = "\n".join(json.dumps(event) for event in [*good[:2], {**good[2], **change}, good[3]])
-    response = client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"})
-    assert refused(response, 400, reason).startswith("event 2: ")
-    assert response.json()["index"] == 2
-    assert [(bad["index"], bad["error"]) for bad in response.json()["errors"]] == [(2, reason)]
-    assert sent(shop) == []
-
-
-def test_an_event_may_bring_the_vectors_of_an_item_the_catalogue_lacks(shop, client):
-    event = {**json.loads(next(events(1))), "query": "new"}
-    event["features"] = {"new": {"shape": [0.0] * 9, "noise": [0.0] * 5}}
-    assert client.post("/feedback", json=event).status_code == 202
-
-
 def test_what_is_too_large_is_refused(client, monkeypatch):
     monkeypatch.setattr("workers.http.MAX_QUERY_BYTES", 100)
     monkeypatch.setattr("workers.http.MAX_FEEDBACK_BYTES", 100_000)
@@ -222,29 +142,6 @@ def test_what_is_too_large_is_refused(client, monkeypatch):
     refused(client.post("/feedback", content=b" " * 100_001), 413, "oversize")
     lines = b"\n".join(events(6))
     refused(client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"}), 413, "oversize")
-
-
-def test_an_event_the_log_did_not_take_is_not_accepted(shop, node, client, monkeypatch):
-    def fail(*_):
-        raise SourceError("the disk is full")
-
-    monkeypatch.setattr(shop.log, "send", fail)
-    assert "the disk is full" in refused(client.post("/feedback", content=next(events(1))), 503, "source")
-    monkeypatch.undo()
-    assert client.post("/feedback", content=next(events(1))).status_code == 202
-
-
-def test_a_node_without_a_log_says_that_it_takes_no_feedback(shop):
-    with shop.serving(sink=None) as node, asking(node) as client:
-        refused(client.post("/feedback", content=next(events(1))), 503, "source")
-
-
-def test_posts_at_the_same_time_are_all_taken(shop, client):
-    payloads = list(events(40))
-    with ThreadPoolExecutor(8) as threads:
-        responses = list(threads.map(lambda payload: client.post("/feedback", content=payload), payloads))
-    assert [response.status_code for response in responses] == [202] * 40
-    assert sorted(sent(shop)) == sorted(payloads)
 
 
 def test_models_tell_what_answers_and_how_fresh(shop, client):

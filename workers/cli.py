@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import click
 from prometheus_client import CollectorRegistry
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
@@ -153,10 +154,26 @@ def doctor(configuration: config.Configuration) -> None:
     table = Table("check", "", "what was seen, or what to do")
     ill = 0
     for check, well, text in examine(configuration):
-        table.add_row(check, "[green]ok[/]" if well else "[red]no[/]", text)
+        table.add_row(escape(check), "[green]ok[/]" if well else "[red]no[/]", escape(text))
         ill += not well
     Console().print(table)
     sys.exit(1 if ill else 0)
+
+
+@main.group()
+def topics() -> None:
+    """The feedback log's topic in Kafka."""
+
+
+@topics.command("create")
+@click.option("--partitions", default=4, show_default=True, type=click.IntRange(min=1), help="Fixed from then on.")
+@configured
+def create(configuration: config.Configuration, partitions: int) -> None:
+    """Create the configured topic, its events kept for ever."""
+    from workers import wiring
+
+    made = wiring.create_log(configuration.log, partitions)
+    click.echo(f"topic {made} created, {partitions} partitions" if made else "the topic is there already")
 
 
 @main.group()

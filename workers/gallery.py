@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CorruptError
+from omdml.errors import CorruptError, MeasureError
 from omdml.metrics import CHUNK_ROWS, Metric
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
 ROUNDOFF = float(np.finfo(np.float32).eps) / 2
+LARGEST = float(np.finfo(np.float32).max) / 4  # of squared distances, whose parts are summed in any order
 REFINED_ROWS = 4096  # whose differences are held in float64 at a time
 
 
@@ -47,7 +48,10 @@ class Index(Protocol):
     nbytes: int
 
     def nearest(self, query: Query, k: int) -> Hits | None:
-        """The k closest rows, fewer where there are no more; None where the index cannot prove its answer."""
+        """The k closest rows, fewer where there are no more; None where the index cannot prove its answer.
+
+        Raises MeasureError where float32 cannot hold a distance from the query.
+        """
 
 
 class Gallery:
@@ -85,7 +89,9 @@ class Gallery:
 
     def roughly(self, point: Array) -> tuple[NDArray[np.float32], float]:
         """Squared distances of all items as ``|e|^2 - 2 e.q + |q|^2``, and how far rounding may have moved them."""
-        norm = float(np.linalg.norm(point))
+        norm = float(np.linalg.norm(point.astype(np.float64)))
+        if not (self.reach + norm) ** 2 < LARGEST:
+            raise MeasureError(f"its embedding has length {norm:.3g}, whose square float32 cannot hold")
         rough = self.embedding @ (-2 * point).astype(np.float32)
         rough += self.squares
         rough += np.float32(norm * norm)
@@ -111,6 +117,8 @@ class ScoredGallery:
     def nearest(self, query: Query, k: int) -> Hits:
         """The k rows of highest score; a distance is minus the score, and may be negative."""
         scores = self.metric.score(query.table(self.features), self.features, self.task)
+        if not np.isfinite(scores).all():
+            raise MeasureError("its score of an item is not finite")
         distances = -np.asarray(scores, np.float64)
         distances[query.rows] = np.inf
         rows = lowest(distances, k)
@@ -142,7 +150,9 @@ def lowest(distances: Array, k: int, slack: float = 0.0) -> NDArray[np.int64]:
 
 
 def closest(rows: NDArray[np.int64], distances: NDArray[np.float64], k: int) -> Hits:
-    """The k closest of these rows, which rise: ties fall to the lowest row."""
+    """The k closest of these rows, which rise: ties fall to the lowest row. MeasureError where a distance is none."""
+    if not np.isfinite(distances).all():
+        raise MeasureError("its distance from an item is not finite")
     order = np.argsort(distances, kind="stable")[:k]
     return Hits(rows[order], distances[order])
 

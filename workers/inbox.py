@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Event(NamedTuple):
-    """A checked event as it goes to the log: as it came, for whatever else was written might be too large, or differ."""
+    """A checked event as it goes to the log, which is as it came: written anew it could be too large."""
 
     payload: bytes
     model: str

@@ -99,8 +99,8 @@ class Refresher:
         elif view is None or follows(pointer, view.pointer, model in self._gone):
             self._adopt(model, view, pointer, began)
         elif (pointer.store_id, pointer.serial) == (view.pointer.store_id, view.pointer.serial):
-            self._confirm(model)
             self._take_in(model, view, began)
+            self._confirm(model)  # what was refused is told once, as long as nothing else is found
         else:
             self._lag(model)
 

@@ -143,4 +143,6 @@ def hint(body: bytes) -> str:
             several = text[json.JSONDecoder().raw_decode(text)[1] :].lstrip().startswith("{")
     if not several:
         return ""
-    return f": one event was expected; for many send one a line, with Content-Type: {JSON_LINES[0]} (curl --data-binary)"
+    return (
+        f": one event was expected; for many send one a line, with Content-Type: {JSON_LINES[0]} (curl --data-binary)"
+    )

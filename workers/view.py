@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from omdml.errors import CatalogueError, FeedbackError, OmdmlError
+from omdml.errors import CatalogueError, FeedbackError, MeasureError, OmdmlError
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
 from streams.catalogues.inline import scaled_item
@@ -94,7 +94,10 @@ class View:
         if task not in self.indexes:
             tasks = ", ".join(name for name in self.indexes if name is not None)
             raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
-        hits = self.indexes[task].nearest(query, k)
+        try:
+            hits = self.indexes[task].nearest(query, k)
+        except MeasureError as error:
+            raise SearchError(f"{too_large(query)}: {error}", "not_finite") from error
         if hits is None:
             return self.complete.search(query, k, task)
         return self._answer(hits, time.perf_counter() - began)
@@ -122,6 +125,15 @@ class View:
             return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw))
         except FeedbackError as error:
             raise SearchError(str(error), error.reason) from error
+
+
+def too_large(query: Query) -> str:
+    """What of a query lies too far out to be compared."""
+    if query.features is None:
+        return "the query items lie too far from others"
+    sizes = {name: float(np.abs(table).max()) for name, table in query.features.items()}
+    name = max(sizes, key=lambda name: sizes[name])
+    return f"query: modality {name!r} is too large, it holds {sizes[name]:.3g} as the catalogue scales it"
 
 
 def embedded_view(
@@ -187,7 +199,7 @@ def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
     if snapshot.generation != catalogue.generation:
         raise CatalogueError(
             f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has "
-            f"{catalogue.generation!r}: give both the same catalogue"
+            f"{catalogue.generation!r}: give both the same catalogue, and restart the node where it was built anew"
         )
     got: dict[str, Any] = dict(snapshot.metric.dims)
     if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:

@@ -57,6 +57,13 @@ def open_sink(log: FileLog | KafkaLog) -> Sink:
     return KafkaSink(connection(log), topic=log.topic)
 
 
+def create_log(log: FileLog | KafkaLog, partitions: int) -> str | None:
+    """Create the topic of a Kafka log, fit for feedback; its name, or None where it is there. Raises SourceError."""
+    if isinstance(log, FileLog):
+        raise ConfigurationError("log.kind is 'file': a log in files needs no topic")
+    return log.topic if create_topic(connection(log), log.topic, partitions=partitions) else None
+
+
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
     """The dead letters beside the log; the topic of their own is created unless the configuration names one."""
     if isinstance(log, FileLog):

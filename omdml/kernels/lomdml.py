@@ -145,11 +145,12 @@ def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> bool:
             n, r = shape.n[i], shape.r[i]
             D, PQ = matrix(work.D, shape.at_x[i] + 2 * e * n, 2, n), matrix(work.PQ, shape.at_p[i] + 2 * e * r, 2, r)
             rate = rule.eta
+            pp, qq, pq = inner(PQ[0], PQ[1])
+            aa, bb, ab = inner(D[0], D[1])
             if rule.exact:
-                pp, qq, pq = inner(PQ[0], PQ[1])
-                aa, bb, ab = inner(D[0], D[1])
                 rate = exact_step(loss, pp, qq, pq, aa, bb, ab, rule.eta)
-            if not math.isfinite(rate):
+            length = 2 * rate * (math.sqrt(pp) * math.sqrt(aa) + math.sqrt(qq) * math.sqrt(bb))  # of the step, at most
+            if not math.isfinite(D.dtype.type(length * length)) or not math.isfinite(D.dtype.type(2 * rate)):
                 return False
             if rate > 0.0:
                 X, P = matrix(block.X, shape.at_x[i], size, n), matrix(block.P, shape.at_p[i], size, r)

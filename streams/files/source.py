@@ -140,8 +140,9 @@ class FileSource:
 class FileSink:
     """Appends events to a log in files; any number of processes and threads may do so at the same time.
 
-    Each event is one write of one whole line under the log's lock. What a killed writer or a full disk left of a line is
-    ended with a newline by the next one: readers get the torn piece as a record of its own, and nothing else is harmed.
+    Each event is one write of one whole line under the log's lock. What a killed writer or a full disk left of a line
+    is ended with a newline by the next one: readers get the torn piece as a record of its own, and nothing else is
+    harmed.
 
     Parameters
     ----------
