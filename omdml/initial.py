@@ -18,6 +18,7 @@ Array = NDArray[Any]
 STARTS = ("pca", "wpca", "gaussian", "identity")
 SAMPLE = 10_000  # rows, and pairs of rows, that a start looks at
 DENSE = 2_000  # dimensions up to which the covariance is decomposed whole
+LARGEST = 1e140  # whose squares still have a sum
 NOISE = 1e-20  # squares below this share of the numbers' own are rounding, not variance
 
 
@@ -36,10 +37,12 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     Raises
     ------
     StartError
-        Too few rows for this start, or a value in the sample that is not finite.
+        No rows or too few for this start, or a value in the sample that is not finite or above 1e140.
     """
     draw = np.random.default_rng(seed)
     count = len(next(iter(features.values())))
+    if not count:
+        raise StartError("the features have no rows: give at least one item")
     rows = np.sort(draw.choice(count, min(count, SAMPLE), replace=False))
     size = len(rows)
     left = draw.integers(0, max(1, size), SAMPLE)
@@ -48,9 +51,7 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     with one_blas_thread():
         for name, rank in ranks.items():
             sample = np.asarray(features[name][rows], np.float64)
-            if not np.isfinite(sample).all():
-                bad = int(rows[np.flatnonzero(~np.isfinite(sample).all(axis=1))[0]])
-                raise StartError(f"row {bad} of modality {name!r} holds values that are not finite: repair it")
+            _check(sample, rows, name)
             matrix = _rows(sample, rank, init, draw, name)
             spread = _spread(matrix, sample, left, right) if size > 1 else 2 * float((matrix**2).sum())
             if spread > NOISE * float((sample**2).mean()) * float((matrix**2).sum()):
@@ -59,6 +60,16 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
                 warnings.warn(f"modality {name!r}: all sampled items are alike, its start stays unscaled", stacklevel=2)
             started[name] = matrix
     return started
+
+
+def _check(sample: Array, rows: Array, name: str) -> None:
+    sound = np.abs(sample) <= LARGEST  # false for NaN
+    if not sound.all():
+        row, column = (int(at[0]) for at in np.nonzero(~sound))
+        raise StartError(
+            f"row {rows[row]} of modality {name!r} holds values that are not finite, or too large for a start: "
+            f"{sample[row, column]} in column {column}, expected at most {LARGEST:g}: repair or scale it"
+        )
 
 
 def _rows(sample: Array, rank: int, init: str, draw: np.random.Generator, name: str) -> Array:

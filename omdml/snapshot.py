@@ -43,6 +43,8 @@ def unpack(data: bytes, what: str = "state") -> tuple[Tensors, dict[str, Any]]:
     CorruptError
         Not safetensors, no metadata of ours, another format, a checksum that differs, a floating value not finite.
     """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise CorruptError(f"{what}: got {type(data).__name__}, expected bytes")
     try:
         tensors = load(bytes(data))
         header = msgspec.json.decode(data[8 : 8 + int.from_bytes(data[:8], "little")])

@@ -52,6 +52,41 @@ def lomdml(rows, features, W, *, eta, beta, memory, gamma, exact):
     return W, theta, mistakes, updates, (own, losses.min())
 
 
+def embedding(features, weights, matrices):
+    """E(p) = concat_i sqrt(theta_i) W_i p_i of every item: MATHS 9."""
+    count = len(next(iter(features.values())))
+    return np.array(
+        [np.concatenate([math.sqrt(weights[name]) * (W @ features[name][row]) for name, W in matrices.items()])
+         for row in range(count)]
+    )  # fmt: skip
+
+
+def distance(p, q, weights, matrices):
+    """D(p, q) = sum_i theta_i |W_i (p_i - q_i)|^2."""
+    return sum(weights[name] * np.sum((W @ (p[name] - q[name])) ** 2) for name, W in matrices.items())
+
+
+def start(X, rank, init):
+    """Principal rows of X by falling variance, their largest entry positive; WPCA divides each by its deviation."""
+    centred = X - X.mean(axis=0)
+    values, vectors = np.linalg.eigh(sum(np.outer(x, x) for x in centred) / len(X))
+    rows = []
+    for place in np.argsort(-values)[:rank]:
+        row = vectors[:, place] * np.sign(vectors[np.abs(vectors[:, place]).argmax(), place])
+        rows.append(row / math.sqrt(values[place]) if init == "wpca" else row)
+    return np.array(rows)
+
+
+def running_means(states, block, average):
+    """Means over ``average`` events of what holds after each ``block`` of them; the last one may be shorter."""
+    mean, done = 0 * states[0], 0
+    while done < len(states):
+        taken = min(block, len(states) - done)
+        done += taken
+        mean = mean + min(1, taken / min(done, average)) * (states[done - 1] - mean)
+    return mean
+
+
 def average_precision(relevance):
     """Precision at every relevant place, averaged."""
     found, total = 0, 0.0

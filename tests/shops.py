@@ -79,7 +79,8 @@ class Shop:
     def node(self, models=("shop",), **options) -> RetrievalNode:
         """A node that is not started; it looks at the store often."""
         options = {"poll_interval_s": 0.02, "sink": MemorySink(self.log), "check": self.current.check, **options}
-        return RetrievalNode(self.store, lambda model: self.catalogue, models, **options)
+        catalogues = options.pop("catalogues", lambda model: self.catalogue)
+        return RetrievalNode(self.store, catalogues, models, **options)
 
     @contextmanager
     def serving(self, **options):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import structlog
 
@@ -99,6 +100,26 @@ def test_a_search_that_makes_no_sense_is_refused_saying_why(client, query, statu
 )
 def test_a_posted_search_that_makes_no_sense_is_refused_saying_why(client, body, error, message):
     assert message in refused(client.post("/search", content=body), 400, error)
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 3600.0], ids=["over bridges", "embedded whole"])
+def test_vectors_too_large_to_be_compared_are_refused_and_the_largest_others_find_all(shop, patience_s):
+    features, _ = items()
+    vectors = {name: matrix[5].tolist() for name, matrix in features.items()}
+    with shop.serving(patience_s=patience_s) as node, asking(node) as client:
+        shop.learn()
+        version = shop.publish()
+        until(lambda: node.view().snapshot.version == version)
+        for size in 10.0 ** np.arange(0, 39):
+            asked = {"features": {**vectors, "noise": [size] * 5}, "k": 7}
+            response = client.post("/search", json=asked)
+            if response.status_code != 200:
+                assert "modality 'noise' is too large" in refused(response, 400, "not_finite")
+                assert size > 1e15
+            else:
+                assert len(response.json()["items"]) == 7
+                assert size < 1e25
+        assert client.post("/search", json={"features": vectors, "k": 7}).status_code == 200
 
 
 def test_where_there_are_several_models_the_search_must_name_one(shop):

@@ -158,6 +158,22 @@ def test_a_rate_that_diverges_is_refused_and_leaves_the_state_unchanged():
     assert model.to_bytes() == before
 
 
+@pytest.mark.parametrize("eta", [1e6, 1e20, 1e38, 1e39, 1e200])
+def test_a_step_that_overflows_is_refused_at_its_event_and_the_state_stays_readable(eta):
+    features, starts, rows, _ = world(5)
+    model = learner(features, starts, step="ogd", eta=eta)
+    for row in rows:
+        before = model.to_bytes()
+        try:
+            model.learn_one(row, features)
+        except FeedbackError as error:
+            assert error.reason == "diverged"
+            assert model.to_bytes() == before
+        assert LOMDML.from_bytes(model.to_bytes()).version == model.version
+        assert all(np.isfinite(w).all() for w in model.matrices.values())
+    assert 0 < model.version < len(rows)
+
+
 @given(eta=st.sampled_from([1e-4, 1.0, 1e3, 1e9]), scale=st.sampled_from([1e-3, 1.0, 1e3]), seed=st.integers(0, 50))
 @settings(max_examples=30, deadline=None)
 def test_the_exact_step_never_diverges(eta, scale, seed):
@@ -208,6 +224,17 @@ def test_a_start_has_unit_spread_in_every_modality(init):
     for name, W in model.matrices.items():
         difference = (features[name][left] - features[name][right]) @ W.T
         assert (difference**2).sum(axis=1).mean() == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("init", ["pca", "wpca"])
+@pytest.mark.parametrize("width", [6, 40])
+def test_a_start_is_the_slow_twins_rows_in_order_up_to_one_scale(init, width):
+    draw = np.random.default_rng(width)
+    X = draw.normal(3, 1, (300, width)) @ draw.normal(0, 1, (width, width))
+    model = LOMDML(dims={"m0": width}, rank=4, init=init, dtype="float64")
+    model.start({"m0": X})
+    W, rows = model.matrices["m0"], naive.start(X, 4, init)
+    np.testing.assert_allclose(W / np.linalg.norm(W), rows / np.linalg.norm(rows), rtol=1e-7, atol=1e-9)
 
 
 def test_a_failed_first_call_leaves_the_learner_unstarted():
@@ -263,15 +290,22 @@ def test_inputs_are_untouched():
         np.testing.assert_array_equal(x, before[name])
 
 
-def test_the_averaged_metric_is_the_running_mean_of_what_was_learned():
+@pytest.mark.parametrize("average", [1, 7, BLOCK, 3 * BLOCK, 1000])
+@pytest.mark.parametrize("events", [1, 5, BLOCK, 3 * BLOCK + 2, 6 * BLOCK])
+def test_the_averaged_metric_is_the_running_mean_of_matrices_and_weights(average, events):
     features, starts, rows, _ = world(15)
-    plain, averaged = (learner(features, starts, dtype="float64", average=events) for events in (0, 3 * BLOCK))
-    mean = np.zeros_like(starts["m0"])
-    for begin in range(0, 6 * BLOCK, BLOCK):
-        for model in (plain, averaged):
-            model.learn_many(rows[begin : begin + BLOCK], features)
-        mean += min(1, BLOCK / min(begin + BLOCK, 3 * BLOCK)) * (plain.matrices["m0"] - mean)
-    np.testing.assert_allclose(averaged.metric.matrices["m0"], mean, rtol=1e-12)
+    options = {"dtype": "float64", "beta": 0.9}
+    plain, averaged = learner(features, starts, **options), learner(features, starts, average=average, **options)
+    averaged.learn_many(rows[:events], features)
+    matrices, weights = [], []
+    for row in rows[:events]:
+        plain.learn_one(row, features)
+        matrices.append(plain.matrices["m0"])
+        weights.append(np.array(list(plain.weights.values())))
+    metric = averaged.metric
+    np.testing.assert_allclose(metric.matrices["m0"], naive.running_means(matrices, BLOCK, average), rtol=1e-12)
+    served = list(metric.weights.values())
+    np.testing.assert_allclose(served, naive.running_means(weights, BLOCK, average), rtol=1e-12)
     np.testing.assert_allclose(averaged.matrices["m0"], plain.matrices["m0"])
 
 

@@ -13,7 +13,8 @@ from omdml.errors import ConfigurationError
 from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet, decode
 from tests.shops import Shop
 from tests.test_crowd import listening
-from tests.worlds import ITEMS, TASKS, items
+from tests.worlds import ITEMS, TASKS, configuration, items
+from workers.current import Current
 from workers.demo import run_simulation
 from workers.demo.albums import Albums, made_albums
 from workers.demo.crowd import Task, Voice
@@ -22,6 +23,7 @@ from workers.demo.labels import Labels
 from workers.demo.orders import Order
 from workers.demo.people import Habits
 from workers.demo.subjects import subject
+from workers.specs import Specs
 
 FORMS = {"triplet": Triplet, "pair": Pair, "quadruplet": Quadruplet, "set": SetJudgement}
 AMOUNTS = {f"i{number}": number // 4 for number in range(400)}
@@ -113,6 +115,8 @@ class Serving(Shop):
 
     def __init__(self, folder, learner, **options) -> None:
         super().__init__(folder)
+        models = {"shop": {"learner": learner, **options}}
+        self.current = Current(Specs(configuration(folder / "items", models), {"items": self.catalogue}))
         self.learner = LEARNERS[learner](dims=dict(self.catalogue.dims), **options)
         self.learner.start(self.catalogue.features)
 

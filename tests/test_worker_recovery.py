@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -254,6 +255,105 @@ def test_a_log_made_anew_is_refused_until_that_is_accepted(tmp_path):
     assert letters(world) == []
     run_until_idle(on_files(world, log, accept_gap=True))
     assert world.store.load("shop")[1].version == 70
+
+
+def test_a_store_older_than_the_commit_is_replayed_from_its_mark(tmp_path):
+    world = World(tmp_path)
+    world.store = DirectoryStore(tmp_path / "state")
+    worker = world.worker()
+    world.send(*events(30))
+    run_until_idle(worker)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    world.send(*events(10, model="user-1"))
+    run_until_idle(worker)
+    world.log.expel(worker.services.source)
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "copy", tmp_path / "state")
+    run_until_idle(world.worker())
+    assert world.store.claim("user-1").checkpoint.version == 10
+
+
+def test_a_commit_behind_the_mark_is_where_a_successor_begins(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    for seed in range(2):
+        world.send(*events(10, seed, model="user-1"))
+        run_until_idle(worker)
+    world.log.expel(worker.services.source)  # after the mark, before the commit; then another server took over
+    world.log.group("omdml").committed[world.log.partitions[0]] = 10
+    del world.store._models["user-1"].checkpoints[0]
+    run_until_idle(world.worker())
+    assert world.store.claim("user-1").checkpoint.version == 20
+
+
+def test_the_oldest_change_is_saved_first(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    for name in ("user-1", "user-2"):
+        world.send(*events(5, model=name))
+    run_until_idle(worker)
+    worker._saved_at = 1e9
+    for name in ("user-2", "user-1"):
+        world.send(*events(5, model=name))
+        worker.step()
+    saved, save = [], world.store.save
+    monkeypatch.setattr(world.store, "save", lambda checkpoint, epoch: saved.append(checkpoint.model) or save(checkpoint, epoch))  # fmt: skip
+    worker._saved_at = 0.0
+    worker.step()
+    assert saved == ["user-2", "user-1"]
+
+
+def test_a_successor_goes_on_with_event_time_and_prequential_figures(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*(event.replace(b'"at":1.0', b'"at":5.0') for event in events(30)))
+    run_until_idle(worker)
+    before = world.store.claim("shop").checkpoint
+    world.log.expel(worker.services.source)
+    world.send(*events(10, seed=1))
+    run_until_idle(world.worker())
+    after = world.store.claim("shop").checkpoint
+    assert (before.event_time, after.event_time) == (5.0, 5.0)
+    assert (before.progress["count"], after.progress["count"]) == (30, 40)
+    assert after.progress["mistakes"] >= before.progress["mistakes"] > 0
+
+
+def test_a_stray_event_does_not_hide_its_model_from_its_home(tmp_path):
+    world = World(tmp_path, partitions=2)
+    worker = world.worker()
+    world.send(*list(events(20, model="user-1"))[:10], key="user-1")
+    run_until_idle(worker)
+    world.log.expel(worker.services.source)
+    key = next(key for key in map(str, range(100)) if world.log.home(key) != world.log.home("user-1"))
+    successor = world.worker()
+    world.send(*events(5, seed=1, model="user-1"), key=key)
+    run_until_idle(successor)
+    world.send(*list(events(20, model="user-1"))[10:], key="user-1")
+    run_until_idle(successor)
+    assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 5
+    assert world.store.claim("user-1").checkpoint.version == 20
+
+
+@pytest.mark.parametrize("name", ["user-1", "shop"])
+def test_a_stray_event_and_a_damaged_checkpoint_rewind_the_home_and_no_other_partition(tmp_path, name):
+    world = World(tmp_path, partitions=2)
+    world.store = DirectoryStore(tmp_path / "state")
+    worker = world.worker()
+    sent = list(events(35, model=name))
+    for start in (0, 10, 20):
+        world.send(*sent[start : start + 10], key=name)
+        run_until_idle(worker)
+    world.log.expel(worker.services.source)
+    newest = max((tmp_path / "state").rglob("*.checkpoint"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-7])
+    key = next(key for key in map(str, range(100)) if world.log.home(key) != world.log.home(name))
+    world.send(*events(5, seed=9, model=name), key=key)
+    successor = world.worker()
+    run_until_idle(successor)
+    world.send(*sent[30:], key=name)
+    run_until_idle(successor)
+    assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 5
+    assert world.store.claim(name).checkpoint.version == 35
 
 
 def test_a_store_that_was_emptied_under_a_living_worker_is_not_marked_again(tmp_path):

@@ -30,7 +30,6 @@ def configure_log() -> None:
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
     )
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it tells of every reconnection; our source says it once
 

@@ -30,6 +30,7 @@ class WorkerMetrics:
         def seconds(name: str, text: str, *labels: str) -> Histogram:
             return Histogram(f"omdml_{name}", text, labels, buckets=SECONDS, registry=registry)
 
+        self.registry = registry
         self.events = counter("events_total", "Events taken from the log", "model", "kind", "outcome")
         self.mistakes = counter("mistakes_total", "Comparisons the metric had the wrong way round", "model")
         self.mistake_ratio = gauge("mistake_ratio", "Share of mistakes among the last thousand comparisons", "model")

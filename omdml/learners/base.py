@@ -12,7 +12,7 @@ from river import base
 
 from omdml.engines.base import Engine
 from omdml.errors import CorruptError
-from omdml.learners.checks import check_dims, check_rows, expect, not_started, tables, whole
+from omdml.learners.checks import check_dims, check_numbers, check_rows, expect, not_started, tables, whole
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
@@ -62,6 +62,7 @@ class Learner(base.Base):
         check_dims(self.dims)
         expect(self.dtype in ("float32", "float64"), "dtype", self.dtype, "'float32' or 'float64'")
         expect(whole(self.seed) and self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
+        check_numbers(self.init)
         self._check()
         if not isinstance(self.init, str):
             self._engine = self._begin({name: np.array(array, self.dtype) for name, array in self.init.items()})

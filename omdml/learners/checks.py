@@ -13,6 +13,7 @@ from omdml.initial import STARTS
 
 Array = NDArray[Any]
 MOST = 1e300  # a hyperparameter's size
+MOST_WHOLE = 2**53  # of a whole one: beyond it floats, and JSON in other languages, skip numbers
 
 
 def check_rows(rows: ArrayLike, width: int, count: int) -> Array:
@@ -51,12 +52,14 @@ def tables(
 def expect(holds: bool, name: str, got: object, expected: str) -> None:
     """Refuse a hyperparameter."""
     if not holds:
+        if isinstance(got, int) and abs(got) >= MOST_WHOLE:
+            expected += ", below 2**53"
         raise ParameterError(f"{name}={got!r}: expected {expected}")
 
 
 def whole(value: object) -> bool:
-    """An integer, not a truth value."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    """An integer that float64 can hold, not a truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < MOST_WHOLE
 
 
 def number(value: object) -> bool:
@@ -66,11 +69,29 @@ def number(value: object) -> bool:
     return bool(-MOST <= (value.item() if isinstance(value, np.number) else value) <= MOST)
 
 
+def check_numbers(init: object) -> None:
+    """Refuse arrays of a start that are not finite numbers which float64 holds."""
+    for name, values in init.items() if isinstance(init, Mapping) else ():
+        where, expected = f"init[{name!r}]", "finite numbers, of float64 at most"
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise ParameterError(f"{where}: expected {expected} ({error})") from error
+        plain = array.dtype.kind in "biuf" and array.dtype.itemsize <= 8
+        expect(plain, where, array.dtype, expected)
+        expect(bool(np.isfinite(array).all()), where, "a value that is not finite", expected)
+
+
+def nameable(name: object) -> bool:
+    """Text that can name a tensor: without a slash, and UTF-8 can hold it."""
+    return isinstance(name, str) and "/" not in name and name.encode(errors="ignore").decode() == name
+
+
 def check_dims(dims: object) -> None:
     """Refuse dimensions that are none."""
     sound = isinstance(dims, Mapping) and len(dims) > 0
     for name, size in dims.items() if isinstance(dims, Mapping) else ():
-        sound = sound and isinstance(name, str) and "/" not in name and whole(size) and size > 0
+        sound = sound and nameable(name) and whole(size) and size > 0
     expect(sound, "dims", dims, "names without a slash and dimensions of at least 1, such as {'color': 81}")
 
 
@@ -82,7 +103,7 @@ def check_init(init: object, dims: Mapping[str, int]) -> None:
     expect(isinstance(init, Mapping) and set(init) == set(dims), "init", type(init), f"arrays for {sorted(dims)}")
     for name, array in init.items():  # type: ignore[attr-defined]
         shape = np.shape(array)
-        sound = len(shape) == 2 and shape[0] > 0 and shape[1] == dims[name] and bool(np.isfinite(array).all())
+        sound = len(shape) == 2 and shape[0] > 0 and shape[1] == dims[name]
         expect(sound, f"init[{name!r}]", shape, f"finite numbers of shape (r, {dims[name]})")
 
 

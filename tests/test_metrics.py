@@ -1,0 +1,140 @@
+"""What Prometheus sees: names and labels that boards and alerts are built on, and what they count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from omdml.errors import StoreError
+from tests.worlds import World, events, run_until_idle
+from workers.learner import LearnerWorker
+from workers.metrics import WorkerMetrics
+from workers.node_metrics import NodeMetrics
+
+WORKER = {
+    "events": ("model", "kind", "outcome"),
+    "mistakes": ("model",),
+    "mistake_ratio": ("model",),
+    "hedge_loss": ("model",),
+    "hedge_loss_bound": ("model",),
+    "updates": ("model",),
+    "modality_weight": ("model", "modality"),
+    "learn_seconds": ("model",),
+    "lag_events": ("partition",),
+    "lag_seconds": (),
+    "snapshots": ("outcome",),
+    "publish_seconds": (),
+    "checkpoint_seconds": (),
+    "checkpoint_age_seconds": (),
+    "dead_letters": ("reason",),
+    "fenced": (),
+}
+NODE = {
+    "snapshot_version": ("model",),
+    "snapshots": ("outcome",),
+    "freshness_seconds": ("model",),
+    "search_seconds": ("model",),
+    "gallery_items": ("model",),
+    "swap_seconds": ("model",),
+    "stale_seconds": (),
+}
+COUNTERS = {"events", "mistakes", "updates", "snapshots", "dead_letters", "fenced"}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr("workers.learner.STOP_S", 0.0)
+    monkeypatch.setattr("workers.learner.RETRY_S", 0.0)
+
+
+def read(worker, name, **labels):
+    """The value of a sample of a worker's; 0 where there is none."""
+    return worker.services.metrics.registry.get_sample_value(f"omdml_{name}", labels) or 0.0
+
+
+@pytest.mark.parametrize(("metrics", "documented"), [(WorkerMetrics, WORKER), (NodeMetrics, NODE)])
+def test_the_documented_metrics_are_there_by_name_type_and_labels(metrics, documented):
+    made = {metric._name: metric for metric in vars(metrics(CollectorRegistry())).values() if hasattr(metric, "_name")}
+    for name, labels in documented.items():
+        metric = made[f"omdml_{name}"]
+        assert metric._labelnames == labels
+        assert (metric._type == "counter") == (name in COUNTERS)
+
+
+def test_counters_grow_by_what_was_learned_since_and_a_successor_counts_its_own(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    for seed in range(3):
+        world.send(*events(30, seed))
+        run_until_idle(worker)
+    (model,) = [owned.models["shop"] for owned in worker.partitions.values()]
+    learned = {"mistakes": model.learner.mistakes, "updates": model.learner.updates}
+    assert {name: read(worker, f"{name}_total", model="shop") for name in learned} == learned
+    assert read(worker, "events_total", model="shop", kind="triplet", outcome="learned") == 90
+    world.log.expel(worker.services.source)
+    successor = world.worker()
+    world.send(*events(10, seed=9))
+    run_until_idle(successor)
+    (model,) = [owned.models["shop"] for owned in successor.partitions.values()]
+    assert read(successor, "updates_total", model="shop") == model.learner.updates - learned["updates"]
+
+
+def test_refused_events_are_counted_by_kind(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    unknown = b'{"type":"triplet","model":"shop","query":"i0","relevant":"x","irrelevant":"y"}'
+    world.send(b"{nonsense", unknown, b'{"type":"pair","model":"shop","left":"i0","right":"i1","similar":true}')
+    run_until_idle(worker)
+    for model, kind in (("unknown", "unknown"), ("shop", "triplet"), ("shop", "pair")):
+        assert read(worker, "events_total", model=model, kind=kind, outcome="refused") == 1
+    assert read(worker, "dead_letters_total", reason="unknown_item") == 1
+
+
+def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(20))
+    run_until_idle(worker)
+    number = str(world.log.partitions[0].number)
+    assert read(worker, "lag_events", partition=number) == read(worker, "lag_seconds") == 0
+
+    def away(*_):
+        raise StoreError("store memory: away")
+
+    with monkeypatch.context() as patch:
+        for method in ("claim", "save", "publish", "marks", "move_mark"):
+            patch.setattr(world.store, method, away)
+        world.send(*events(2000, model="user-9"), key="user-9")
+        run_until_idle(worker)
+        assert read(worker, "lag_events", partition=number) == 2000
+        assert read(worker, "lag_seconds") > 0
+    run_until_idle(worker)
+    assert read(worker, "lag_events", partition=number) == read(worker, "lag_seconds") == 0
+
+
+def test_waiting_for_events_is_no_time_spent_fetching(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    run_until_idle(worker)
+    assert read(worker, "stage_seconds_total", stage="fetch") == 0
+    world.send(*events(1))
+    run_until_idle(worker)
+    assert read(worker, "stage_seconds_total", stage="fetch") > 0
+
+
+def test_publications_under_load_keep_their_distance(tmp_path):
+    world, now = World(tmp_path), [0.0]
+    worker = world.worker()
+    worker.services.source.close()
+    services = replace(world.worker().services, clock=lambda: now[0])
+    worker = LearnerWorker(services, worker.config)
+    sent, live = iter(events(60)), []
+    for turn in range(60):
+        now[0] = turn * worker.config.publish_interval_s / 4
+        world.send(next(sent))
+        worker.step()
+        live.append(world.store.current("shop").version)
+    steps = [turn for turn in range(1, 40) if live[turn] > live[turn - 1]]
+    assert {later - earlier for earlier, later in zip(steps, steps[1:], strict=False)} == {4}

@@ -1,0 +1,68 @@
+"""What learners, their starts and decoders refuse, in an error of ours and before anything else happens."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from omdml import LOMDML
+from omdml.errors import CorruptError, ParameterError, StartError
+from omdml.initial import STARTS, start_matrices
+from omdml.learners import LEARNERS
+from omdml.snapshot import Checkpoint, Snapshot
+
+DIMS = {"color": 3, "shape": 4}
+everyone = pytest.mark.parametrize("name", sorted(LEARNERS))
+
+
+@pytest.mark.parametrize("bad", [{"average": 10**30}, {"seed": 2**200}, {"rank": 2**53}], ids=str)
+def test_a_whole_hyperparameter_that_float64_cannot_hold_is_refused(bad):
+    with pytest.raises(ParameterError, match=r"below 2\*\*53"):
+        LOMDML(dims=DIMS, **bad)
+
+
+@everyone
+@pytest.mark.parametrize("array", [np.eye(3) * 1j, np.eye(3, dtype=np.longdouble), [["1"] * 3] * 3, [[1.0], [1.0, 2.0]]])
+def test_a_start_of_anything_but_plain_numbers_is_refused(name, array):
+    with pytest.raises(ParameterError, match=r"init\['color'\].*finite numbers"):
+        LEARNERS[name](dims={"color": 3}, init={"color": array})
+
+
+@everyone
+@pytest.mark.parametrize("dims", [{"\ud800": 3}, {"color": 2**53}, {"color": 3, "a/b": 1}])
+def test_a_modality_that_no_tensor_can_be_named_after_is_refused(name, dims):
+    with pytest.raises(ParameterError, match="dims"):
+        LEARNERS[name](dims=dims)
+
+
+@pytest.mark.parametrize("init", STARTS)
+@pytest.mark.parametrize("size", [1e155, 1e300, -1e200, np.inf, np.nan])
+def test_a_start_from_numbers_whose_squares_overflow_is_refused_naming_the_row(init, size):
+    table = np.random.default_rng(0).normal(0, 1, (50, 3))
+    table[7, 1] = size
+    with pytest.raises(StartError, match="row 7 of modality 'color'.*column 1"):
+        start_matrices({"color": table}, {"color": 2}, init, 0)
+    table[7, 1] = 1e139
+    assert np.isfinite(start_matrices({"color": table}, {"color": 2}, init, 0)["color"]).all()
+
+
+@everyone
+def test_a_start_from_no_rows_is_refused_without_a_warning(name):
+    learner = LEARNERS[name](dims=DIMS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            learner.start({modality: np.empty((0, dim)) for modality, dim in DIMS.items()})
+        except StartError as error:
+            assert "give" in str(error)
+        else:
+            assert learner.init in ("zero", "unit", "identity")  # which look at no item
+
+
+@pytest.mark.parametrize("data", [None, 5, "text", [1]], ids=repr)
+@pytest.mark.parametrize("decode", [LOMDML.from_bytes, Snapshot.from_bytes, Checkpoint.from_bytes])
+def test_what_is_no_bytes_is_refused_as_such(decode, data):
+    with pytest.raises(CorruptError, match=f"got {type(data).__name__}, expected bytes"):
+        decode(data)
