@@ -14,12 +14,14 @@ import httpx
 import numpy as np
 import pytest
 import structlog
+from prometheus_client import CollectorRegistry
 
 from omdml.errors import ConfigurationError
 from tests.integration.waiting import until
 from tests.shops import Shop, asking, listening, refused
 from tests.worlds import events, items
 from workers.http import create_app
+from workers.lifecycle import serve_metrics
 from workers.openapi import openapi
 from workers.server import HttpServer
 
@@ -235,6 +237,14 @@ def test_an_address_in_use_is_said_in_one_sentence(node):
     said = pytest.raises(ConfigurationError, match="another process has this port")
     with socket.create_server(("127.0.0.1", 0)) as other, said:
         HttpServer(create_app(node), port=other.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["..", "a" * 70])
+def test_a_host_that_is_no_name_is_refused(node, host):
+    with pytest.raises(ConfigurationError, match="check \\[node\\] bind"):
+        HttpServer(create_app(node), host=host, port=0)
+    with pytest.raises(ConfigurationError, match=r"worker\.bind"):
+        serve_metrics(f"{host}:80", CollectorRegistry())
 
 
 def test_an_address_of_another_machine_is_refused(node):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import StoreError
 from tests.worlds import World, events, run_until_idle
-from workers.learner import LearnerWorker
 from workers.metrics import WorkerMetrics
 from workers.node_metrics import NodeMetrics
 
@@ -122,19 +119,3 @@ def test_waiting_for_events_is_no_time_spent_fetching(tmp_path):
     world.send(*events(1))
     run_until_idle(worker)
     assert read(worker, "stage_seconds_total", stage="fetch") > 0
-
-
-def test_publications_under_load_keep_their_distance(tmp_path):
-    world, now = World(tmp_path), [0.0]
-    worker = world.worker()
-    worker.services.source.close()
-    services = replace(world.worker().services, clock=lambda: now[0])
-    worker = LearnerWorker(services, worker.config)
-    sent, live = iter(events(60)), []
-    for turn in range(60):
-        now[0] = turn * worker.config.publish_interval_s / 4
-        world.send(next(sent))
-        worker.step()
-        live.append(world.store.current("shop").version)
-    steps = [turn for turn in range(1, 40) if live[turn] > live[turn - 1]]
-    assert {later - earlier for earlier, later in zip(steps, steps[1:], strict=False)} == {4}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from streams.catalogues.build import add_items, build_catalogue
 from streams.catalogues.folder import MappedCatalogue
 from streams.stores.directory import DirectoryStore
 from tests.worlds import World, events, items, learned_directly, letters, run_until_idle
+from workers.config import WorkerConfig
+from workers.learner import LearnerWorker
 from workers.lifecycle import serve_metrics
 
 
@@ -204,3 +207,17 @@ def test_a_new_generation_of_the_catalogue_is_published_without_waiting_for_a_cl
     run_until_idle(world.worker())
     snapshot = world.store.load("shop")[1]
     assert (snapshot.generation, snapshot.version) == (world.catalogue.generation, 50)
+
+
+def test_publications_under_load_keep_their_distance(tmp_path):
+    world, now = World(tmp_path), [0.0]
+    services = replace(world.worker().services, clock=lambda: now[0])
+    worker = LearnerWorker(services, WorkerConfig(publish_interval_s=0.5, checkpoint_interval_s=1e9))
+    live = []
+    for turn, event in enumerate(events(60)):
+        now[0] = turn / 8
+        world.send(event)
+        worker.step()
+        live.append(world.store.current("shop").version)
+    published = [turn for turn in range(1, 60) if live[turn] > live[turn - 1]]
+    assert {after - before for before, after in zip(published, published[1:], strict=False)} == {4}

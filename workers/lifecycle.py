@@ -75,8 +75,8 @@ def serve_metrics(bind: str, registry: CollectorRegistry) -> None:
     host, port = address(bind, "worker.bind")
     try:
         start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        told = f"worker.bind {bind}: {error.strerror}; choose another port, or '' to serve none"
+    except (OSError, UnicodeError) as error:
+        told = f"worker.bind {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
         raise ConfigurationError(told) from error
 
 
