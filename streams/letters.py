@@ -6,7 +6,6 @@ a worker that starts again after a crash sends some of them twice, and readers t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any, TypeVar
@@ -125,13 +124,12 @@ def _changed(letter: Letter | _Line, form: type[Form], change: Callable[[Any], A
 
 
 class DeadLetters:
-    """Writes letters into a sink, and counts them by reason in ``counts``.
+    """Writes letters into a sink.
 
     Letters stay here until a flush has acknowledged them: after one that failed, all of them are sent again.
     """
 
     def __init__(self, sink: Sink) -> None:
-        self.counts: Counter[str] = Counter()
         self._sink = sink
         self._unacknowledged: list[tuple[bytes, str | None]] = []
         self._bytes = 0
@@ -146,7 +144,6 @@ class DeadLetters:
         self._sink.send(line, key=model)
         self._unacknowledged.append((line, model))
         self._bytes += len(line)
-        self.counts[letter.reason] += 1
         return letter
 
     def flush(self, timeout_s: float = 30.0) -> None:

@@ -80,6 +80,18 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"worker": {"publish_interval_s": 0}}, "worker.publish_interval_s is 0"),
         ({"worker": {"publish_interval_s": "soon"}}, "publish_interval_s"),
         ({"worker": 3}, "worker is 3, expected a table"),
+        ({"log": {"kind": "kafka", "session_timeout_s": -5}}, "log.session_timeout_s is -5.0, expected a number above"),
+        ({"log": {"kind": "kafka", "start_timeout_s": -1}}, "log.start_timeout_s is -1.0, expected a number above 0"),
+        ({"log": {"kind": "kafka", "servers": ""}}, "log.servers is '', expected a value"),
+        ({"log": {"kind": "kafka", "topic": ""}}, "log.topic is '', expected a value"),
+        ({"log": {"kind": "kafka", "member": ""}}, "log.member is '', expected a value"),
+        ({"log": {"group": ""}}, "log.group is '', expected a value"),
+        ({"log": {"path": " "}}, "log.path is ' ', expected a value"),
+        ({"log": {"path": "one", "letters": "./one"}}, "log.letters is log.path"),
+        ({"store": {"url": ""}}, "store.url is '', expected a value"),
+        ({"catalogues": {"c": {"path": ""}}}, "catalogues.c.path is '', expected a value"),
+        ({"node": {"bind": "nonsense"}}, "node.bind is 'nonsense', expected host:port"),
+        ({"worker": {"bind": "nonsense"}}, "worker.bind is 'nonsense', expected host:port"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_place(table, message):

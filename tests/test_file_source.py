@@ -348,11 +348,11 @@ def test_a_damaged_commit_says_what_to_remove(folder: Path, follow: Follow) -> N
         follow().poll(1, 0)
 
 
-def test_a_commit_that_cannot_be_written_answers_false(folder: Path, follow: Follow) -> None:
+def test_a_commit_that_cannot_be_written_says_nothing_of_membership(folder: Path, follow: Follow) -> None:
     source = follow()
     source.poll(1, 0)
     (folder / "workers.commit.new").mkdir()
-    assert not source.commit({source.partition: 1 << OFFSET_BITS})
+    assert source.commit({source.partition: 1 << OFFSET_BITS}) is None
 
 
 def test_a_path_that_cannot_be_a_log_is_a_source_error(tmp_path: Path) -> None:

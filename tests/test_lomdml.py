@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from pathlib import Path
 
@@ -163,12 +164,10 @@ def test_a_step_that_overflows_is_refused_at_its_event_and_the_state_stays_reada
     features, starts, rows, _ = world(5)
     model = learner(features, starts, step="ogd", eta=eta)
     for row in rows:
-        before = model.to_bytes()
-        try:
+        before, version = model.to_bytes(), model.version
+        with contextlib.suppress(FeedbackError):
             model.learn_one(row, features)
-        except FeedbackError as error:
-            assert error.reason == "diverged"
-            assert model.to_bytes() == before
+        assert (model.to_bytes() == before) == (model.version == version)
         assert LOMDML.from_bytes(model.to_bytes()).version == model.version
         assert all(np.isfinite(w).all() for w in model.matrices.values())
     assert 0 < model.version < len(rows)

@@ -78,7 +78,7 @@ def test_an_expelled_member_loses_what_it_had_and_joins_again() -> None:
     first, heard = joined(log)
     settle(first)
     log.expel(first)
-    assert not first.commit({log.partitions[0]: 0})
+    assert first.commit({log.partitions[0]: 0}) is False
     second, _ = joined(log)
     settle(second)
     assert set(second.progress()) == set(log.partitions)

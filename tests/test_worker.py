@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 from dataclasses import replace
@@ -220,4 +221,4 @@ def test_publications_under_load_keep_their_distance(tmp_path):
         worker.step()
         live.append(world.store.current("shop").version)
     published = [turn for turn in range(1, 60) if live[turn] > live[turn - 1]]
-    assert {after - before for before, after in zip(published, published[1:], strict=False)} == {4}
+    assert {after - before for before, after in itertools.pairwise(published)} == {4}

@@ -188,6 +188,23 @@ def test_letters_whose_flush_failed_are_sent_again(tmp_path, monkeypatch):
     assert [letter.reason for letter in letters(world)] == ["not_json"]
 
 
+def test_letters_are_flushed_and_closed_at_the_end_and_what_cannot_be_is_told(tmp_path, monkeypatch, capsys):
+    for refused in (False, True):
+        worker = World(tmp_path / str(refused)).worker()
+        closed = []
+
+        def close(closed=closed, refused=refused):
+            closed.append(True)
+            if refused:
+                raise SourceError("letters: disk full")
+
+        monkeypatch.setattr(worker.services.letters._sink, "close", close)
+        worker.stop()
+        worker.run()
+        assert closed == [True]
+    assert "letters_not_closed" in capsys.readouterr().out
+
+
 def test_freshness_is_not_counted_from_events_that_were_live_before_a_crash(tmp_path):
     world = World(tmp_path)
     old = [event.replace(b'"at":1.0', b'"at":5.0') for event in events(20)]
@@ -297,7 +314,12 @@ def test_the_oldest_change_is_saved_first(tmp_path, monkeypatch):
         world.send(*events(5, model=name))
         worker.step()
     saved, save = [], world.store.save
-    monkeypatch.setattr(world.store, "save", lambda checkpoint, epoch: saved.append(checkpoint.model) or save(checkpoint, epoch))  # fmt: skip
+
+    def noted(checkpoint, epoch):
+        saved.append(checkpoint.model)
+        return save(checkpoint, epoch)
+
+    monkeypatch.setattr(world.store, "save", noted)
     worker._saved_at = 0.0
     worker.step()
     assert saved == ["user-2", "user-1"]

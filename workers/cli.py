@@ -186,14 +186,25 @@ def catalogue() -> None:
 @click.argument("inputs", nargs=-1, required=True)
 @click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file, one id a line, for npy and npz.")
 @click.option("--id-column", default="id", show_default=True, help="Column of the ids, for CSV and Parquet.")
-@click.option("--scaling", default="minmax", show_default=True, type=click.Choice(["minmax", "unit", "none"]))
+@click.option("--scaling", show_default="minmax", type=click.Choice(["minmax", "unit", "none"]))
 @click.option("--sets", type=click.Path(exists=True, dir_okay=False), help="Sets: CSV (set, item) or JSON lines.")
 @click.option("--replace", is_flag=True, help="Take the place of a catalogue of another generation.")
-def build(target: str, inputs: tuple[str, ...], **options: Any) -> None:
-    """Make the catalogue TARGET from INPUTS: npz, csv, parquet, or modality=file.npy."""
-    from streams.catalogues.build import build_catalogue
+@click.option("--add", is_flag=True, help="Add items to the catalogue there, scaled as its first ones were.")
+def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bool, add: bool, **options: Any) -> None:
+    """Make the catalogue TARGET, a folder or redis://HOST:PORT/0#NAME, from INPUTS: npz, csv, parquet, modality=file.npy.
 
-    built = build_catalogue(target, list(inputs), **options)
+    Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color, and so is a
+    Parquet column of lists; an npz has an array a modality, and ids in an array of that name. Several inputs are joined
+    by id: each holds other modalities of the same items.
+    """
+    from streams.catalogues.targets import add_at, build_at
+
+    if add and (replace or scaling):
+        raise click.UsageError("--add keeps the catalogue's generation and scaling: leave out --replace and --scaling")
+    if add:
+        built = add_at(target, list(inputs), **options)
+    else:
+        built = build_at(target, list(inputs), scaling=scaling or "minmax", replace=replace, **options)
     modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
     sets = f", {len(built.sets):,} sets" if built.sets else ""
     click.echo(f"{target}: {len(built.ids):,} items{sets}, {modalities}, generation {built.generation[:12]}")

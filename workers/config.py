@@ -17,6 +17,7 @@ import msgspec
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.learners import LEARNERS
 from streams.kafka.options import KafkaOptions
+from workers.lifecycle import address
 
 PREFIX = "OMDML_"
 
@@ -194,6 +195,11 @@ def _checked(table: dict[str, Any]) -> Configuration:
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"configuration: {error}") from error
     _check_numbers(found)
+    _check_texts(found)
+    _check_letters(found.log)
+    address(found.node.bind, "node.bind")
+    if found.worker.bind:
+        address(found.worker.bind, "worker.bind")
     return found
 
 
@@ -203,13 +209,33 @@ def _check_numbers(found: Configuration) -> None:
         "worker.checkpoint_interval_s": found.worker.checkpoint_interval_s,
         "worker.max_poll_records": found.worker.max_poll_records,
     }
-    if isinstance(found.log, FileLog) and Path(found.log.path).resolve() == Path(found.log.letters).resolve():
-        raise ConfigurationError("log.letters is log.path: dead letters would be read as feedback")
-    if isinstance(found.log, KafkaLog) and found.log.topic == found.log.letters:
-        raise ConfigurationError("log.letters is log.topic: dead letters would be read as feedback")
+    if isinstance(found.log, KafkaLog):
+        positive["log.session_timeout_s"] = found.log.session_timeout_s
+        positive["log.start_timeout_s"] = found.log.start_timeout_s
     for name, value in positive.items():
         if not 0 < value < math.inf:
             raise ConfigurationError(f"{name} is {value}, expected a number above 0")
+
+
+def _check_texts(found: Configuration) -> None:
+    """Refuse what is empty and must not be, as an unset variable of the environment makes it."""
+    log = found.log
+    names = ("path", "letters", "group") if isinstance(log, FileLog) else ("servers", "topic", "group")
+    texts: dict[str, str] = {f"log.{name}": getattr(log, name) for name in names}
+    texts["store.url"] = found.store.url
+    texts |= {f"catalogues.{name}.path": catalogue.path for name, catalogue in found.catalogues.items()}
+    if isinstance(log, KafkaLog) and log.member is not None:
+        texts["log.member"] = log.member
+    for name, text in texts.items():
+        if not text.strip():
+            raise ConfigurationError(f"{name} is {text!r}, expected a value: set it, or leave it out for its default")
+
+
+def _check_letters(log: FileLog | KafkaLog) -> None:
+    if isinstance(log, FileLog) and Path(log.path).resolve() == Path(log.letters).resolve():
+        raise ConfigurationError("log.letters is log.path: dead letters would be read as feedback")
+    if isinstance(log, KafkaLog) and log.topic == log.letters:
+        raise ConfigurationError("log.letters is log.topic: dead letters would be read as feedback")
 
 
 def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,12 +34,20 @@ def _look(check: str, look: Callable[[], str]) -> Finding:
         return Finding(check, True, look())
     except OmdmlError as error:
         return Finding(check, False, str(error))
+    except Exception as error:  # a doctor reports what it finds, also what nobody foresaw
+        return Finding(check, False, f"{type(error).__name__}: {error}; omdml does not foresee this: report it")
 
 
 def _versions() -> str:
     names = ("omdml", "numpy", "numba", "kafka-python", "redis")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    return f"Python {sys.version.split()[0]}, {versions}"
+    return ", ".join([f"Python {sys.version.split()[0]}", *(f"{name} {_version(name)}" for name in names)])
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed as a package"
 
 
 def _catalogues(configuration: Configuration) -> str:

@@ -1,4 +1,4 @@
-"""The life of a process: its log, its signals, its numeric platform, compiled kernels before readiness."""
+"""The life of a process: its log, its signals, its numeric platform, what it serves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from omdml import LOMDML
 from omdml.errors import ConfigurationError
 
 
@@ -56,16 +55,6 @@ def platform() -> str:
                    if pool["user_api"] == "blas"})  # fmt: skip
     processor = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
     return " ".join([f"numba-{numba.__version__}", str(processor), f"numpy-{np.__version__}", *blas])
-
-
-def warm_up(dtypes: set[str]) -> None:
-    """Compile (the first time) or load the kernels, so that the first event does not wait for them."""
-    for dtype in sorted(dtypes):
-        learner = LOMDML(dims={"any": 2}, rank=1, init={"any": np.ones((1, 2))}, dtype=dtype, average=1)
-        features = {"any": np.eye(2, dtype=dtype)}
-        for _ in range(40):
-            learner.learn_one([0, 1, 0], features)
-        learner.metric.embed(features)
 
 
 def serve_metrics(bind: str, registry: CollectorRegistry) -> None:

@@ -31,7 +31,7 @@ class NodeMetrics:
 
         self.registry = registry
         self.search = seconds("search", "Searching, without HTTP", SEARCH_SECONDS)
-        self.swaps = seconds("swap", "From a moved pointer to answers under what it names", SWAP_SECONDS)
+        self.swaps = seconds("swap", "From the look that finds a moved pointer to answers under it", SWAP_SECONDS)
         self.fresh = seconds("freshness", "From the oldest event of a snapshot to answers that know it", SWAP_SECONDS)
         self.items = gauge("gallery_items", "Items that are searched in", "model")
         self.version = gauge("snapshot_version", "Comparisons learned by what answers", "model")

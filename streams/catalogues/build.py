@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
 from streams.catalogues.inputs import Inputs, open_tables
 from streams.catalogues.manifest import FolderManifest, generation_of
 from streams.catalogues.progress import progress
-from streams.catalogues.scan import Scan
+from streams.catalogues.scan import Advance, Scan
 from streams.catalogues.sets import Sets, open_sets
 from streams.catalogues.tables import Columns, Table
 from streams.catalogues.writing import append_part, locked, put_in_place, unfinished, write_manifest
@@ -64,16 +64,18 @@ def build_catalogue(
         What is wrong with the inputs, in which item, modality and column; a set without elements, of unknown items, or
         named like an item; the target holds another generation, or what is no catalogue; the disk is full.
     """
+    _refuse_url(target)
     target = Path(target).resolve()
     _refuse_foreign(target)
     listed = open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
-    with _writing(target), progress(f"building {target.name}", _steps(tables)) as advance, unfinished(target) as folder:
+    with _writing(target), progress(f"building {target.name}", _count(tables)) as advance, unfinished(target) as folder:
         scan = Scan(scaling)
-        scan.read(tables, advance)
+        step = _items_done(advance, tables)
+        scan.read(tables, step)
         scan.take(listed)
         modalities = dict(sorted(scan.modalities.items()))
-        part = append_part(folder, (), modalities, scan, tables, advance)
+        part = append_part(folder, (), modalities, scan, tables, step)
         generation = generation_of(modalities, part)
         write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, parts=(part,)))
         if replace or _is_new(target, generation):
@@ -97,8 +99,8 @@ def add_items(
     """Add items to the catalogue in ``target``, within its generation: they are scaled as its first ones were.
 
     Running processes see them after a ``refresh()``. The parameters are those of :func:`build_catalogue`; ``sets`` may
-    hold older items too. A crash
-    before the last step leaves bytes that no manifest names; the next call writes over them.
+    hold older items too. A crash before the last step leaves bytes that no manifest names; the next call writes over
+    them.
 
     Raises
     ------
@@ -108,22 +110,25 @@ def add_items(
     target = Path(target).resolve()
     before, listed = MappedCatalogue(target), open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
-    with _writing(target), progress(f"adding to {target.name}", _steps(tables)) as advance, locked(target):
+    with _writing(target), progress(f"adding to {target.name}", _count(tables)) as advance, locked(target):
         before.refresh()
         scan = Scan("none", before, before.sets)
-        scan.read(tables, advance)
+        step = _items_done(advance, tables)
+        scan.read_like(before.dims, tables, step)
         scan.take(listed)
-        dims = {name: modality.dim for name, modality in scan.modalities.items()}
-        if dims != before.dims:
-            raise CatalogueError(f"the inputs have modalities {dims}, catalogue {target} has {dict(before.dims)}")
         manifest = read_manifest(target)
-        part = append_part(target, manifest.parts, manifest.modalities, scan, tables, advance)
+        part = append_part(target, manifest.parts, manifest.modalities, scan, tables, step)
         parts = (*manifest.parts, part)
         write_manifest(
             target, FolderManifest(generation=manifest.generation, modalities=manifest.modalities, parts=parts)
         )
     log.info("items_added", path=str(target), generation=manifest.generation, items=part.count)
     return MappedCatalogue(target)
+
+
+def _refuse_url(target: str | Path) -> None:
+    if "://" in str(target):
+        raise CatalogueError(f"{target}: a catalogue is made in a folder, or in Redis at redis://host:6379#shop")
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -144,9 +149,13 @@ def _is_new(target: Path, generation: str) -> bool:
     return False
 
 
-def _steps(tables: Sequence[Table]) -> int | None:
-    counts = [table.count for table in tables]
-    return None if None in counts else 2 * sum(count for count in counts if count is not None)
+def _count(tables: Sequence[Table]) -> int | None:
+    return max((table.count for table in tables if table.count is not None), default=None)
+
+
+def _items_done(advance: Callable[[float], None], tables: Sequence[Table]) -> Advance:
+    """An item is done when each of its inputs was read twice."""
+    return lambda rows: advance(rows / (2 * len(tables)))
 
 
 @contextmanager

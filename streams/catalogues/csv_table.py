@@ -13,7 +13,7 @@ import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.catalogues.tables import Chunk, Columns, numbered_columns, require_columns
+from streams.catalogues.tables import Chunk, Columns, numbered_columns, require_columns, require_modality
 
 CHUNK_CELLS = 500_000  # text in memory at a time: about 60 bytes a cell
 
@@ -38,9 +38,11 @@ class CsvTable:
         self.path = path
         self.name = str(path)
         self.count: int | None = None
+        self.numbered = False
         header = next(self._lines(), [])
         require_columns(self.name, [id_column], header)
         chosen = columns or numbered_columns(self.name, (name for name in header if name != id_column))
+        require_modality(self.name, chosen, "columns color.0, color.1, ... or color_0, color_1, ...", header)
         for names in chosen.values():
             require_columns(self.name, names, header)
         if left_out := set(header) - {id_column} - {name for names in chosen.values() for name in names}:

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.catalogues.tables import Chunk
+from streams.catalogues.tables import Chunk, require_modality
 
 PREFIX = "X_"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -28,7 +28,7 @@ class ArrayTable:
     def __init__(self, name: str, arrays: Mapping[str, NDArray[Any]], ids: Sequence[str] | None = None) -> None:
         self.name = name
         self.arrays = arrays
-        self.ids = ids
+        self.ids, self.numbered = ids, ids is None
         self.count: int | None = row_count(name, {what: array.shape for what, array in arrays.items()}, ids)
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
@@ -50,12 +50,13 @@ class NpzTable:
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             self.members = self._modalities(names)
+            require_modality(self.name, self.members, "an array (n, d) named like its modality, such as color", names)
             shapes = {name: _header(self.name, archive, member)[0] for name, member in self.members.items()}
         if "ids" in names:
             if ids is not None:
                 raise CatalogueError(f"{path}: ids come from its array `ids`; leave the other ids out")
             ids = _text(self.name, _whole(path, "ids"))
-        self.ids = ids
+        self.ids, self.numbered = ids, ids is None
         self.count: int | None = row_count(self.name, shapes, ids)
 
     def chunks(self, rows: int) -> Iterator[Chunk]:

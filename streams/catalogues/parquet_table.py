@@ -11,7 +11,7 @@ import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.catalogues.tables import Chunk, Columns, numbered_columns, require_columns
+from streams.catalogues.tables import Chunk, Columns, numbered_columns, require_columns, require_modality
 
 log = structlog.get_logger(__name__)
 
@@ -34,11 +34,14 @@ class ParquetTable:
         self.path = path
         self.name = str(path)
         self.id_column = id_column
+        self.numbered = False
         with parquet.ParquetFile(path) as file:
             self.count: int | None = file.metadata.num_rows
             schema = file.schema_arrow
         require_columns(self.name, [id_column], schema.names)
         self.columns = columns or self._grouped(schema)
+        expected = "a column of lists, or columns color.0, color.1, ... or color_0, color_1, ..."
+        require_modality(self.name, self.columns, expected, schema.names)
         for names in self.columns.values():
             require_columns(self.name, names, schema.names)
 

@@ -150,8 +150,10 @@ class RedisCatalogue(Items):
             self._room[name] = matrix
 
 
-def upload_catalogue(catalogue: Items, url: str, name: str | None = None) -> int:
+def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: Sequence[ItemSet] | None = None) -> int:
     """Copy a catalogue to Redis and make its generation the current one there; answers how many items were new.
+
+    ``sets``: to be copied instead of the catalogue's own; they may hold items that are there already.
 
     1. The manifest. 2. Items with their ids, a batch at a time, then sets, those not listed yet. 3. The pointer to the
     generation.
@@ -166,15 +168,22 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None) -> int
         client.set(keys.manifest, encode_manifest(manifest))  # 1.
         listed = set(map(_text, client.lrange(keys.ids, 0, -1)))
         rows = [row for row, one in enumerate(catalogue.ids) if one not in listed]
-        advance(len(listed))
+        advance(len(catalogue.ids) - len(rows))
         for start in range(0, len(rows), BATCH_ITEMS):  # 2.
             batch = rows[start : start + BATCH_ITEMS]
             _upload(client, keys, catalogue, batch)
             advance(len(batch))
-        _upload_sets(client, keys, catalogue)
+        _upload_sets(client, keys, sets_of(catalogue) if sets is None else sets)
         client.set(current_key(name), catalogue.generation)  # 3.
     log.info("catalogue_uploaded", to=where, generation=catalogue.generation, items=len(rows))
     return len(rows)
+
+
+def current_generation(url: str) -> str | None:
+    """Which generation opens at ``redis://host:6379/0#shop``; None where none is there. Raises CatalogueError."""
+    client, name, where = _connect(url, None)
+    with _reaching(where):
+        return _text(client.get(current_key(name))) or None
 
 
 def is_redis_url(place: str) -> bool:
@@ -197,15 +206,17 @@ def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> N
     pipeline.execute()
 
 
-def _upload_sets(client: Any, keys: Keys, catalogue: Items) -> None:
+def _upload_sets(client: Any, keys: Keys, sets: Iterable[ItemSet]) -> None:
     known = {one.set for one in decode_sets(b"\n".join(client.lrange(keys.sets, 0, -1)), keys.sets)}
-    sets = [
-        ItemSet(one, tuple(catalogue.ids[row] for row in rows))
-        for one, rows in catalogue.sets.items()
-        if one not in known
-    ]
-    for start in range(0, len(sets), BATCH_ITEMS):
-        client.rpush(keys.sets, *encode_sets(sets[start : start + BATCH_ITEMS]).splitlines())
+    new = [one for one in sets if one.set not in known]
+    for start in range(0, len(new), BATCH_ITEMS):
+        client.rpush(keys.sets, *encode_sets(new[start : start + BATCH_ITEMS]).splitlines())
+
+
+def sets_of(catalogue: Items) -> list[ItemSet]:
+    """A catalogue's sets by the ids of their items."""
+    ids = catalogue.ids
+    return [ItemSet(one, tuple(ids[row] for row in rows)) for one, rows in catalogue.sets.items()]
 
 
 def _connect(url: str, name: str | None) -> tuple[Any, str, str]:

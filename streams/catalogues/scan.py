@@ -39,6 +39,7 @@ class Scan:
         self.taken, self.taken_sets = taken, taken_sets
         self.sets: list[ItemSet] = []
         self.row_of: dict[str, int] = {}
+        self._advice = ""  # where ids of one input are not those of another
         self.modalities: dict[str, Modality] = {}
 
     def read(self, tables: Sequence[Table], advance: Advance) -> None:
@@ -50,11 +51,24 @@ class Scan:
             No items, an id twice, one that cannot be an id, one missing in a table; a modality in two tables; vectors
             of another length; a value that is no finite number; a scaling of an unknown name or modality.
         """
+        numbered = [table.name for table in tables if table.numbered]
+        if numbered and len(numbered) < len(tables):
+            self._advice = (
+                f": {numbered[0]} has no ids, and row numbers are none of the others': give it an array `ids`, or a "
+                f"text file of them (--ids)"
+            )
         for table in tables:
             self._read(table, advance)
         if not isinstance(self.kinds, str) and (unknown := sorted(self.kinds.keys() - self.modalities.keys())):
             known = ", ".join(sorted(self.modalities))
             raise CatalogueError(f"scaling names modality {unknown[0]!r}, the inputs have {known}")
+
+    def read_like(self, dims: Mapping[str, int], tables: Sequence[Table], advance: Advance) -> None:
+        """Read tables that must have a catalogue's modalities; raises CatalogueError also where they have others."""
+        self.read(tables, advance)
+        got = {name: modality.dim for name, modality in self.modalities.items()}
+        if got != dims:
+            raise CatalogueError(f"the inputs have modalities {got}, the catalogue has {dict(dims)}: add all of them")
 
     def take(self, sets: list[ItemSet]) -> None:
         """Take in sets of these items, and of those there already; raises CatalogueError where they do not fit."""
@@ -78,11 +92,11 @@ class Scan:
         if not seen:
             raise CatalogueError(f"{table.name}: no items")
         if set(self.modalities) == before:
-            raise CatalogueError(f"{table.name}: no modality; name columns color.0, color.1, ... or arrays like one")
+            raise CatalogueError(f"{table.name}: no modality: bring at least one array (n, d) of vectors")
         if missing := [one for one in self.row_of if one not in seen]:
             raise CatalogueError(
                 f"{table.name}: {len(missing)} of {len(self.row_of)} items are missing, the first is {missing[0]!r}: "
-                f"every item has every modality"
+                f"every item has every modality{self._advice}"
             )
 
     def _add_ids(self, table: Table, ids: Sequence[str], first: bool, seen: set[str]) -> None:
@@ -100,7 +114,7 @@ class Scan:
                 _check_id(table, one)
                 self.row_of[one] = len(self.row_of)
             elif one not in self.row_of:
-                raise CatalogueError(f"{table.name}: item {one!r} is missing in the inputs before this one")
+                raise CatalogueError(f"{table.name}: item {one!r} is missing in the inputs before{self._advice}")
             seen.add(one)
 
     def _fit(self, name: str, vectors: Floats) -> None:

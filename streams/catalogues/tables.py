@@ -26,10 +26,14 @@ class Chunk(NamedTuple):
 
 
 class Table(Protocol):
-    """A source of items. ``name`` is what errors call it; ``count`` is None where only reading tells."""
+    """A source of items. ``name`` is what errors call it; ``count`` is None where only reading tells.
+
+    ``numbered``: it holds no ids, and row numbers stand for them.
+    """
 
     name: str
     count: int | None
+    numbered: bool
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
         """All items in order, at most ``rows`` at a time; the same each time. Raises CatalogueError."""
@@ -69,9 +73,19 @@ def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
     return {modality: [group[number] for number in sorted(group)] for modality, group in groups.items()}
 
 
+def require_modality(table: str, found: Iterable[str], expected: str, there: Iterable[str]) -> None:
+    """Raise CatalogueError where a table holds no vectors; ``there`` is what it holds."""
+    if not list(found):
+        raise CatalogueError(f"{table}: no modality: expected {expected}; it has {_shown(list(there)) or 'nothing'}")
+
+
 def require_columns(table: str, wanted: Iterable[str], there: Sequence[str]) -> None:
     """Raise CatalogueError where a column is missing, or there twice."""
     for name in wanted:
         if there.count(name) != 1:
-            shown = ", ".join(there[:20]) + (", ..." if len(there) > 20 else "")
-            raise CatalogueError(f"{table}: {there.count(name)} columns named {name!r}, expected one; it has {shown}")
+            told = f"{there.count(name)} columns named {name!r}, expected one; it has {_shown(there)}"
+            raise CatalogueError(f"{table}: {told}")
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")

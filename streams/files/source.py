@@ -74,8 +74,8 @@ class FileSource:
         self._check(partition)
         self._reader.seek(offset)
 
-    def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        """Keep the offset, with the fingerprint of its segment, in ``<group>.commit``."""
+    def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
+        """Keep the offset, with the fingerprint of its segment, in ``<group>.commit``; None where it cannot be written."""
         if not self._owned:
             return False
         for partition, offset in offsets.items():
@@ -85,7 +85,7 @@ class FileSource:
                 self._books.write(committed)
             except SourceError as error:
                 _log.warning("commit_failed", log=str(self.log.path), error=str(error))
-                return False
+                return None
         return True
 
     def home(self, key: str) -> Partition:

@@ -57,7 +57,7 @@ class Reader:
         self.records += records
         return records
 
-    def read_until(self, condition: Callable[[], bool], limit_s: float = 30.0) -> "Reader":
+    def read_until(self, condition: Callable[[], object], limit_s: float = 30.0) -> "Reader":
         until(lambda: condition() or (self.read() and condition()), limit_s)
         return self
 
@@ -68,7 +68,7 @@ class Reader:
 
         return self.read_until(at_the_end)
 
-    def commit(self) -> bool:
+    def commit(self) -> bool | None:
         return self.source.commit({one: position for one, (position, _) in self.source.progress().items()})
 
 

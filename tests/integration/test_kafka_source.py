@@ -1,5 +1,7 @@
 """A Kafka topic as a source of feedback, against a real broker."""
 
+import threading
+
 import pytest
 import structlog
 from kafka import KafkaProducer, TopicPartition
@@ -144,7 +146,7 @@ def test_a_static_member_replaced_by_its_twin_cannot_commit(
     write(kafka, topic, numbered(3))
     first = open_reader(topic, group_instance_id="one").read_to_the_end()
     second = open_reader(topic, group_instance_id="one").read_to_the_end()
-    assert not first.commit()
+    assert first.commit() is False
 
     # If the replaced one closes, I expect its successor to stay in the group.
     first.source.close()
@@ -160,7 +162,7 @@ def test_a_member_thrown_out_of_the_group_lets_go_without_saving_and_comes_back(
     (group,) = administer(kafka, lambda admin: admin.describe_groups([f"readers-of-{topic}"])).values()
     member = MemberToRemove(member_id=group["members"][0]["member_id"])
     administer(kafka, lambda admin: admin.remove_group_members(f"readers-of-{topic}", [member]))
-    assert not reader.commit()
+    assert reader.commit() is False
     reader.read_until(lambda: len(reader.told) == 3 and reader.owned == {0})
     assert reader.told == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
 
@@ -168,7 +170,7 @@ def test_a_member_thrown_out_of_the_group_lets_go_without_saving_and_comes_back(
 def test_a_partition_that_is_not_owned_is_neither_committed_nor_sought(new_topic: NewTopic, open_reader: Open) -> None:
     reader = open_reader(new_topic())
     foreign = Partition(reader.source.topic_id, 0)
-    assert not reader.source.commit({foreign: 0})
+    assert reader.source.commit({foreign: 0}) is False
     with pytest.raises(SourceError, match="does not own"):
         reader.source.seek(foreign, 0)
 
@@ -226,7 +228,7 @@ def test_an_outage_is_waited_for_with_two_log_lines_and_nothing_lost_or_repeated
 
         kafka.kill() if kind == "killed" else kafka.pause()
         reader.read_until(lambda: bool(logged()))
-        assert not reader.commit()
+        assert reader.commit() is None
         kafka.resume()
         kafka.start()
         write(kafka, topic, numbered(10, start=10))
@@ -234,6 +236,20 @@ def test_an_outage_is_waited_for_with_two_log_lines_and_nothing_lost_or_repeated
     assert logged() == ["kafka_out_of_reach", "kafka_back_in_reach"]
     assert reader.values == numbered(20)
     reader.read_until(reader.commit)
+
+
+def test_a_member_in_a_rebalance_cannot_tell_until_it_polled(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic(partitions=2)
+    write(kafka, topic, numbered(2))
+    first = open_reader(topic).read_to_the_end()
+    second = open_reader(topic)
+    thread = threading.Thread(target=second.read_until, args=(lambda: len(second.owned) == 1,))
+    thread.start()
+    until(lambda: first.commit() is None)
+    first.read_until(lambda: len(first.owned) == 1 and first.commit())
+    thread.join()
 
 
 def test_a_client_that_stopped_fetching_is_replaced(
