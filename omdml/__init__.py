@@ -1,6 +1,20 @@
 """The learning core of omdml: arrays in, arrays out; no files, no network, no clock."""
 
-from omdml.learners import LEARNERS, LOMDML, OASIS, OMDML, CPmtML, Diagonal, Learner, MtLMCA, Qwise, Signed, StML, UtML
+from omdml.learners import (
+    LEARNERS,
+    LOMDML,
+    OASIS,
+    OMDML,
+    CPmtML,
+    Diagonal,
+    Learner,
+    MtLMCA,
+    Qwise,
+    SetNet,
+    Signed,
+    StML,
+    UtML,
+)
 
 __all__ = [
     "LEARNERS",
@@ -12,6 +26,7 @@ __all__ = [
     "Learner",
     "MtLMCA",
     "Qwise",
+    "SetNet",
     "Signed",
     "StML",
     "UtML",

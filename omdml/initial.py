@@ -37,12 +37,10 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     Raises
     ------
     StartError
-        No rows or too few for this start, or a value in the sample that is not finite or above 1e140.
+        Too few rows for this start, or a value in the sample that is not finite or above 1e140.
     """
     draw = np.random.default_rng(seed)
     count = len(next(iter(features.values())))
-    if not count:
-        raise StartError("the features have no rows: give at least one item")
     rows = np.sort(draw.choice(count, min(count, SAMPLE), replace=False))
     size = len(rows)
     left = draw.integers(0, max(1, size), SAMPLE)

@@ -3,7 +3,8 @@
 import csv
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,16 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
         ({"v": [[1.0]]}, {"columns": {"v": ["x"]}}, "columns are given, but no input"),
         (["items.txt"], {}, "unknown kind '.txt'"),
         (["nothing.npz"], {}, "nothing.npz: cannot be read"),
+        (
+            {"v": [[1.0]]},
+            {"target": "s3://bucket/shop"},
+            "s3://bucket/shop: a catalogue is made in a folder, or in Redis",
+        ),
     ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(tmp_path: Path, raw: Any, options: dict[str, Any], told: str) -> None:
     with pytest.raises(CatalogueError, match=told):
-        build_catalogue(tmp_path / "built", raw, **options)
+        build_catalogue(**{"target": tmp_path / "built", "inputs": raw, **options})
 
     assert list(tmp_path.iterdir()) == []
 
@@ -176,7 +182,7 @@ def test_bad_input_is_refused_and_leaves_nothing(tmp_path: Path, raw: Any, optio
     [
         ("", "0 columns named 'id'"),
         ("id,v.0\n", "no items"),
-        ("id,name\na,b\n", "no modality"),
+        ("id,name\na,b\n", r"no modality: expected columns color\.0, color\.1, \.\.\. or .*; it has id, name"),
         ("sku,v.0\na,1\n", "0 columns named 'id', expected one; it has sku, v.0"),
         ("id,v.0\na,1\nb,\n", "item 'b', column 'v.0' is '', expected a number"),
         ("id,v.0\na,1\nb,1,2\n", "line 3 has 3 fields, the header has 2"),
@@ -233,6 +239,49 @@ def test_an_item_that_only_a_later_input_holds_is_refused(tmp_path: Path) -> Non
 
     with pytest.raises(CatalogueError, match=r"items\.csv: item 'sku-9' is missing in the inputs before"):
         build_catalogue(tmp_path / "built", inputs)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_row_numbers_joined_with_ids_of_another_input_are_told_as_what_they_are(tmp_path: Path, order: int) -> None:
+    np.savez(tmp_path / "plain.npz", color=RAW["color"])
+    inputs = [tmp_path / "plain.npz", *_csv(tmp_path, IDS, {"text": RAW["text"]})][::order]
+
+    with pytest.raises(CatalogueError, match=r"plain\.npz has no ids.*array `ids`.*--ids"):
+        build_catalogue(tmp_path / "built", inputs)
+
+    (tmp_path / "ids").write_text("\n".join(IDS) + "\n")
+    assert len(build_catalogue(tmp_path / "built", inputs, ids=tmp_path / "ids").ids) == 10
+
+
+@pytest.mark.parametrize("held", [{"ids": np.array(["a", "b"])}, {"y": np.arange(2), "ids": np.array(["a", "b"])}, {}])
+def test_an_archive_without_vectors_is_refused(tmp_path: Path, held: dict[str, Any]) -> None:
+    np.savez(tmp_path / "idsonly.npz", **held)
+
+    with pytest.raises(CatalogueError, match=r"idsonly\.npz: no modality: expected an array"):
+        build_catalogue(tmp_path / "built", [tmp_path / "idsonly.npz"])
+
+
+def test_a_table_without_vectors_is_refused(tmp_path: Path) -> None:
+    parquet.write_table(pyarrow.table({"id": ["a"], "note": ["x"]}), tmp_path / "i.parquet")
+
+    with pytest.raises(CatalogueError, match=r"no modality: expected a column of lists, or .*; it has id, note"):
+        build_catalogue(tmp_path / "built", [tmp_path / "i.parquet"])
+
+
+def test_progress_counts_items_however_many_inputs_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+
+    @contextmanager
+    def bar(what: str, total: int | None) -> Iterator[Callable[[float], None]]:
+        assert total == 10
+        yield told.append
+
+    monkeypatch.setattr("streams.catalogues.build.progress", bar)
+    build_catalogue(tmp_path / "built", _three_files(tmp_path, IDS, RAW))
+
+    assert sum(told) == pytest.approx(10)
 
 
 def test_a_cut_archive_is_refused(tmp_path: Path) -> None:

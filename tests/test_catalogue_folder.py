@@ -71,7 +71,7 @@ def test_ids_scaling_and_values_make_the_generation(tmp_path: Path, other: dict[
     ("raw", "ids", "told"),
     [
         ({"color": RAW["color"], "text": RAW["text"]}, IDS, "item 'sku-0' is in the catalogue already"),
-        ({"color": RAW["color"][:1]}, ["new"], "have modalities .*'color': 3.*, catalogue .* has .*'text': 12"),
+        ({"color": RAW["color"][:1]}, ["new"], "have modalities .*'color': 3.*, the catalogue there has .*'text': 12"),
         ({"color": RAW["text"][:1], "text": RAW["text"][:1]}, ["new"], "have modalities .*'color': 12"),
         (
             {"color": np.full((1, 3), np.inf), "text": RAW["text"][:1]},

@@ -337,7 +337,10 @@ def test_a_half_line_taken_back_by_its_writer_harms_nothing(folder: Path, follow
     assert values(source) == [EVENT]
     os.truncate(folder / SEGMENT, len(EVENT) + 1)
     assert values(source) == []
-    append(folder / SEGMENT, EVENT + b"\n")
+    append(folder / SEGMENT, EVENT + b"\n" + b'{"half')
+    assert values(source) == [EVENT]
+    os.truncate(folder / SEGMENT, 2 * len(EVENT) + 2)
+    append(folder / SEGMENT, EVENT + b"\n")  # and nobody looked in between
     assert values(source) == [EVENT]
 
 

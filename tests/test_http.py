@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -20,6 +21,7 @@ from omdml.errors import ConfigurationError
 from tests.integration.waiting import until
 from tests.shops import Shop, asking, listening, refused
 from tests.worlds import events, items
+from workers.demo.node_client import Freshness, NodeClient
 from workers.http import create_app
 from workers.lifecycle import serve_metrics
 from workers.openapi import openapi
@@ -173,6 +175,26 @@ def test_models_tell_what_answers_and_how_fresh(shop, client):
     (described,) = body["models"]
     assert (described["model"], described["version"], described["items"]) == ("shop", 0, 120)
     assert described["freshness"] is None
+
+
+def test_freshness_can_be_asked_for_since_a_moment(shop, node, client):
+    def goes_live(age_s):
+        shop.learn()
+        version = shop.publish(oldest_event_time=time.time() - age_s)
+        until(lambda: (client.get("/models").json()["models"][0]["freshness"] or {}).get("count") == version / 20)
+        return client.get("/models").json()["models"][0]["live_since"]
+
+    began = goes_live(500.0)  # somebody's click, long before
+    goes_live(0.0)
+    since = client.get("/models", params={"since": repr(began)}).json()["models"][0]["freshness"]
+    assert since["count"] == 1
+    assert since["p99_s"] < 500.0
+    people = NodeClient(str(client.base_url))
+    assert people.models(began)["shop"].freshness == Freshness(**since)
+    assert people.models()["shop"].freshness.count == 2
+    people.close()
+    refused(client.get("/models?since=noon"), 400, "invalid")
+    refused(client.get("/models?sinse=1"), 400, "unknown_parameter")
 
 
 def test_metrics_are_those_of_the_design(client):

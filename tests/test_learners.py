@@ -180,7 +180,11 @@ def test_the_next_score_is_what_the_metric_says_before_it_is_learned(name):
     learn(model, rows, columns, 0, 50)
     metric = model.metric
     row, column = rows[50], {key: values[50] for key, values in columns.items()}
-    if len(row) == 2:
+    if isinstance(row, Judgement):
+        query, *judged = (metric.embed_sets(features(), part) for part in (row.query[:, None], *row[1:]))
+        relevant, irrelevant = (metric.similarities(query, vectors).mean() for vectors in judged)
+        expected = irrelevant - relevant
+    elif len(row) == 2:
         embedded = metric.embed({n: x[row] for n, x in features().items()}, column["task"] if metric.tasks else None)
         threshold = model.thresholds.get(column["task"], next(iter(model.thresholds.values())))
         expected = (((embedded[0] - embedded[1]) ** 2).sum() - threshold) * (1 if column["similar"] else -1)

@@ -24,7 +24,7 @@ def test_a_whole_hyperparameter_that_float64_cannot_hold_is_refused(bad):
 
 
 @everyone
-@pytest.mark.parametrize("array", [np.eye(3) * 1j, np.eye(3, dtype=np.longdouble), [["1"] * 3] * 3, [[1.0], [1.0, 2.0]]])
+@pytest.mark.parametrize("array", [np.eye(3) * 1j, np.eye(3, dtype=np.longdouble), [["1"] * 3] * 3, [[1], [1, 2]]])
 def test_a_start_of_anything_but_plain_numbers_is_refused(name, array):
     with pytest.raises(ParameterError, match=r"init\['color'\].*finite numbers"):
         LEARNERS[name](dims={"color": 3}, init={"color": array})
@@ -42,7 +42,7 @@ def test_a_modality_that_no_tensor_can_be_named_after_is_refused(name, dims):
 def test_a_start_from_numbers_whose_squares_overflow_is_refused_naming_the_row(init, size):
     table = np.random.default_rng(0).normal(0, 1, (50, 3))
     table[7, 1] = size
-    with pytest.raises(StartError, match="row 7 of modality 'color'.*column 1"):
+    with pytest.raises(StartError, match=r"row 7 of modality 'color'.*column 1"):
         start_matrices({"color": table}, {"color": 2}, init, 0)
     table[7, 1] = 1e139
     assert np.isfinite(start_matrices({"color": table}, {"color": 2}, init, 0)["color"]).all()
@@ -50,15 +50,11 @@ def test_a_start_from_numbers_whose_squares_overflow_is_refused_naming_the_row(i
 
 @everyone
 def test_a_start_from_no_rows_is_refused_without_a_warning(name):
-    learner = LEARNERS[name](dims=DIMS)
+    learner, nothing = LEARNERS[name](dims=DIMS), {modality: np.empty((0, dim)) for modality, dim in DIMS.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        try:
-            learner.start({modality: np.empty((0, dim)) for modality, dim in DIMS.items()})
-        except StartError as error:
-            assert "give" in str(error)
-        else:
-            assert learner.init in ("zero", "unit", "identity")  # which look at no item
+        with pytest.raises(StartError, match="no item to start from"):
+            learner.start(nothing)
 
 
 @pytest.mark.parametrize("data", [None, 5, "text", [1]], ids=repr)

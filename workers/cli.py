@@ -113,8 +113,7 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
     for file in sources:
         fed = send_events(file, specs, sink)
-        kinds = ", ".join(f"{count} {kind}s" for kind, count in sorted(fed.accepted.items())) or "nothing"
-        click.echo(f"{file.name}: {'would send' if dry_run else 'sent'} {kinds}, refused {len(fed.refused)}")
+        click.echo(f"{file.name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {len(fed.refused)}")
         for line, error in fed.refused[:20]:
             click.echo(f"  line {line}: {error.reason}: {error}", err=True)
         refused += len(fed.refused)
@@ -191,13 +190,16 @@ def catalogue() -> None:
 @click.option("--replace", is_flag=True, help="Take the place of a catalogue of another generation.")
 @click.option("--add", is_flag=True, help="Add items to the catalogue there, scaled as its first ones were.")
 def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bool, add: bool, **options: Any) -> None:
-    """Make the catalogue TARGET, a folder or redis://HOST:PORT/0#NAME, from INPUTS: npz, csv, parquet, modality=file.npy.
+    """Make the catalogue TARGET from INPUTS: npz, csv, parquet, or modality=file.npy.
+
+    TARGET is a folder, or redis://HOST:PORT/0#NAME (also rediss://, valkey://).
 
     Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color, and so is a
     Parquet column of lists; an npz has an array a modality, and ids in an array of that name. Several inputs are joined
     by id: each holds other modalities of the same items.
     """
     from streams.catalogues.targets import add_at, build_at
+    from workers.feed import amount
 
     if add and (replace or scaling):
         raise click.UsageError("--add keeps the catalogue's generation and scaling: leave out --replace and --scaling")
@@ -206,8 +208,8 @@ def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bo
     else:
         built = build_at(target, list(inputs), scaling=scaling or "minmax", replace=replace, **options)
     modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
-    sets = f", {len(built.sets):,} sets" if built.sets else ""
-    click.echo(f"{target}: {len(built.ids):,} items{sets}, {modalities}, generation {built.generation[:12]}")
+    sets = f", {amount(len(built.sets), 'set')}" if built.sets else ""
+    click.echo(f"{target}: {amount(len(built.ids), 'item')}{sets}, {modalities}, generation {built.generation[:12]}")
 
 
 @main.command()

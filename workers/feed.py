@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from omdml.comparisons import conversion
+from omdml.comparisons import conversion, kind_of
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, Pair, decode
 from omdml.learners.pairs import ONLY_TASK, task_numbers
@@ -29,6 +29,22 @@ class Fed(NamedTuple):
 
     accepted: Counter[str]  # by kind
     refused: list[Refused]
+
+    @property
+    def kinds(self) -> str:
+        """How many of each kind were accepted, in words."""
+        return ", ".join(amount(count, kind) for kind, count in sorted(self.accepted.items())) or "nothing"
+
+
+def amount(count: int, what: str) -> str:
+    """So many of something.
+
+    Examples
+    --------
+    >>> amount(1, "pair"), amount(2000, "pair")
+    ('1 pair', '2,000 pairs')
+    """
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def validate(payload: bytes, specs: Specs) -> AnyFeedback:
@@ -63,7 +79,7 @@ def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:
             continue
         if sink is not None:
             sink.send(payload, key=event.model)
-        accepted[type(event).__name__.lower()] += 1
+        accepted[kind_of(event)] += 1
     if sink is not None:
         sink.flush()
     return Fed(accepted, refused)

@@ -27,6 +27,7 @@ from workers.requests import (
     body_of,
     check_events,
     content_type,
+    look_of_parameters,
     search_of_body,
     search_of_parameters,
 )
@@ -107,9 +108,10 @@ class Api:
         accepted = await asyncio.wrap_future(inbox.put(checked.events)) if checked.events else 0
         return reply({"accepted": accepted}, HTTPStatus.ACCEPTED)
 
-    async def models(self, _: Request) -> Response:
+    async def models(self, request: Request) -> Response:
         """What answers, model by model."""
-        return reply({"models": self._node.describe(), "stale_seconds": self._node.stale_seconds})
+        since = look_of_parameters(request.query_params).since
+        return reply({"models": self._node.describe(since), "stale_seconds": self._node.stale_seconds})
 
     async def healthz(self, _: Request) -> Response:
         """200 while the node's threads make progress."""

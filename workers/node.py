@@ -170,12 +170,12 @@ class RetrievalNode:
         self.metrics.search.labels(self._label(answer.model)).observe(answer.took_s)
         return answer
 
-    def describe(self) -> list[dict[str, Any]]:
-        """Each model configured by name or loaded: what answers, since when, how fresh."""
+    def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
+        """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
         views = dict(self._refresher.views)
-        return [self._described(name, views.get(name)) for name in dict.fromkeys([*self.named, *sorted(views)])]
+        return [self._described(name, views.get(name), since) for name in dict.fromkeys([*self.named, *sorted(views)])]
 
-    def _described(self, model: str, view: View | None) -> dict[str, Any]:
+    def _described(self, model: str, view: View | None, since: float) -> dict[str, Any]:
         if view is None:
             return {"model": model, "ready": False}
         return {
@@ -190,7 +190,7 @@ class RetrievalNode:
             "tasks": list(view.snapshot.metric.tasks),
             "live_since": view.made_at,
             "complete": view.origin is None,
-            "freshness": self.metrics.freshness(self._label(model)),
+            "freshness": self.metrics.freshness(self._label(model), since),
         }
 
     def _name(self, model: str | None) -> str:

@@ -39,7 +39,7 @@ class NodeMetrics:
         self.snapshots = counter("snapshots_total", "Snapshots met, by what became of them", "outcome")
         self.accepted = counter("accepted_events_total", "Events taken by POST /feedback")
         self.refused = counter("refused_events_total", "Events refused by POST /feedback", "reason")
-        self._recent: dict[str, deque[float]] = {}
+        self._recent: dict[str, deque[tuple[float, float]]] = {}  # when a view was made, and its freshness
 
     def watch_staleness(self, stale_seconds: Callable[[], float]) -> None:
         """Ask this for the staleness at every scrape."""
@@ -56,11 +56,11 @@ class NodeMetrics:
         if before and oldest is not None and view.snapshot.version > before.snapshot.version:
             freshness = max(0.0, time.time() - oldest)
             self.fresh.labels(label).observe(freshness)
-            self._recent.setdefault(label, deque(maxlen=REMEMBERED)).append(freshness)
+            self._recent.setdefault(label, deque(maxlen=REMEMBERED)).append((view.made_at, freshness))
 
-    def freshness(self, label: str) -> dict[str, float] | None:
-        """``p50_s``, ``p99_s`` and ``count`` of the last swaps; None before the first."""
-        recent = list(self._recent.get(label, ()))
+    def freshness(self, label: str, since: float = 0.0) -> dict[str, float] | None:
+        """``p50_s``, ``p99_s`` and ``count`` of the last swaps to views made after ``since``; None before the first."""
+        recent = [freshness for made_at, freshness in tuple(self._recent.get(label, ())) if made_at > since]
         if not recent:
             return None
         p50, p99 = np.percentile(recent, [50, 99]).tolist()

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from omdml.feedback import AnyFeedback
-from workers.requests import ItemSearch, Search
+from workers.requests import ItemSearch, Look, Search
 from workers.view import Answer
 
 JSON = "application/json"
@@ -15,11 +15,10 @@ JSON = "application/json"
 
 def openapi() -> dict[str, Any]:
     """The document."""
-    (item, search, answer, event), components = msgspec.json.schema_components(
-        [ItemSearch, Search, Answer, AnyFeedback], ref_template="#/components/schemas/{name}"
+    (_, _, search, answer, event), components = msgspec.json.schema_components(
+        [ItemSearch, Look, Search, Answer, AnyFeedback], ref_template="#/components/schemas/{name}"
     )
-    del item  # its fields are the parameters of GET /search
-    fields = components.pop("ItemSearch")
+    fields, look = components.pop("ItemSearch"), components.pop("Look")  # they are parameters
     components["Error"] = ERROR
     paths = {
         "/search": {
@@ -34,7 +33,7 @@ def openapi() -> dict[str, Any]:
                 status="202",
             )
         },
-        "/models": {"get": operation("What answers, model by model, and how fresh")},
+        "/models": {"get": operation("What answers, model by model, and how fresh", parameters=parameters(look))},
         "/healthz": {"get": operation("Whether the node makes progress")},
         "/readyz": {"get": operation("Whether every model configured by name can answer")},
         "/metrics": {"get": operation("For Prometheus", {"type": "string"}, kind="text/plain")},

@@ -44,6 +44,12 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
 
 
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /models``: freshness is that of what went live after ``since``, such as a ``live_since`` seen before."""
+
+    since: float = 0.0
+
+
 class BadEvent(msgspec.Struct, frozen=True):
     """One event that cannot be taken; ``index`` counts the request's events from 0."""
 
@@ -67,6 +73,13 @@ def search_of_parameters(parameters: QueryParams) -> Search:
         raise SearchError("a parameter is given twice: POST /search takes several ids as a list", "invalid")
     asked: ItemSearch = _converted(dict(pairs), ItemSearch, strict=False)
     return Search(id=asked.id, model=asked.model, k=asked.k, task=asked.task)
+
+
+def look_of_parameters(parameters: QueryParams) -> Look:
+    """What ``GET /models`` is asked for; raises SearchError."""
+    _known(parameters.keys(), Look.__struct_fields__)
+    look: Look = _converted(dict(parameters), Look, strict=False)
+    return look
 
 
 def search_of_body(body: bytes) -> Search:

@@ -63,14 +63,20 @@ class Engine(ABC):
             A comparison whose numbers are not finite; ``row`` says which.
         """
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
-        scores = np.empty(len(rows))
-        kept = self._keep(len(rows))
+        each = self._each(rows, columns)
+        scores = np.empty(len(each))
+        kept = self._keep(len(each))
         done = self._walk(rows, addresses, columns, scores)
-        if done < len(rows):
+        if done < len(each):
             for name, before in kept.items():
                 getattr(self.state, name)[...] = before
-            raise self._refusal(done, rows[done], tables, (rows if known is None else known)[done])
+            given = each if known is None else self._each(known, columns)
+            raise self._refusal(done, each[done], tables, given[done])
         return scores
+
+    def _each(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
+        """The rows of each comparison."""
+        return rows  # type: ignore[return-value]
 
     def _keep(self, events: int) -> dict[str, Array]:
         """What undoes this many events: arrays that a block only grows are copied only where it closes."""

@@ -8,6 +8,7 @@ from omdml.learners.mtlmca import MtLMCA
 from omdml.learners.oasis import OASIS
 from omdml.learners.omdml import OMDML
 from omdml.learners.qwise import Qwise
+from omdml.learners.setnet import SetNet
 from omdml.learners.signed import Signed
 from omdml.learners.stml import StML, UtML
 
@@ -22,6 +23,7 @@ __all__ = [
     "MtLMCA",
     "Outcome",
     "Qwise",
+    "SetNet",
     "Signed",
     "StML",
     "UtML",

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from river import base
 
 from omdml.engines.base import Engine
-from omdml.errors import CorruptError
+from omdml.errors import CorruptError, StartError
 from omdml.learners.checks import check_dims, check_numbers, check_rows, expect, not_started, tables, whole
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
@@ -90,6 +90,8 @@ class Learner(base.Base):
         """
         if self._engine is None:
             check_features(features, self.dims)
+            if not len(next(iter(features.values()))):
+                raise StartError("no item to start from: give features of at least one, or init as arrays")
             sampled = self._sampled(features)
             self._engine = self._begin({name: array.astype(self.dtype) for name, array in sampled.items()})
 

@@ -103,8 +103,6 @@ class OASIS(Learner):
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
         draw = np.random.default_rng(self.seed)
         count = len(next(iter(features.values())))
-        if count == 0:
-            raise StartError("no item to scale the start by: give items, or init as arrays")
         triplets = draw.integers(0, count, (SAMPLE, 3))
         return {name: unit_identity(name, features[name], triplets) for name in self.dims}
 

@@ -6,6 +6,7 @@ from omdml.metrics.coupled import CoupledMetric
 from omdml.metrics.diagonal import DiagonalMetric, SignedMetric
 from omdml.metrics.full import FullMetric
 from omdml.metrics.projection import ProjectionMetric
+from omdml.metrics.sets import SetMetric
 
 __all__ = [
     "CHUNK_ROWS",
@@ -16,5 +17,6 @@ __all__ = [
     "FullMetric",
     "Metric",
     "ProjectionMetric",
+    "SetMetric",
     "SignedMetric",
 ]

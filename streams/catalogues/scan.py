@@ -68,7 +68,7 @@ class Scan:
         self.read(tables, advance)
         got = {name: modality.dim for name, modality in self.modalities.items()}
         if got != dims:
-            raise CatalogueError(f"the inputs have modalities {got}, the catalogue has {dict(dims)}: add all of them")
+            raise CatalogueError(f"the inputs have modalities {got}, the catalogue there has {dict(dims)}: bring all")
 
     def take(self, sets: list[ItemSet]) -> None:
         """Take in sets of these items, and of those there already; raises CatalogueError where they do not fit."""

@@ -75,7 +75,7 @@ class FileSource:
         self._reader.seek(offset)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
-        """Keep the offset, with the fingerprint of its segment, in ``<group>.commit``; None where it cannot be written."""
+        """Keep the offset, with its segment's fingerprint, in ``<group>.commit``; None where it cannot be written."""
         if not self._owned:
             return False
         for partition, offset in offsets.items():

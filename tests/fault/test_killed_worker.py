@@ -1,9 +1,8 @@
-"""kill -9 at random moments, under load: the end is byte for byte that of a run never killed."""
+"""kill -9 at random moments, under load: the end is byte for byte that of a run never killed, nodes never go back."""
 
 from __future__ import annotations
 
 import random
-import threading
 import time
 
 import pytest
@@ -13,8 +12,9 @@ from streams.files.source import FileSink
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.stores.opening import open_store
+from tests.fault.asking import Asker, version_served
 from tests.fault.load import MOST, Load
-from tests.processes import Process, wait_for
+from tests.processes import Process, free_port, wait_for
 from tests.worlds import catalogue, triplets
 
 KILLS = 10
@@ -22,7 +22,7 @@ KILLS = 10
 
 @pytest.fixture(params=["file log and folder", "Kafka and Redis"])
 def place(request, tmp_path):
-    """(configuration file, store url, sink) of an installation."""
+    """(configuration file, store url, sink, items, port of its node) of an installation."""
     if request.param == "file log and folder":
         log, url, sink = 'kind = "file"', f"dir:{tmp_path}/state", FileSink(tmp_path / "feedback")
     else:
@@ -34,46 +34,40 @@ def place(request, tmp_path):
     items = catalogue(tmp_path / "items")
     path = tmp_path / "omdml.toml"
     models = '[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
-    path.write_text(f'[log]\n{log}\n[store]\nurl = "{url}"\n{models}')
-    yield path, url, sink, items
+    port = free_port()
+    node = f'[node]\nbind = "127.0.0.1:{port}"\n'
+    path.write_text(f'[log]\n{log}\n[store]\nurl = "{url}"\n{models}{node}')
+    yield path, url, sink, items, port
     sink.close()
 
 
-def test_ten_kills_under_load_change_nothing(place, tmp_path):
-    path, url, sink, items = place
-    store, chance = open_store(url), random.Random(7)
-    versions, stop = [], threading.Event()
-
-    def watch():
-        while not stop.wait(0.002):
-            pointer = store.current("shop")
-            versions.append(-1 if pointer is None else pointer.version)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    load, worker = Load(sink), None
+def test_ten_kills_under_load_change_nothing_and_a_node_answers_throughout(place, tmp_path):
+    path, url, sink, items, port = place
+    chance, worker = random.Random(7), Process(tmp_path, "worker", "--config", str(path), name="worker")
+    node = Process(tmp_path, "node", "--config", str(path), name="node")
+    wait_for(lambda: version_served(port) is not None, "an answer of the node", 60, node)
+    load, asker = Load(sink), Asker(port)
     try:
         for _ in range(KILLS):
-            worker = Process(tmp_path, "worker", "--config", str(path), name="worker")
-            before = max(versions, default=-1)
-            wait_for(lambda before=before: max(versions, default=-1) > before, "a newer version", 40, worker)
+            before = asker.newest
+            wait_for(lambda before=before: asker.newest > before, "an answer under a newer version", 40, worker)
             time.sleep(chance.uniform(0, 0.7))
             worker.kill()
+            worker = Process(tmp_path, "worker", "--config", str(path), name="worker")
         load.end()
-        worker = Process(tmp_path, "worker", "--config", str(path), name="worker")
         total = load.send_one()  # its version is live only when all before it are learned again
         sink.flush()
-        wait_for(lambda: versions[-1] == total, "all events learned", 60, worker)
+        wait_for(lambda: asker.versions[-1] == total, "an answer that knows every event", 60, worker)
         assert worker.stop() == 0, worker.said[-2000:]
     finally:
-        if worker:
-            worker.close()
         load.end()
-        stop.set()
-        watcher.join()
-    assert versions == sorted(versions)
+        asker.end()
+        for process in (worker, node):
+            process.close()
+    assert None not in asker.versions
+    assert asker.versions == sorted(asker.versions)
     twin = LOMDML(dims=dict(items.dims), rank=3)
     twin.learn_many(triplets(MOST)[:total], items.features)
-    checkpoint = store.claim("shop").checkpoint
+    checkpoint = open_store(url).claim("shop").checkpoint
     assert checkpoint.state == twin.to_bytes()
     assert checkpoint.progress["count"] == total

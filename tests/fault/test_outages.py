@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import time
 
 import pytest
@@ -14,6 +12,7 @@ from omdml import LOMDML
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.stores.opening import open_store
+from tests.fault.asking import version_served
 from tests.fault.load import MOST, Load
 from tests.processes import Process, free_port, wait_for
 from tests.worlds import catalogue, triplets
@@ -40,16 +39,7 @@ class Service:
 
     def served(self):
         """The version the node answers with; None before it answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", "/search?id=i1&k=3")
-            answer = connection.getresponse()
-            body = json.loads(answer.read())
-            return body["version"] if answer.status == 200 else None
-        except OSError:
-            return None
-        finally:
-            connection.close()
+        return version_served(self.port)
 
     def close(self):
         """End the processes."""

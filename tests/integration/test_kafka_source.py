@@ -1,7 +1,6 @@
 """A Kafka topic as a source of feedback, against a real broker."""
 
-import threading
-
+import kafka.errors
 import pytest
 import structlog
 from kafka import KafkaProducer, TopicPartition
@@ -238,18 +237,29 @@ def test_an_outage_is_waited_for_with_two_log_lines_and_nothing_lost_or_repeated
     reader.read_until(reader.commit)
 
 
-def test_a_member_in_a_rebalance_cannot_tell_until_it_polled(
-    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (kafka.errors.RebalanceInProgressError(), None),
+        (kafka.errors.CommitFailedError(kafka.errors.RebalanceInProgressError()), None),
+        (kafka.errors.NotCoordinatorError(), None),
+        (kafka.errors.CommitFailedError(), False),
+        (kafka.errors.CommitFailedError(kafka.errors.UnknownMemberIdError()), False),
+        (kafka.errors.FencedInstanceIdError(), False),
+    ],
+    ids=lambda value: repr(value)[:60],
+)
+def test_only_who_is_out_of_the_group_is_told_so(
+    new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch, error: Exception, answer: bool | None
 ) -> None:
-    topic = new_topic(partitions=2)
-    write(kafka, topic, numbered(2))
-    first = open_reader(topic).read_to_the_end()
-    second = open_reader(topic)
-    thread = threading.Thread(target=second.read_until, args=(lambda: len(second.owned) == 1,))
-    thread.start()
-    until(lambda: first.commit() is None)
-    first.read_until(lambda: len(first.owned) == 1 and first.commit())
-    thread.join()
+    reader = open_reader(new_topic())
+    reader.read_until(lambda: reader.owned == {0})
+
+    def refused(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(reader.source._consumer, "commit", refused)
+    assert reader.commit() is answer
 
 
 def test_a_client_that_stopped_fetching_is_replaced(

@@ -27,7 +27,7 @@ class NodeError(OmdmlError):
 
 
 class Freshness(msgspec.Struct, frozen=True):
-    """Seconds from a click to answers that know it, of the node's last thousand swaps."""
+    """Seconds from a click to answers that know it, of a node's last swaps: at most a thousand."""
 
     p50_s: float
     p99_s: float
@@ -35,7 +35,10 @@ class Freshness(msgspec.Struct, frozen=True):
 
 
 class Served(msgspec.Struct, frozen=True):
-    """What a node says about a model; ``version`` and what follows only where it is ready."""
+    """What a node says about a model; ``version`` and what follows only where it is ready.
+
+    ``live_since`` is the node's clock, in seconds since the epoch.
+    """
 
     model: str
     ready: bool
@@ -43,6 +46,7 @@ class Served(msgspec.Struct, frozen=True):
     learner: str = ""
     tasks: list[str] = []
     items: int = 0
+    live_since: float = 0.0
     freshness: Freshness | None = None
 
 
@@ -96,9 +100,9 @@ class NodeClient:
         body = b"\n".join(encode(event) for event in events)
         self._checked(*self._exchange("POST", "/feedback", body, JSON_LINES))
 
-    def models(self) -> dict[str, Served]:
-        """The models that the node knows, by name."""
-        found = msgspec.json.decode(self._get("/models"), type=Models).models
+    def models(self, since: float = 0.0) -> dict[str, Served]:
+        """The models that the node knows, by name; their freshness is that of what went live after ``since``."""
+        found = msgspec.json.decode(self._get("/models", since=repr(since)), type=Models).models
         return {served.model: served for served in found}
 
     def close(self) -> None:

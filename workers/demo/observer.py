@@ -69,7 +69,7 @@ class Observer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="measure")
         self._before: list[float] = []
         self._now: list[float] = []
-        self._first_version = 0
+        self._first_version, self._since = 0, 0.0
         self._measuring: Future[list[float]] | None = None
         self._measured_at = 0.0
 
@@ -80,7 +80,8 @@ class Observer:
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
-        self._before, self._first_version = self._now, self._served().version
+        served = self._served()
+        self._before, self._first_version, self._since = self._now, served.version, served.live_since
         return self
 
     def __exit__(
@@ -139,4 +140,4 @@ class Observer:
             self._measuring = self._thread.submit(self._take)
 
     def _served(self) -> Served:
-        return self._client.models().get(self._task.model, Served(self._task.model, ready=False))
+        return self._client.models(self._since).get(self._task.model, Served(self._task.model, ready=False))

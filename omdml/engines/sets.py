@@ -1,0 +1,90 @@
+"""The engine of SetNet from Python's side: all parameters in one buffer, one step a judgement (MATHS 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from omdml.engines.base import Array, Engine
+from omdml.errors import CorruptError
+from omdml.kernels import sets as kernel
+
+
+class SetsEngine(Engine):
+    """Assignment A, bias, centres c, reduction P, p0, and the logistic w, b.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality, in the order in which they lie side by side.
+    start
+        These parameters by name, and ``scale`` (m,) of the modalities, all of one floating type. Copied.
+    rule
+        Hyperparameters.
+    whiten
+        Whether moments of the vectors of judged sets are kept.
+    """
+
+    remedy = "scale the features, or use step='pa', which cannot diverge"
+
+    def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], rule: kernel.Rule, whiten: bool) -> None:
+        self.rule = rule
+        n = np.array(list(dims.values()), np.int64)
+        (K, D), r = start["c"].shape, len(start["P"])
+        blocks = np.cumsum([0, K * D + K, K * D, r * K * D + r, 2])
+        self.shape = kernel.Shape(D, K, r, n, blocks)
+        theta = np.concatenate([start[name].ravel() for name in ("A", "bias", "c", "P", "p0", "w", "b")])
+        lengths = np.sqrt([kernel.square(theta[begin:end]) for begin, end in zip(blocks, blocks[1:], strict=False)])
+        kept = r if whiten else 0
+        self.state: kernel.State
+        state = kernel.State(
+            theta=theta,
+            velocity=np.zeros_like(theta),
+            lengths=np.where(lengths > 0, lengths, 1.0),
+            scale=start["scale"].copy(),
+            sizes=np.array([K, r]),
+            counts=np.zeros(4, np.int64),
+            judged=np.zeros(1, np.int64),
+            mean=np.zeros(kept, theta.dtype),
+            second=np.zeros((kept, kept), theta.dtype),
+        )
+        super().__init__(list(dims), state)
+        self.gradient = np.zeros_like(theta)
+
+    def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
+        ends, parts = columns
+        return int(
+            kernel.walk(rows[:, 0], ends, parts, addresses, self.shape, self.state, self.rule, self.gradient, scores)
+        )
+
+    def _each(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
+        """Elements of each judgement."""
+        ends, parts = columns
+        return np.split(rows[:, 0], ends[parts.sum(axis=1).cumsum() - 1])[:-1]
+
+    def _keep(self, events: int) -> dict[str, Array]:
+        """Nothing for a single judgement of capped steps: the walk leaves the state alone where it cannot be learned."""
+        return {} if events == 1 and self.rule.exact else super()._keep(events)
+
+    def parameters(self) -> dict[str, Array]:
+        """A, bias, c, P, p0, w, b and scale, as learned so far."""
+        D, K, r = self.shape.D, self.shape.K, self.shape.r
+        shapes = {"A": (K, D), "bias": (K,), "c": (K, D), "P": (r, K * D), "p0": (r,), "w": (), "b": ()}
+        ends = np.cumsum([np.prod(shape, dtype=np.int64) for shape in shapes.values()])
+        flat = np.split(self.state.theta.copy(), ends[:-1])
+        learned = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), flat, strict=True)}
+        return {**learned, "scale": self.state.scale.copy()}
+
+    def moments(self) -> tuple[int, Array, Array]:
+        """How many judged sets the moments hold, the mean (r,) of their vectors, and their covariance (r, r)."""
+        mean = self.state.mean.astype(np.float64)
+        return int(self.state.judged[0]), mean, self.state.second - np.outer(mean, mean)
+
+    @staticmethod
+    def sizes(tensors: Mapping[str, Array]) -> tuple[int, int]:
+        """K and r of a state; raises CorruptError."""
+        sizes = tensors.get("sizes")
+        if sizes is None or sizes.shape != (2,) or sizes.dtype != np.int64 or sizes.min() < 1:
+            raise CorruptError("state of sets lacks the sizes of its parameters")
+        return int(sizes[0]), int(sizes[1])

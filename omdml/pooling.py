@@ -1,0 +1,186 @@
+"""Many vectors to one: NetVLAD pooling, its start, and the baselines of SetNet (MATHS 8; SETNET 3.2, 5.1, 5.2).
+
+A set is row numbers of its elements; ``sets`` is a sequence of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.vq import kmeans2
+from scipy.linalg import eigh
+
+from omdml.blas import one_blas_thread
+from omdml.errors import FeedbackError, StartError
+from omdml.initial import NOISE, principal
+
+Array = NDArray[Any]
+SAMPLE = 2_000  # elements that a start looks at: their residual blocks are K times as long as they are
+ROUNDS = 30  # of k-means
+RATIO = 10.0  # of the two largest assignments, in the median
+AT_ONCE = 1 << 22  # numbers of residual blocks held at a time
+
+
+def unit(vectors: Array) -> Array:
+    """Rows of length one; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    scaled: Array = vectors / np.where(lengths > 0, lengths, 1.0).astype(vectors.dtype)
+    return scaled
+
+
+def residual_blocks(elements: Array, A: Array, bias: Array, c: Array) -> Array:
+    """``s_k (x - c_k)`` of elements (n, D) side by side, of unit length together: (n, K D), s = softmax(A x + bias)."""
+    logits = elements @ A.T + bias
+    s = np.exp(logits - logits.max(axis=1, keepdims=True))
+    s /= s.sum(axis=1, keepdims=True)
+    return unit((s[:, :, None] * (elements[:, None, :] - c)).reshape(len(elements), -1))
+
+
+def netvlad(elements: Array, sets: Sequence[Array], A: Array, bias: Array, c: Array) -> Array:
+    """Sums of the residual blocks of each set's elements, of unit length: (n, K D)."""
+    return unit(np.add.reduceat(residual_blocks(elements[np.concatenate(sets)], A, bias, c), begins(sets)))
+
+
+def begins(sets: Sequence[Array]) -> Array:
+    """Where each set begins among the elements of all; raises FeedbackError naming one without elements."""
+    sizes = np.array([len(rows) for rows in sets], np.int64)
+    if sizes.min(initial=1) < 1:
+        empty = int(np.flatnonzero(sizes < 1)[0])
+        raise FeedbackError(f"set {empty} has no elements: leave it out", reason="empty_list", row=empty)
+    return sizes.cumsum() - sizes
+
+
+def parts(sets: Sequence[Array], width: int) -> Iterator[slice]:
+    """Runs of sets whose elements' blocks, ``width`` numbers each, can be held at a time."""
+    first = held = 0
+    for place, rows in enumerate(sets):
+        if held and (held + len(rows)) * width > AT_ONCE:
+            yield slice(first, place)
+            first, held = place, 0
+        held += len(rows)
+    if held:
+        yield slice(first, len(sets))
+
+
+def netvlad_start(sample: Array, clusters: int, rank: int, seed: int) -> dict[str, Array]:
+    """A, bias, c, P and p0 of a sample of elements (n, D), float64.
+
+    k-means centres c_k; ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that ``s_k ~ exp(-alpha |x - c_k|^2)``,
+    alpha such that the two largest assignments have the ratio 10 in the median. P: principal directions of the
+    elements' residual blocks, each divided by the root of its standard deviation (see :class:`omdml.SetNet`), scaled so
+    that ``P V + p0`` has mean 0 and mean square 1.
+
+    Raises
+    ------
+    StartError
+        Fewer elements than ``rank`` or ``clusters`` need, or as many different ones.
+    """
+    rank = min(rank, clusters * sample.shape[1])
+    if len(sample) <= max(rank, clusters):
+        raise StartError(
+            f"k-means of {clusters} clusters and PCA of rank {rank} need more than {max(rank, clusters)} items, got "
+            f"{len(sample)}: give more items, fewer clusters or a lower rank"
+        )
+    c = kmeans2(sample, spread_out(sample, clusters, np.random.default_rng(seed)), iter=ROUNDS, minit="matrix")[0]
+    distances = np.sort(((sample[:, None, :] - c) ** 2).sum(axis=2), axis=1)
+    gap = float(np.median(distances[:, 1] - distances[:, 0])) if clusters > 1 else 1.0
+    if not gap > NOISE * float((sample**2).sum(axis=1).mean()):
+        raise StartError(f"k-means finds no {clusters} different clusters: give other items, or fewer clusters")
+    alpha = np.log(RATIO) / gap
+    A, bias = 2 * alpha * c, -alpha * (c**2).sum(axis=1)
+    V = residual_blocks(sample, A, bias, c)
+    values, P = principal(V, rank)
+    kept = values > max(1e-12 * values[0], NOISE)  # a direction without variance would be divided by zero: it stays out
+    P = P * np.where(kept, np.where(kept, values, 1.0) ** -0.25, 0.0)[:, None]
+    P /= np.sqrt((((V - V.mean(axis=0)) @ P.T) ** 2).sum(axis=1).mean())
+    return {"A": A, "bias": bias, "c": c, "P": P, "p0": -P @ V.mean(axis=0)}
+
+
+def spread_out(sample: Array, clusters: int, draw: np.random.Generator) -> Array:
+    """Elements to begin k-means with, each drawn in proportion to its squared distance to those before (k-means++)."""
+    chosen = [int(draw.integers(len(sample)))]
+    nearest = np.full(len(sample), np.inf)
+    for _ in range(clusters - 1):
+        nearest = np.minimum(nearest, ((sample - sample[chosen[-1]]) ** 2).sum(axis=1))
+        if not nearest.sum() > 0:
+            raise StartError(f"k-means of {clusters} clusters needs as many different items: give fewer clusters")
+        chosen.append(int(draw.choice(len(sample), p=nearest / nearest.sum())))
+    return sample[chosen]
+
+
+def unit_scales(sample: Mapping[str, Array], seed: int) -> Array:
+    """(m,) factors at which random elements, all modalities side by side, have mean squared distance 1, in equal parts.
+
+    A modality of elements that are all alike keeps its units.
+    """
+    draw = np.random.default_rng(seed)
+    count = len(next(iter(sample.values())))
+    left, right = draw.integers(0, count, (2, SAMPLE))
+    spreads = np.array([((x[left] - x[right]) ** 2).sum(axis=1).mean() for x in sample.values()])
+    sizes = np.array([(x**2).sum(axis=1).mean() for x in sample.values()])
+    return np.where(spreads > NOISE * sizes, 1 / np.sqrt(np.where(spreads > 0, spreads, 1.0) * len(sample)), 1.0)
+
+
+class Whitening(NamedTuple):
+    """``matrix (x - mean)``: (r, d) and (d,)."""
+
+    mean: Array
+    matrix: Array
+
+    def __call__(self, vectors: Array) -> Array:
+        """Whitened, and of unit length: (n, r)."""
+        return unit((vectors - self.mean) @ self.matrix.T)
+
+
+def fit_whitening(sample: ArrayLike, rank: int) -> Whitening:
+    """What makes a sample (n, d) uncorrelated, of variance 1 in its ``rank`` largest directions; raises StartError."""
+    vectors = np.asarray(sample, np.float64)
+    if len(vectors) <= rank:
+        raise StartError(f"whitening of rank {rank} needs more than {rank} vectors, got {len(vectors)}: lower the rank")
+    with one_blas_thread():
+        values, rows = principal(vectors, rank)
+    kept = values > max(1e-12 * values[0], NOISE * float((vectors**2).mean()))
+    return Whitening(vectors.mean(axis=0), rows * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None])
+
+
+def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
+    """The same from moments of ``count`` vectors: the covariance is drawn to its mean variance, by r / (r + count)."""
+    size = len(mean)
+    variance = float(np.trace(covariance)) / size
+    if not variance > 0:
+        return Whitening(mean, np.eye(size))
+    share = size / (size + count)
+    with one_blas_thread():
+        values, vectors = eigh((1 - share) * covariance + share * variance * np.eye(size))
+    floor = share * variance / 2  # rounding of running moments makes small eigenvalues negative
+    return Whitening(mean, (vectors / np.sqrt(np.maximum(values, floor) / variance)).T)
+
+
+def mean_pooling(elements: ArrayLike, sets: Sequence[Array], whitening: Whitening | None = None) -> Array:
+    """Means of unit elements, of unit length: (n, d); whitened elements where ``whitening`` is given (SETNET 5.1).
+
+    Examples
+    --------
+    >>> mean_pooling([[2.0, 0.0], [0.0, 3.0]], [np.array([0]), np.array([0, 1])]).round(2)
+    array([[1.  , 0.  ],
+           [0.71, 0.71]])
+    """
+    vectors = np.asarray(elements, np.float64)
+    vectors = unit(vectors) if whitening is None else whitening(vectors)
+    return unit(np.add.reduceat(vectors[np.concatenate(sets)], begins(sets)))
+
+
+def generalised_mean(
+    elements: ArrayLike, sets: Sequence[Array], power: ArrayLike = 3.0, whitening: Whitening | None = None
+) -> Array:
+    """``((1/n) sum_k |x_k|^p)^(1/p)``, p a number or one a dimension (d,) > 0; of unit length (SETNET 5.2).
+
+    The paper starts p at 3 and learns 1.3 to 1.5. Whitening comes after: means are of numbers that are not negative.
+    """
+    vectors, p = unit(np.abs(np.asarray(elements, np.float64))), np.asarray(power, np.float64)
+    sizes = np.array([len(rows) for rows in sets])[:, None]
+    means = (np.add.reduceat(vectors[np.concatenate(sets)] ** p, begins(sets)) / sizes) ** (1 / p)
+    return unit(means) if whitening is None else whitening(means)

@@ -1,0 +1,92 @@
+"""Making a catalogue where the user says, in a folder or in Redis, and adding items to it there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from omdml.errors import CatalogueError
+from streams.catalogues.build import add_items, build_catalogue
+from streams.catalogues.folder import MappedCatalogue
+from streams.catalogues.inputs import Inputs, open_tables
+from streams.catalogues.items import Items
+from streams.catalogues.manifest import FolderManifest
+from streams.catalogues.redis import RedisCatalogue, current_generation, is_redis_url, upload_catalogue
+from streams.catalogues.scan import Scan
+from streams.catalogues.sets import ItemSet, Sets, open_sets
+from streams.catalogues.writing import append_part, write_manifest
+
+Ids = str | Path | Sequence[str]
+
+
+def build_at(
+    target: str,
+    inputs: Inputs,
+    *,
+    scaling: str | Mapping[str, str] = "minmax",
+    ids: Ids | None = None,
+    id_column: str = "id",
+    sets: str | Path | Sets | None = None,
+    replace: bool = False,
+) -> Items:
+    """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
+
+    Parameters and errors are those of :func:`streams.catalogues.build.build_catalogue`. In Redis a generation that is
+    replaced stays, for whoever has it open.
+    """
+    if not is_redis_url(target):
+        return build_catalogue(
+            target, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets, replace=replace
+        )
+    there = current_generation(target)
+    with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
+        place = Path(folder) / "catalogue"
+        built = build_catalogue(place, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets)
+        if there not in (None, built.generation) and not replace:
+            raise CatalogueError(
+                f"{target} holds generation {there}, these inputs make {built.generation}: replace it (--replace), "
+                f"which running processes adopt when they open it anew, or choose another name"
+            )
+        upload_catalogue(built, target)
+    return RedisCatalogue(target)
+
+
+def add_at(
+    target: str,
+    inputs: Inputs,
+    *,
+    ids: Ids | None = None,
+    id_column: str = "id",
+    sets: str | Path | Sets | None = None,
+) -> Items:
+    """Add items to the catalogue in a folder or in Redis, within its generation.
+
+    Parameters and errors are those of :func:`streams.catalogues.build.add_items`.
+    """
+    if not is_redis_url(target):
+        return add_items(target, inputs, ids=ids, id_column=id_column, sets=sets)
+    before, listed = RedisCatalogue(target), open_sets(sets)
+    with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
+        added = _more(before, Path(folder), inputs, listed, ids, id_column)
+        upload_catalogue(added, target, sets=listed)
+    return RedisCatalogue(target)
+
+
+def _more(
+    before: Items, folder: Path, inputs: Inputs, sets: list[ItemSet], ids: Ids | None, id_column: str
+) -> MappedCatalogue:
+    """The items to add as a catalogue in a folder: scaled as those ``before`` are, and of their generation."""
+    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=None)
+    scan = Scan("none", before, before.sets)
+    scan.read_like(before.dims, tables, _untold)
+    scan.take(sets)
+    scan.sets = []  # their items may not be in this folder
+    modalities = before.manifest.modalities
+    part = append_part(folder, (), modalities, scan, tables, _untold)
+    write_manifest(folder, FolderManifest(generation=before.generation, modalities=modalities, parts=(part,)))
+    return MappedCatalogue(folder)
+
+
+def _untold(rows: int) -> None:
+    """Of these rows; the upload has a bar."""

@@ -1,0 +1,98 @@
+"""`omdml catalogue build` with a target in a real Redis or Valkey."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from numpy.testing import assert_array_equal
+
+from streams.catalogues.build import build_catalogue
+from streams.catalogues.folder import open_catalogue
+from workers.cli import build
+
+RANDOM = np.random.default_rng(0)
+RAW = {"color": RANDOM.normal(size=(30, 3)), "text": RANDOM.normal(size=(30, 12))}
+IDS = [f"i{row}" for row in range(30)]
+
+
+@pytest.fixture
+def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The first 25 items in a file; the working folder is an empty one."""
+    monkeypatch.chdir(tmp_path)
+    return rows("items.npz", 0, 25)
+
+
+def rows(name: str, start: int, stop: int, seed: int = 0) -> Path:
+    """Some of the items in a file."""
+    raw = {modality: matrix[start:stop] + seed for modality, matrix in RAW.items()}
+    np.savez(name, ids=np.array(IDS[start:stop]), **raw)  # type: ignore[arg-type]
+    return Path(name)
+
+
+def run(*arguments: object) -> Result:
+    """Without the group around the command, which makes a sentence of an error and sets up the process's log."""
+    return CliRunner().invoke(build, [*map(str, arguments)])
+
+
+def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Path, redis_url: str) -> None:
+    target = f"{redis_url}#shop"
+    assert f"{target}: 25 items, color 3, text 12, generation " in run(target, items).output
+    assert list(Path().iterdir()) == [items]
+
+    expected, opened = build_catalogue("folder", [items]), open_catalogue(target)
+
+    assert (opened.generation, list(opened.ids)) == (expected.generation, IDS[:25])
+    for name, matrix in expected.features.items():
+        assert_array_equal(opened.features[name], matrix)
+    assert run(target, items).exit_code == 0  # once more: the same generation
+
+
+def test_items_and_sets_are_added_to_the_generation_in_redis_as_in_a_folder(items: Path, redis_url: str) -> None:
+    more = rows("more.npz", 25, 30)
+    Path("sets.csv").write_text("set,item\nphoto,i1\nphoto,i29\n")
+    for target in (f"{redis_url}#shop", "folder"):
+        assert run(target, items).exit_code == 0
+        opened = open_catalogue(target)
+        added = run(target, more, "--add", "--sets", "sets.csv")
+        assert "30 items, 1 set," in added.output, added.output
+        assert opened.refresh() == 5
+        assert list(opened.sets["photo"]) == [1, 29]
+        assert "in the catalogue already" in str(run(target, more, "--add").exception)
+
+    in_redis, in_folder = open_catalogue(f"{redis_url}#shop"), open_catalogue("folder")
+    assert (in_redis.generation, list(in_redis.ids)) == (in_folder.generation, IDS)
+    for name, matrix in in_folder.features.items():
+        assert_array_equal(in_redis.features[name], matrix)
+
+
+def test_another_generation_takes_the_place_in_redis_only_where_asked_to(items: Path, redis_url: str) -> None:
+    target, other = f"{redis_url}#shop", rows("other.npz", 0, 25, seed=1)
+    assert run(target, items).exit_code == 0
+    before = open_catalogue(target)
+    assert "replace it (--replace)" in str(run(target, other).exception)
+    assert open_catalogue(target).generation == before.generation
+    assert run(target, other, "--replace").exit_code == 0
+    assert open_catalogue(target).generation != before.generation
+    assert before.refresh() == 0  # whoever has the old one open goes on with it
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "told"),
+    [
+        ("s3://bucket/shop", [], "a catalogue is made in a folder, or in Redis"),
+        ("redis://127.0.0.1:1#shop", [], "is the server up"),
+        ("redis://127.0.0.1:1", [], "expected a name as in redis://host:6379/0#shop"),
+        ("folder", ["--add"], "make one with `omdml catalogue build`"),
+        ("folder", ["--add", "--replace"], "--add keeps the catalogue's generation"),
+    ],
+)
+def test_a_target_that_cannot_be_is_refused_and_nothing_is_made(
+    items: Path, target: str, options: list[str], told: str
+) -> None:
+    refused = run(target, items, *options)
+    assert refused.exit_code
+    assert told in f"{refused.exception} {refused.output}"
+    assert list(Path().iterdir()) == [items]

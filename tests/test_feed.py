@@ -1,0 +1,20 @@
+"""What `omdml feed` says of what it sent."""
+
+from __future__ import annotations
+
+import itertools
+
+from omdml.feedback import encode
+from streams.memory import MemorySink
+from tests.worlds import World, feedback
+from workers.feed import send_events
+from workers.specs import Specs
+
+
+def test_kinds_are_counted_by_their_names_on_the_wire_in_the_plural_where_they_are_several(tmp_path):
+    models = {name: {"learner": name} for name in ("lomdml", "qwise")}
+    world = World(tmp_path, models=models)
+    events = itertools.chain(feedback("triplet", 2, model="lomdml"), feedback("quadruplet", 1, model="qwise"))
+    specs = Specs(world.configuration, {"items": world.catalogue})
+    assert send_events(map(encode, events), specs, MemorySink(world.log)).kinds == "1 quadruplet, 2 triplets"
+    assert send_events([b"", b"{"], specs, None).kinds == "nothing"
