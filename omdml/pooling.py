@@ -143,7 +143,9 @@ def fit_whitening(sample: ArrayLike, rank: int) -> Whitening:
     with one_blas_thread():
         values, rows = principal(vectors, rank)
     kept = values > max(1e-12 * values[0], NOISE * float((vectors**2).mean()))
-    return Whitening(vectors.mean(axis=0), rows * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None])
+    return Whitening(
+        vectors.mean(axis=0), rows * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)[:, None]
+    )
 
 
 def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:

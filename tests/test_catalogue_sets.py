@@ -130,4 +130,4 @@ def test_the_command_builds_with_sets(tmp_path: Path) -> None:
     sets = _file(tmp_path, "sets.csv", "set,item\np-1,f-1\np-1,f-2\n")
     done = CliRunner().invoke(main, ["catalogue", "build", f"{tmp_path}/c", str(table), "--sets", str(sets)])
     assert done.exit_code == 0, done.output
-    assert "2 items, 1 sets, face 2" in done.output
+    assert "2 items, 1 set, face 2" in done.output

@@ -115,3 +115,12 @@ def test_an_exact_name_is_matched_before_a_pattern():
     assert found.match("user-7")[0] == "user-7"
     assert found.match("user-8")[0] == "user-*"
     assert found.match("shop") is None
+
+
+def test_groups_of_coordinates_can_be_configured():
+    models = {"pages": {"learner": "diagonal", "groups": {"regions": [0, 0, 1], "words": 2}}}
+    found = config.load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
+    assert found.models["pages"].parameters["groups"] == {"regions": [0, 0, 1], "words": 2}
+    models["pages"]["groups"] = {"regions": "two"}
+    with pytest.raises(ConfigurationError, match=r"models\.pages: .*"):
+        config.load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})

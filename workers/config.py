@@ -251,10 +251,19 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
         raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
     known(options, ["learner", "catalogue", *defaults(learner)], where)
     try:
-        LEARNERS[learner](dims={"any": 1}, **options)
+        LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
     return {"learner": learner, "catalogue": catalogue, "parameters": options}
+
+
+def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:
+    """Dimensions that try a learner's options: any will do, but where groups of coordinates say what there must be."""
+    groups = options.get("groups")
+    if not isinstance(groups, Mapping) or not groups:
+        return {"any": 1}
+    sizes = {name: len(group) if isinstance(group, list) else group for name, group in groups.items()}
+    return {name: size if isinstance(size, int) and size > 0 else 1 for name, size in sizes.items()}
 
 
 def _table(value: object, where: str) -> dict[str, Any]:

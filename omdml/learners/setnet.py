@@ -163,7 +163,11 @@ def packed(judgements: Sequence[Judgement], count: int) -> tuple[Array, Array, A
 
 def named(query: Array, relevant: Sequence[Array], irrelevant: Sequence[Array]) -> list[tuple[str, Array]]:
     """The groups of a judgement and what messages call them."""
-    sets = [(f"{kind} set {i}", rows) for kind, some in (("relevant", relevant), ("irrelevant", irrelevant)) for i, rows in enumerate(some)]
+    sets = [
+        (f"{kind} set {i}", rows)
+        for kind, some in (("relevant", relevant), ("irrelevant", irrelevant))
+        for i, rows in enumerate(some)
+    ]
     return [("query", query), *sets]
 
 
@@ -175,7 +179,9 @@ def group(t: int, what: str, rows: ArrayLike, count: int) -> Array:
     if elements.ndim != 1 or elements.dtype.kind not in "iu":
         raise refused(t, f"{what} is {elements.dtype} of shape {elements.shape}, expected row numbers (n,)", "invalid")
     if elements.min() < 0 or elements.max() >= count:
-        raise refused(t, f"{what} names rows {elements.tolist()}, the features have rows 0 to {count - 1}", "unknown_item")
+        raise refused(
+            t, f"{what} names rows {elements.tolist()}, the features have rows 0 to {count - 1}", "unknown_item"
+        )
     return elements.astype(np.int64)
 
 

@@ -114,7 +114,9 @@ class Scan:
                 _check_id(table, one)
                 self.row_of[one] = len(self.row_of)
             elif one not in self.row_of:
-                raise CatalogueError(f"{table.name}: item {one!r} is missing in the inputs before{self._advice}")
+                raise CatalogueError(
+                    f"{table.name}: item {one!r} is missing in the inputs before this one{self._advice}"
+                )
             seen.add(one)
 
     def _fit(self, name: str, vectors: Floats) -> None:

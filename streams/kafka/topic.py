@@ -81,8 +81,9 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
         policy = _cleanup_policy(admin, name) if topic else ""
     if topic is None:
         raise SourceError(
-            f"Kafka at {options.servers} has no topic {name!r}; create it: omdml topics create, or kafka-topics.sh "
-            f"--create --topic {name} --partitions N --config cleanup.policy=delete --bootstrap-server {options.servers}"
+            f"Kafka at {options.servers} has no topic {name!r}; create it: omdml topics create, or "
+            f"kafka-topics.sh --create --topic {name} --partitions N --config cleanup.policy=delete "
+            f"--bootstrap-server {options.servers}"
         )
     if "compact" in policy:
         raise SourceError(
