@@ -20,7 +20,7 @@ from omdml.initial import NOISE, principal
 Array = NDArray[Any]
 SAMPLE = 2_000  # elements that a start looks at: their residual blocks are K times as long as they are
 ROUNDS = 30  # of k-means
-RATIO = 10.0  # of the two largest assignments, in the median
+RATIO = 2.0  # of the two largest assignments, in the median
 AT_ONCE = 1 << 22  # numbers of residual blocks held at a time
 
 
@@ -69,9 +69,8 @@ def netvlad_start(sample: Array, clusters: int, rank: int, seed: int) -> dict[st
     """A, bias, c, P and p0 of a sample of elements (n, D), float64.
 
     k-means centres c_k; ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that ``s_k ~ exp(-alpha |x - c_k|^2)``,
-    alpha such that the two largest assignments have the ratio 10 in the median. P: principal directions of the
-    elements' residual blocks, each divided by the root of its standard deviation (see :class:`omdml.SetNet`), scaled so
-    that ``P V + p0`` has mean 0 and mean square 1.
+    alpha such that the two largest assignments have the ratio 2 in the median. P: principal directions of the elements'
+    residual blocks, with batch normalisation folded in; ``P V + p0`` has mean 0 and mean square 1.
 
     Raises
     ------
@@ -94,8 +93,7 @@ def netvlad_start(sample: Array, clusters: int, rank: int, seed: int) -> dict[st
     V = residual_blocks(sample, A, bias, c)
     values, P = principal(V, rank)
     kept = values > max(1e-12 * values[0], NOISE)  # a direction without variance would be divided by zero: it stays out
-    P = P * np.where(kept, np.where(kept, values, 1.0) ** -0.25, 0.0)[:, None]
-    P /= np.sqrt((((V - V.mean(axis=0)) @ P.T) ** 2).sum(axis=1).mean())
+    P = P * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0) * kept.sum()), 0.0)[:, None]
     return {"A": A, "bias": bias, "c": c, "P": P, "p0": -P @ V.mean(axis=0)}
 
 

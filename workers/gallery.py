@@ -16,16 +16,25 @@ Features = Mapping[str, Array]
 ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 LARGEST = float(np.finfo(np.float32).max) / 4  # of squared distances, whose parts are summed in any order
 REFINED_ROWS = 4096  # whose differences are held in float64 at a time
+VECTOR, AGGREGATE, ELEMENTS = "vector", "aggregate", "elements"  # what sets are searched by
 
 
 class Query(NamedTuple):
     """What neighbours are asked of: the mean of the gallery's ``rows``, which are no answers, or else ``features``.
 
-    ``features`` is a table of one row a modality, scaled as the gallery's.
+    ``features`` is a table of one row a modality, scaled as the gallery's; of a row an element where sets are searched,
+    as ``by`` and ``rerank`` say.
     """
 
     rows: NDArray[np.int64]
     features: Features | None = None
+    by: str = VECTOR
+    rerank: int = 0
+
+    @property
+    def by_elements(self) -> bool:
+        """Whether sets' elements are looked at one by one."""
+        return self.rerank > 0 or self.by == ELEMENTS
 
     def table(self, features: Features) -> Features:
         """The query as a table of one row, where ``features`` are the gallery's."""

@@ -86,8 +86,9 @@ class Api:
     async def _search(self, asked: Search) -> Response:
         node = self._node
         view = node.view(asked.model) if node.loaded(asked.model) else await run_in_threadpool(node.view, asked.model)
-        query = node.query(view, [asked.id] if asked.id is not None else asked.ids, asked.features)
-        if view.work <= INLINE_WORK:
+        ids = [asked.id] if asked.id is not None else asked.ids
+        query = node.query(view, ids, asked.features, asked.by, asked.rerank)
+        if view.work <= INLINE_WORK and not query.by_elements:
             return reply(node.answer(view, query, asked.k, asked.task))
         return reply(await run_in_threadpool(node.answer, view, query, asked.k, asked.task))
 

@@ -149,20 +149,33 @@ class RetrievalNode:
         features: Mapping[str, Sequence[float]] | None = None,
         k: int = DEFAULT_K,
         task: str | None = None,
+        by: str | None = None,
+        rerank: int | None = None,
     ) -> Answer:
         """The ``k`` items closest to the mean of ``ids``, which are no answers, or to raw vectors.
+
+        Under a metric of sets: the ``k`` sets that answer the elements ``ids`` best. ``by`` says how: ``"vector"`` (one
+        vector a set, the default), ``"aggregate"`` (one of the query too) or ``"elements"`` (greedy matching to every
+        set's elements, exact and slow); ``rerank`` orders that many of the best anew by greedy matching.
 
         Raises SearchError.
         """
         view = self.view(model)
-        return self.answer(view, self.query(view, ids, features), k, task)
+        return self.answer(view, self.query(view, ids, features, by, rerank), k, task)
 
     @staticmethod
-    def query(view: View, ids: Sequence[str] | None, features: Mapping[str, Sequence[float]] | None) -> Query:
-        """The query for exactly one of the two; raises SearchError."""
+    def query(
+        view: View,
+        ids: Sequence[str] | None,
+        features: Mapping[str, Sequence[float]] | None,
+        by: str | None = None,
+        rerank: int | None = None,
+    ) -> Query:
+        """The query for exactly one of ids and features; raises SearchError."""
         if (ids is None) == (features is None):
             raise SearchError("a query needs item ids or features, and not both", "invalid")
-        return view.items(ids) if ids is not None else view.vectors(features or {})
+        query = view.items(ids) if ids is not None else view.vectors(features or {})
+        return view.searched(query, by, rerank)
 
     def answer(self, view: View, query: Query, k: int = DEFAULT_K, task: str | None = None) -> Answer:
         """Search in a view, and measure; raises SearchError."""

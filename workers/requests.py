@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -34,7 +34,11 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /search``: the items closest to an item, to the mean of several, or to raw vectors, a modality each."""
+    """``POST /search``: the items closest to an item, to the mean of several, or to raw vectors, a modality each.
+
+    Of a model of sets: the sets that answer these elements best, searched ``by`` one vector a set, by one of the query
+    too (aggregate), or by all elements; the best ``rerank`` may be ordered anew by their elements.
+    """
 
     id: str | None = None
     ids: list[str] | None = None
@@ -42,6 +46,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     k: int = DEFAULT_K
     task: str | None = None
+    by: Literal["vector", "aggregate", "elements"] | None = None
+    rerank: int | None = None
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):

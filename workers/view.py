@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, FeedbackError, MeasureError, OmdmlError
-from omdml.metrics import ProjectionMetric
+from omdml.metrics import ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
 from streams.catalogues.inline import scaled_item
 from streams.protocols import Catalogue, Pointer
 from workers.bridge import Bridge, Spread
-from workers.gallery import Features, Gallery, Hits, Index, Query, ScoredGallery
+from workers.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
+from workers.set_gallery import SetGallery
 
 MAX_K = 10_000
 MAX_QUERY_ITEMS = 1000
@@ -72,6 +75,11 @@ class View:
         """The last view whose gallery was embedded whole."""
         return self.origin or self
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Ids of what is answered, in the order of the gallery's rows."""
+        return self.catalogue.ids
+
     def covers(self, catalogue: Catalogue) -> bool:
         """Whether this catalogue's items are the ones searched in."""
         return self.catalogue is catalogue and self.count == len(catalogue.ids)
@@ -103,21 +111,31 @@ class View:
         return self._answer(hits, time.perf_counter() - began)
 
     def _answer(self, hits: Hits, took_s: float) -> Answer:
-        ids = self.catalogue.ids
+        ids = self.names
         items = [Found(ids[row], d) for row, d in zip(hits.rows.tolist(), hits.distances.tolist(), strict=True)]
         return Answer(self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, items)
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for the mean of these items; raises SearchError for an unknown one."""
-        if not 1 <= len(ids) <= MAX_QUERY_ITEMS:
-            raise SearchError(f"{len(ids)} query items, expected 1 to {MAX_QUERY_ITEMS}", "invalid")
-        rows = np.unique(self.catalogue.rows(ids))
-        if rows[0] < 0:
-            unknown = next(one for one in ids if self.catalogue.rows([one])[0] < 0)
-            raise SearchError(f"the catalogue of model {self.snapshot.model!r} has no item {unknown!r}", "unknown_item")
+        check_count(len(ids))
+        rows = np.unique(self._known(ids))
         if rows[-1] < self.count:
             return Query(rows)
         return Query(rows[:0], Query(rows).table(self.catalogue.features))  # added since the gallery was embedded
+
+    def _known(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Rows of these items."""
+        rows = self.catalogue.rows(ids)
+        if rows.min() < 0:
+            unknown = ids[int(rows.argmin())]
+            raise SearchError(f"the catalogue of model {self.snapshot.model!r} has no item {unknown!r}", "unknown_item")
+        return rows
+
+    def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
+        """The query as sets are to be searched; raises SearchError where there are none."""
+        if by is None and rerank is None:
+            return query
+        raise SearchError(f"model {self.snapshot.model!r} is none of sets, which `by` and `rerank` are for", "invalid")
 
     def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for one item's raw vectors, a modality each; raises SearchError where they do not fit."""
@@ -134,6 +152,50 @@ def too_large(query: Query) -> str:
     sizes = {name: float(np.abs(table).max()) for name, table in query.features.items()}
     name = max(sizes, key=lambda name: sizes[name])
     return f"query: modality {name!r} is too large, it holds {sizes[name]:.3g} as the catalogue scales it"
+
+
+@dataclass(frozen=True)
+class SetView(View):
+    """One snapshot of a metric of sets: answers are the catalogue's ``sets``, or its items where it has none."""
+
+    sets: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Ids of the sets."""
+        return list(self.sets) or self.catalogue.ids
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {one: place for place, one in enumerate(self.sets)}
+
+    def covers(self, catalogue: Catalogue) -> bool:
+        """Whether this catalogue's sets are the ones searched in."""
+        return super().covers(catalogue) and self.sets is catalogue.sets
+
+    def items(self, ids: Sequence[str]) -> Query:
+        """The query for these elements, a set standing for its own; raises SearchError for an unknown one."""
+        check_count(len(ids))
+        sets = self.catalogue.sets
+        rows = np.unique(np.concatenate([sets[one] if one in sets else self._known([one]) for one in ids]))
+        check_count(len(rows))
+        places = [self._places[one] for one in ids if one in self._places] if self.sets else rows[rows < self.count]
+        return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})
+
+    def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
+        """The query as it asks for sets."""
+        if by not in (None, VECTOR, AGGREGATE, ELEMENTS):
+            raise SearchError(f"by is {by!r}, expected {VECTOR}, {AGGREGATE} or {ELEMENTS}", "invalid")
+        if rerank is not None and not (1 <= rerank <= MAX_K and by != ELEMENTS):
+            message = f"rerank is {rerank}, expected 1 to {MAX_K}, and none where every set is searched by its elements"
+            raise SearchError(message, "invalid")
+        return query._replace(by=by or VECTOR, rerank=rerank or 0)
+
+
+def check_count(count: int) -> None:
+    """Refuse a query of no item, or of too many."""
+    if not 1 <= count <= MAX_QUERY_ITEMS:
+        raise SearchError(f"{count} query items, expected 1 to {MAX_QUERY_ITEMS}", "invalid")
 
 
 def embedded_view(
@@ -154,8 +216,12 @@ def embedded_view(
     """
     check_fit(snapshot, catalogue)
     began = time.perf_counter()
-    metric, count = snapshot.metric, len(catalogue.ids)
+    metric, sets, count = snapshot.metric, catalogue.sets, len(catalogue.ids)
     features = {name: catalogue.features[name][:count] for name in metric.dims}
+    if isinstance(metric, SetMetric):
+        members = list(sets.values()) or list(np.arange(count)[:, None])
+        gallery = SetGallery(metric, features, members)
+        return SetView(pointer, snapshot, catalogue, count, {None: gallery}, time.time(), sets=sets)
     kind = Gallery if metric.euclidean else ScoredGallery
     indexes = {task: kind(metric, features, task) for task in (None, *metric.tasks)}
     spread = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from omdml.engines.base import Array, Engine
 from omdml.errors import CorruptError
 from omdml.kernels import sets as kernel
+from omdml.kernels.netvlad import Shape
 
 
 class SetsEngine(Engine):
@@ -33,9 +35,9 @@ class SetsEngine(Engine):
         n = np.array(list(dims.values()), np.int64)
         (K, D), r = start["c"].shape, len(start["P"])
         blocks = np.cumsum([0, K * D + K, K * D, r * K * D + r, 2])
-        self.shape = kernel.Shape(D, K, r, n, blocks)
+        self.shape = Shape(D, K, r, n, blocks)
         theta = np.concatenate([start[name].ravel() for name in ("A", "bias", "c", "P", "p0", "w", "b")])
-        lengths = np.sqrt([kernel.square(theta[begin:end]) for begin, end in zip(blocks, blocks[1:], strict=False)])
+        lengths = np.sqrt([kernel.square(theta[begin:end]) for begin, end in itertools.pairwise(blocks)])
         kept = r if whiten else 0
         self.state: kernel.State
         state = kernel.State(
@@ -64,7 +66,7 @@ class SetsEngine(Engine):
         return np.split(rows[:, 0], ends[parts.sum(axis=1).cumsum() - 1])[:-1]
 
     def _keep(self, events: int) -> dict[str, Array]:
-        """Nothing for a single judgement of capped steps: the walk leaves the state alone where it cannot be learned."""
+        """Nothing for one judgement of capped steps: the walk leaves the state alone where it cannot be learned."""
         return {} if events == 1 and self.rule.exact else super()._keep(events)
 
     def parameters(self) -> dict[str, Array]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.errors import FeedbackError
 from omdml.kernels.matching import greedy_matches
 from omdml.metrics.base import Array, Metric, check_features, frozen
 from omdml.pooling import Whitening, begins, netvlad, parts, unit
@@ -66,9 +65,9 @@ class SetMetric(Metric):
         with one_blas_thread():
             for part in parts(sets, P.shape[1]):
                 some = sets[part]
-                touched, renumbered = np.unique(np.concatenate(some), return_inverse=True)
-                renumbered = np.split(renumbered, begins(some)[1:])
-                pooled = netvlad(self._elements(features, touched), renumbered, A, bias, c)
+                touched, places = np.unique(np.concatenate(some), return_inverse=True)
+                members = np.split(places, begins(some)[1:])
+                pooled = netvlad(self._elements(features, touched), members, A, bias, c)
                 vectors[part] = self._whitened(unit(pooled @ P.T + p0))
         return vectors
 

@@ -66,6 +66,8 @@ class Items:
 
     def _know_sets(self, sets: Sequence[ItemSet]) -> None:
         """Look up the elements of these sets, whose items are known. Whoever reads goes on with the mapping it has."""
+        if not sets:
+            return
         rows = self.rows([item for one in sets for item in one.items])
         if rows.min(initial=0) < 0:
             raise CatalogueError(f"catalogue {self.where}: a set names an item that is not there: build it again")
