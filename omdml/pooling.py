@@ -68,9 +68,10 @@ def parts(sets: Sequence[Array], width: int) -> Iterator[slice]:
 def netvlad_start(sample: Array, clusters: int, rank: int, seed: int) -> dict[str, Array]:
     """A, bias, c, P and p0 of a sample of elements (n, D), float64.
 
-    k-means centres c_k; ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that ``s_k ~ exp(-alpha |x - c_k|^2)``,
-    alpha such that the two largest assignments have the ratio 2 in the median. P: principal directions of the elements'
-    residual blocks, with batch normalisation folded in; ``P V + p0`` has mean 0 and mean square 1.
+    k-means centres c_k; ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that
+    ``s_k ~ exp(-alpha |x - c_k|^2)``, alpha such that the two largest assignments have the ratio 2 in the median. P:
+    principal directions of the elements' residual blocks, with batch normalisation folded in; ``P V + p0`` has mean 0
+    and mean square 1.
 
     Raises
     ------
@@ -178,9 +179,13 @@ def generalised_mean(
 ) -> Array:
     """``((1/n) sum_k |x_k|^p)^(1/p)``, p a number or one a dimension (d,) > 0; of unit length (SETNET 5.2).
 
-    The paper starts p at 3 and learns 1.3 to 1.5. Whitening comes after: means are of numbers that are not negative.
+    The paper starts p at 3 and learns 1.3 to 1.5. Whitening, of what comes without, is last: means are of numbers that
+    are not negative.
     """
-    vectors, p = unit(np.abs(np.asarray(elements, np.float64))), np.asarray(power, np.float64)
-    sizes = np.array([len(rows) for rows in sets])[:, None]
-    means = (np.add.reduceat(vectors[np.concatenate(sets)] ** p, begins(sets)) / sizes) ** (1 / p)
-    return unit(means) if whitening is None else whitening(means)
+    vectors, p, first = np.abs(np.asarray(elements, np.float64))[np.concatenate(sets)], np.asarray(power), begins(sets)
+    vectors = unit(vectors)
+    sizes = np.array([len(rows) for rows in sets])
+    top = np.maximum.reduceat(vectors, first)  # powers are of shares of it: large ones would underflow
+    shares = vectors / np.repeat(np.where(top > 0, top, 1.0), sizes, axis=0)
+    means = unit(top * (np.add.reduceat(shares**p, first) / sizes[:, None]) ** (1 / p))
+    return means if whitening is None else whitening(means)

@@ -118,7 +118,7 @@ def decide(
     pooled = forward(X, ends, net)
     dv = np.zeros_like(pooled.v)
     loss, f = judge(pooled.v, ends.shape[0], queries, relevant, net.logistic[0], dv, slope.logistic[0])
-    if not (math.isfinite(loss) and math.isfinite(f)):
+    if not math.isfinite(loss + f + pooled.u.sum() + pooled.y.sum()):  # a length overflows before anything else does
         return np.nan
     backward(X, ends, pooled, net, dv, slope)
     moved = step(state, gradient, shape.blocks, loss, rule)

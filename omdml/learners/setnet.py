@@ -23,7 +23,60 @@ MEMORY = 10_000.0  # judged sets that whitening goes back
 
 
 class SetNet(Learner):
-    """TODO"""
+    """One vector a set, learned from judged sets (Zhong, Arandjelovic, Zisserman 2018; NetVLAD pooling).
+
+    An element x, its modalities side by side, is softly assigned to K clusters, ``s_k = softmax_k(A_k . x + bias_k)``,
+    and gives the block ``s_k (x - c_k)``, of unit length over all k. A set's blocks are added up, brought to unit length,
+    reduced by ``P V + p0`` and brought to unit length again: v. A set scores ``sigma(w v_q . v_set + b)`` for a query
+    element, a set of one. A judgement is one step on the logistic loss, pairs of query elements with relevant sets and
+    with irrelevant ones each averaged (SETNET 3.3-3.4), through all of that. ``f`` is the mean score of the irrelevant
+    sets minus that of the relevant ones.
+
+    Departures: the start is k-means and PCA of a sample, every modality at equal spread, and a step is capped: each
+    block of parameters (A and bias, c, P and p0, w and b) moves by at most a tenth of its length at the start, and by
+    no more than ``(1 - momentum) loss / |gradient|^2``. The paper's fixed rate (1e-4) is ``step="ogd"``.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality.
+    clusters
+        K.
+    rank
+        Numbers of v: at most as many as the sample has directions.
+    eta
+        Largest rate of a step, > 0; with ``step="ogd"`` the rate itself.
+    momentum
+        Share of the last step that the next one keeps, in [0, 1).
+    decay
+        Of the parameters at each step, times its rate.
+    step
+        ``"pa"`` (capped) or ``"ogd"``.
+    init
+        ``"kmeans"``, or arrays A (K, D), bias (K,), c (K, D), P (r, K D), p0 (r,), w (), b (), scale (m,) taken as they
+        are.
+    whiten
+        Whether the served vectors are whitened by the covariance of the judged sets' vectors.
+    dtype
+        ``"float32"`` or ``"float64"``.
+    seed
+        Of the sample and of k-means.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> draw = np.random.default_rng(0)
+    >>> label = draw.integers(0, 6, 300)
+    >>> features = {"x": np.eye(6)[label] + draw.normal(0, 0.3, (300, 6))}
+    >>> first, second = (np.stack([draw.choice(np.flatnonzero(label < 3), 3) for _ in range(200)]),
+    ...                  np.stack([draw.choice(np.flatnonzero(label >= 3), 3) for _ in range(200)]))
+    >>> judgements = [Judgement(a[:1], (a[1:],), (b,)) for a, b in zip(first, second)]
+    >>> model = SetNet(dims={"x": 6}, clusters=3, rank=6)
+    >>> model.learn_many(judgements, features).mistakes < 100
+    True
+    >>> model.metric.embed_sets(features, [[0, 1, 2], [3]]).shape
+    (2, 6)
+    """
 
     name: ClassVar[str] = "setnet"
     accepts: ClassVar[frozenset[str]] = frozenset({"set"})
@@ -116,8 +169,8 @@ class SetNet(Learner):
         Raises
         ------
         FeedbackError
-            A set with no elements, a row out of range or with values that are not finite (``row`` says which judgement),
-            features that do not fit. The state is as before.
+            A set with no elements, a row out of range or with values that are not finite (``row`` says which
+            judgement), features that do not fit. The state is as before.
         StartError
             On the first call, features too few for the start.
         """

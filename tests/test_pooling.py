@@ -1,0 +1,74 @@
+"""Pooling: the baselines of SetNet, and whitening."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from omdml.errors import FeedbackError, StartError
+from omdml.pooling import fit_whitening, generalised_mean, mean_pooling, parts, shrunk_whitening, unit
+
+SETS = [np.array([0, 1]), np.array([2]), np.array([5, 3, 4])]
+
+
+def elements(count=300, d=4, seed=0):
+    draw = np.random.default_rng(seed)
+    return draw.normal(2, 1, (count, d)) @ draw.normal(0, 1, (d, d))
+
+
+def test_a_mean_of_unit_elements_has_unit_length():
+    x = elements()
+    expected = [np.mean([x[row] / np.linalg.norm(x[row]) for row in rows], axis=0) for rows in SETS]
+    np.testing.assert_allclose(mean_pooling(x, SETS), [one / np.linalg.norm(one) for one in expected])
+
+
+def test_elements_are_whitened_before_they_are_averaged():
+    x = elements()
+    whitening = fit_whitening(x, 3)
+    np.testing.assert_allclose(mean_pooling(x, SETS, whitening), mean_pooling(whitening(x), SETS))
+
+
+def test_a_generalised_mean_runs_from_the_mean_to_the_maximum_with_a_power_a_dimension():
+    x = unit(np.abs(elements()))
+    expected = [[x[rows, j].mean() if j < 2 else x[rows, j].max() for j in range(4)] for rows in SETS]
+    np.testing.assert_allclose(generalised_mean(x, SETS, [1, 1, 400, 400]), unit(np.array(expected)), rtol=0.01)
+
+
+def test_a_generalised_mean_is_whitened_after_it_is_taken():
+    x = elements()
+    means = generalised_mean(x, list(np.arange(300).reshape(-1, 2)))
+    whitening = fit_whitening(means, 4)
+    np.testing.assert_allclose(generalised_mean(x, SETS, whitening=whitening), whitening(generalised_mean(x, SETS)))
+
+
+def test_whitened_vectors_are_uncorrelated_and_directions_without_variance_stay_out():
+    x = elements()
+    flat = np.concatenate([x, x[:, :1]], axis=1)
+    mean, matrix = fit_whitening(flat, 5)
+    white = (flat - mean) @ matrix.T
+    np.testing.assert_allclose(white.T @ white / 300, np.diag([1, 1, 1, 1, 0]), atol=1e-9)
+    with pytest.raises(StartError, match="more than 4 vectors, got 4"):
+        fit_whitening(x[:4], 4)
+
+
+def test_a_shrunk_whitening_begins_as_none_and_ends_as_the_full_one():
+    x = elements(20_000)
+    mean, covariance = x.mean(axis=0), np.cov(x.T)
+    np.testing.assert_array_equal(shrunk_whitening(0, np.zeros(4), np.zeros((4, 4))).matrix, np.eye(4))
+    matrix = shrunk_whitening(10**9, mean, covariance).matrix
+    white = matrix @ covariance @ matrix.T
+    np.testing.assert_allclose(white / white[0, 0], np.eye(4), atol=1e-6)
+
+
+@pytest.mark.parametrize("pool", [mean_pooling, generalised_mean])
+def test_a_set_without_elements_is_named(pool):
+    with pytest.raises(FeedbackError, match="set 1 has no elements"):
+        pool(elements(), [np.array([0]), np.array([], np.int64)])
+
+
+def test_sets_are_pooled_in_parts_that_fit_memory(monkeypatch):
+    monkeypatch.setattr("omdml.pooling.AT_ONCE", 40)
+    sets = [np.arange(size) for size in (2, 2, 1, 9, 3, 1)]
+    found = list(parts(sets, 10))
+    assert [one for part in found for one in range(part.start, part.stop)] == list(range(6))
+    assert all(part.stop - part.start == 1 or sum(map(len, sets[part])) <= 4 for part in found)
