@@ -27,10 +27,10 @@ class SetNet(Learner):
 
     An element x, its modalities side by side, is softly assigned to K clusters, ``s_k = softmax_k(A_k . x + bias_k)``,
     and gives the block ``s_k (x - c_k)``, of unit length over all k. A set's blocks are added up, brought to unit
-    length, reduced by ``P V + p0`` and brought to unit length again: v. A set scores ``sigma(w v_q . v_set + b)`` for a query
-    element, a set of one. A judgement is one step on the logistic loss, pairs of query elements with relevant sets and
-    with irrelevant ones each averaged (SETNET 3.3-3.4), through all of that. ``f`` is the mean score of the irrelevant
-    sets minus that of the relevant ones.
+    length, reduced by ``P V + p0`` and brought to unit length again: v. A set scores ``sigma(w v_q . v_set + b)`` for
+    a query element, a set of one. A judgement is one step on the logistic loss, pairs of query elements with relevant
+    sets and with irrelevant ones each averaged (SETNET 3.3-3.4), through all of that. ``f`` is the mean score of the
+    irrelevant sets minus that of the relevant ones.
 
     Departures: the start is k-means and PCA of a sample, every modality at equal spread, and a step is capped: each
     block of parameters (A and bias, c, P and p0, w and b) moves by at most a tenth of its length at the start, and by
