@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.cluster.vq import kmeans2
 from scipy.linalg import eigh
+from scipy.spatial.distance import cdist
 
 from omdml.blas import one_blas_thread
 from omdml.errors import FeedbackError, StartError
@@ -65,37 +66,50 @@ def parts(sets: Sequence[Array], width: int) -> Iterator[slice]:
         yield slice(first, len(sets))
 
 
-def netvlad_start(sample: Array, clusters: int, rank: int, seed: int) -> dict[str, Array]:
-    """A, bias, c, P and p0 of a sample of elements (n, D), float64.
+def netvlad_start(sample: Mapping[str, Array], clusters: int, rank: int, seed: int) -> dict[str, Array]:
+    """A, bias, c, P, p0 and scale of a sample of elements (n, d_i) a modality, float64, more than ``rank`` of them.
 
-    k-means centres c_k; ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that
-    ``s_k ~ exp(-alpha |x - c_k|^2)``, alpha such that the two largest assignments have the ratio 2 in the median. P:
-    principal directions of the elements' residual blocks, with batch normalisation folded in; ``P V + p0`` has mean 0
-    and mean square 1.
-
-    Raises
-    ------
-    StartError
-        Fewer elements than ``rank`` or ``clusters`` need, or as many different ones.
+    Modalities are scaled to equal spread; clusters are those of :func:`soft_clusters`, reduction that of
+    :func:`reduction`. Raises StartError where there are too few elements, or too few different ones.
     """
-    rank = min(rank, clusters * sample.shape[1])
-    if len(sample) <= max(rank, clusters):
+    count, rank = len(next(iter(sample.values()))), min(rank, clusters * sum(x.shape[1] for x in sample.values()))
+    if count <= max(rank, clusters):
         raise StartError(
             f"k-means of {clusters} clusters and PCA of rank {rank} need more than {max(rank, clusters)} items, got "
-            f"{len(sample)}: give more items, fewer clusters or a lower rank"
+            f"{count}: give more items, fewer clusters or a lower rank"
         )
-    c = kmeans2(sample, spread_out(sample, clusters, np.random.default_rng(seed)), iter=ROUNDS, minit="matrix")[0]
-    distances = np.sort(((sample[:, None, :] - c) ** 2).sum(axis=2), axis=1)
+    scale = unit_scales(sample, seed)
+    elements = np.concatenate([x * factor for x, factor in zip(sample.values(), scale, strict=True)], axis=1)
+    with one_blas_thread():
+        A, bias, c = soft_clusters(elements, clusters, seed)
+        P, p0 = reduction(residual_blocks(elements, A, bias, c), rank)
+    return {"A": A, "bias": bias, "c": c, "P": P, "p0": p0, "scale": scale}
+
+
+def soft_clusters(elements: Array, clusters: int, seed: int) -> tuple[Array, Array, Array]:
+    """A (K, D), bias (K,) and k-means centres c (K, D); raises StartError where clusters coincide.
+
+    ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that ``s_k ~ exp(-alpha |x - c_k|^2)``, alpha such that
+    the two largest assignments have the ratio 2 in the median.
+    """
+    c = kmeans2(elements, spread_out(elements, clusters, np.random.default_rng(seed)), iter=ROUNDS, minit="matrix")[0]
+    distances = np.sort(cdist(elements, c, "sqeuclidean"), axis=1)
     gap = float(np.median(distances[:, 1] - distances[:, 0])) if clusters > 1 else 1.0
-    if not gap > NOISE * float((sample**2).sum(axis=1).mean()):
+    if not gap > NOISE * float((elements**2).sum(axis=1).mean()):
         raise StartError(f"k-means finds no {clusters} different clusters: give other items, or fewer clusters")
     alpha = np.log(RATIO) / gap
-    A, bias = 2 * alpha * c, -alpha * (c**2).sum(axis=1)
-    V = residual_blocks(sample, A, bias, c)
-    values, P = principal(V, rank)
+    return 2 * alpha * c, -alpha * (c**2).sum(axis=1), c
+
+
+def reduction(blocks: Array, rank: int) -> tuple[Array, Array]:
+    """P (r, K D) and p0 (r,): principal directions of residual blocks (n, K D), batch normalisation folded in.
+
+    ``P V + p0`` has mean 0, equal variances and mean square 1.
+    """
+    values, rows = principal(blocks, rank)
     kept = values > max(1e-12 * values[0], NOISE)  # a direction without variance would be divided by zero: it stays out
-    P = P * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0) * kept.sum()), 0.0)[:, None]
-    return {"A": A, "bias": bias, "c": c, "P": P, "p0": -P @ V.mean(axis=0)}
+    P = rows * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0) * kept.sum()), 0.0)[:, None]
+    return P, -P @ blocks.mean(axis=0)
 
 
 def spread_out(sample: Array, clusters: int, draw: np.random.Generator) -> Array:

@@ -10,9 +10,10 @@ from omdml.snapshot import Snapshot
 from streams.catalogues.build import add_items, build_catalogue
 from streams.stores.memory import MemoryStore
 from tests.integration.waiting import until
+from tests.judged import judged_by_label, labelled
 from tests.naive_sets import greedy
+from tests.shops import Shop
 from tests.test_http import asking, refused
-from tests.test_setnet import judged_by_label, labelled
 from workers.node import RetrievalNode
 from workers.view import SearchError
 
@@ -187,7 +188,5 @@ def test_sets_are_searched_over_http(album, node):
 
 
 def test_other_metrics_have_no_sets_to_search(tmp_path):
-    from tests.shops import Shop
-
     with Shop(tmp_path).serving() as node, pytest.raises(SearchError, match="is none of sets"):
         node.search(ids=["i0"], by="elements")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,79 +11,15 @@ from hypothesis import strategies as st
 
 from omdml import SetNet
 from omdml.comparisons import Judgement
-from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError, StartError
+from omdml.errors import FeedbackError, NotStarted, ParameterError, StartError
 from omdml.evaluate import ndcg, rank_by_score
 from omdml.kernels import netvlad as kernel
-from omdml.kernels.matching import greedy_matches
 from omdml.kernels.sets import judge
-from omdml.metrics import SetMetric
 from omdml.pooling import mean_pooling
-from omdml.snapshot import Snapshot
 from tests import naive_sets as naive
+from tests.judged import DIMS, ITEMS, arrays, features, judged_by_label, judgements, labelled, side_by_side
 
 GOLDEN = Path(__file__).parent / "golden"
-DIMS = {"a": 3, "b": 2}
-ITEMS = 40
-
-
-def features(seed=0, items=ITEMS, dims=DIMS):
-    draw = np.random.default_rng(seed)
-    return {name: draw.normal(0, 1, (items, d)) for name, d in dims.items()}
-
-
-def arrays(seed=0, clusters=2, rank=3, dims=DIMS, scale=(1.0, 2.0)):
-    """Parameters at random."""
-    draw, size = np.random.default_rng(seed), sum(dims.values())
-    return {
-        "A": draw.normal(0, 1, (clusters, size)),
-        "bias": draw.normal(0, 1, clusters),
-        "c": draw.normal(0, 1, (clusters, size)),
-        "P": draw.normal(0, 1, (rank, clusters * size)),
-        "p0": draw.normal(0, 0.1, rank),
-        "w": np.array(5.0),
-        "b": np.array(-1.0),
-        "scale": np.array(scale),
-    }
-
-
-def side_by_side(items, scale=(1.0, 2.0)):
-    """Elements as the network sees them."""
-    return np.concatenate([x * factor for x, factor in zip(items.values(), scale, strict=True)], axis=1)
-
-
-def judgements(count, seed=0, items=ITEMS):
-    """Queries of one or two elements, one to three sets of one to four on either side."""
-    draw = np.random.default_rng(seed)
-
-    def sets():
-        return tuple(draw.choice(items, draw.integers(1, 5), replace=False) for _ in range(draw.integers(1, 4)))
-
-    return [Judgement(draw.choice(items, draw.integers(1, 3), replace=False), sets(), sets()) for _ in range(count)]
-
-
-def labelled(seed=0, labels=12, each=20):
-    """Items of many labels, which some directions tell and more do not; the label of each."""
-    draw = np.random.default_rng(seed)
-    label = np.repeat(np.arange(labels), each)
-    told = draw.normal(0, 1, (labels, 6))[label] + draw.normal(0, 0.4, (labels * each, 6))
-    return {"told": told, "noise": draw.normal(0, 1.5, (labels * each, 10))}, label
-
-
-def judged_by_label(label, count, seed=0):
-    """One query element; a set with its label is relevant, three without are not."""
-    draw = np.random.default_rng(seed)
-
-    def some_set(first):
-        others = draw.choice(np.flatnonzero(label != label[first]), 2, replace=False)
-        return np.array([first, *others])
-
-    made = []
-    while len(made) < count:
-        q, r = draw.integers(0, len(label), 2)
-        if label[q] == label[r] and q != r:
-            others = draw.choice(np.flatnonzero(label != label[q]), (3, 3))
-            made.append(Judgement(np.array([q]), (some_set(r),), tuple(others)))
-    return made
 
 
 # The golden numbers and the slow twin
@@ -117,23 +52,6 @@ def test_the_loss_of_a_set_whose_elements_are_relevant_is_the_golden_one():
         logistic, slope = np.array([told["w"], told["b"]]), np.zeros(2)
         loss, _ = judge(v, len(v), 1, own.sum(), logistic, np.zeros_like(v), slope)
         assert loss == pytest.approx(expected, rel=1e-9)
-
-
-def test_greedy_matching_gives_the_golden_totals():
-    with np.load(GOLDEN / "greedy_match.npz") as told:
-        for scores, total in zip(told["scores"], told["total"], strict=True):
-            assert greedy_matches(scores, np.array([0, scores.shape[1]]))[0] == pytest.approx(total, rel=1e-9)
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    seed=st.integers(0, 10_000), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5), queries=st.integers(1, 4)
-)
-def test_greedy_matching_takes_pairs_in_falling_order_each_side_once(seed, sizes, queries):
-    scores = np.random.default_rng(seed).normal(0, 1, (queries, sum(sizes)))
-    begins = np.concatenate([[0], np.cumsum(sizes)])
-    expected = [naive.greedy(scores[:, begin:end]) for begin, end in itertools.pairwise(begins)]
-    np.testing.assert_allclose(greedy_matches(scores, begins), expected)
 
 
 @settings(max_examples=10, deadline=None)
@@ -297,7 +215,7 @@ def test_a_value_that_cannot_be_learned_leaves_the_state_unchanged(value, alone)
 def test_a_start_from_too_little_says_what_is_missing(items, told):
     model = SetNet(dims=DIMS, clusters=3, rank=4)
     with pytest.raises(StartError, match=told):
-        model.learn_many(judgements(1, items=4), items)
+        model.start(items)
     with pytest.raises(NotStarted):
         model.to_bytes()
 
@@ -344,83 +262,3 @@ def test_modalities_start_at_equal_spread_whatever_their_units():
     x = side_by_side({"a": items["a"] * 1e6, "b": items["b"]}, model.matrices["scale"])
     for part in (x[:, :3], x[:, 3:]):
         assert 2 * part.var(axis=0).sum() == pytest.approx(0.5, rel=0.1)
-
-
-# What is served
-
-
-def sent(model):
-    """The metric, after its way through bytes."""
-    snapshot = Snapshot(
-        model="m", learner="setnet", version=1, generation="g", event_time=None, oldest_event_time=None, progress={},
-        metric=model.metric,
-    )  # fmt: skip
-    return Snapshot.from_bytes(snapshot.to_bytes()).metric
-
-
-@pytest.mark.parametrize("whiten", [True, False])
-def test_a_snapshot_scores_sets_as_the_learner_judges_them(whiten):
-    items, (*told, last) = features(), judgements(40)
-    model = SetNet(dims=DIMS, clusters=3, rank=4, dtype="float64", whiten=whiten)
-    model.learn_many(told, items)
-    metric = sent(model)
-    asked, relevant, irrelevant = (metric.embed_sets(items, rows) for rows in (last.query[:, None], *last[1:]))
-    np.testing.assert_allclose(np.linalg.norm(relevant, axis=1), 1)
-    np.testing.assert_allclose(metric.score_sets(asked, relevant), metric.similarities(asked, relevant).sum(axis=0))
-    if not whiten:
-        expected = metric.similarities(asked, irrelevant).mean() - metric.similarities(asked, relevant).mean()
-        assert model.learn_one(last, items).scores[0] == pytest.approx(expected, rel=1e-9)
-
-
-def test_whitened_vectors_of_judged_sets_are_uncorrelated():
-    items, told = features(items=400), judgements(3000, items=400)
-    model = SetNet(dims=DIMS, clusters=3, rank=4, dtype="float64", whiten=True, eta=1e-12, step="ogd")
-    model.start(items)
-    plain = SetMetric(model.dims, model.matrices)
-    assert sent(model).whitening is not None
-    model.learn_many(told, items)
-    vectors = plain.embed_sets(items, [rows for one in told for rows in (*one.relevant, *one.irrelevant)])
-    whitening = model.metric.whitening
-    white = (vectors - whitening.mean) @ whitening.matrix.T
-    correlation = np.corrcoef(white.T)
-    np.testing.assert_allclose(correlation, np.eye(4), atol=0.02)
-    np.testing.assert_allclose(white.var(axis=0) / white.var(), 1, atol=0.05)
-
-
-def test_a_metric_in_damaged_tensors_is_refused():
-    tensors, described = SetMetric(DIMS, arrays()).to_tensors()
-    for damage in (
-        {"P": np.eye(3)},
-        {"scale": np.ones(3)},
-        {"whitening/mean": np.ones(2), "whitening/matrix": np.eye(2)},
-    ):
-        with pytest.raises(ValueError, match="shape"):
-            SetMetric.from_tensors({**tensors, **damage}, described)
-    with pytest.raises(KeyError):
-        SetMetric.from_tensors({"A": tensors["A"]}, described)
-
-
-def resumed(model, tensors):
-    """What from_bytes does with a state."""
-    model._begin(model._blank(tensors)).restore(tensors)
-
-
-def test_a_state_of_other_sizes_is_corrupt():
-    model = SetNet(dims=DIMS, clusters=3, rank=4)
-    model.start(features())
-    tensors = model._engine.to_tensors()
-    for damage in ({"sizes": np.array([3, 5])}, {"sizes": np.zeros(3)}, {"theta": np.zeros(5)}):
-        with pytest.raises(CorruptError):
-            resumed(model, {**tensors, **damage})
-
-
-def test_matching_takes_each_element_once_and_equals_the_sum_for_sets_of_one():
-    items, metric = features(), SetMetric(DIMS, arrays())
-    vectors = metric.embed(items)
-    query = vectors[[0, 1]]
-    alone = metric.match(query[:1], vectors[5:9], np.ones(4, np.int64))
-    np.testing.assert_allclose(alone, metric.score_sets(query[:1], vectors[5:9]))
-    scores = metric.similarities(query, vectors[5:9])
-    np.testing.assert_allclose(metric.match(query, vectors[5:9], np.array([1, 3])), [
-        naive.greedy(scores[:, :1]), naive.greedy(scores[:, 1:])
-    ])  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from omdml.blas import one_blas_thread
 from omdml.kernels.matching import greedy_matches
@@ -83,7 +84,7 @@ class SetMetric(Metric):
     def similarities(self, query: Array, vectors: Array) -> Array:
         """S of query vectors (Q, r) and of vectors of sets or elements (n, r): (Q, n)."""
         with one_blas_thread():
-            return 1 / (1 + np.exp(-(self._w * (query @ vectors.T) + self._b)))
+            return expit(self._w * (query @ vectors.T) + self._b)
 
     def score_sets(self, query: Array, vectors: Array) -> Array:
         """Scores (n,) of sets: the sum over query vectors (Q, r), or of one aggregated query vector (1, r)."""
