@@ -75,6 +75,23 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     bind: str = ""
 
 
+class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What must hold before a snapshot goes live.
+
+    One event of ``hold_out`` is never learned: on the newest 256 of these a candidate's margins may be lower than the
+    live metric's by ``tolerance`` at most, at this ``confidence``. Where they say nothing good of it, its norms and its
+    spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
+    between modalities.
+    """
+
+    on: bool = True
+    hold_out: int = 50
+    tolerance: float = 0.02
+    confidence: float = 0.999
+    growth: float = 10.0
+    moved: float = 0.5
+
+
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The retrieval node."""
 
@@ -89,6 +106,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     catalogues: dict[str, CatalogueConfig] = {}
     models: dict[str, ModelConfig] = {}
     worker: WorkerConfig = WorkerConfig()
+    guard: GuardConfig = GuardConfig()
     node: NodeConfig = NodeConfig()
 
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
@@ -195,6 +213,7 @@ def _checked(table: dict[str, Any]) -> Configuration:
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"configuration: {error}") from error
     _check_numbers(found)
+    _check_guard(found.guard)
     _check_texts(found)
     _check_letters(found.log)
     address(found.node.bind, "node.bind")
@@ -215,6 +234,19 @@ def _check_numbers(found: Configuration) -> None:
     for name, value in positive.items():
         if not 0 < value < math.inf:
             raise ConfigurationError(f"{name} is {value}, expected a number above 0")
+
+
+def _check_guard(guard: GuardConfig) -> None:
+    ranges = {
+        "hold_out": (guard.hold_out >= 2, "one event of so many, at least 2 (on = false holds back none)"),
+        "tolerance": (0 <= guard.tolerance <= 2, "a number from 0 to 2, what margins can differ by"),
+        "confidence": (0.5 <= guard.confidence < 1, "a probability from 0.5 to below 1"),
+        "growth": (1 < guard.growth < math.inf, "a factor above 1"),
+        "moved": (0 < guard.moved <= 1, "a share above 0, at most 1"),
+    }
+    for name, (sound, expected) in ranges.items():
+        if not sound:
+            raise ConfigurationError(f"guard.{name} is {getattr(guard, name)}, expected {expected}")
 
 
 def _check_texts(found: Configuration) -> None:

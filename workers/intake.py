@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
 
 from omdml.comparisons import Conversion, conversion
@@ -56,10 +57,14 @@ class Batch:
 
     def since(self, offset: int) -> Batch:
         """The events at or after an offset."""
+        return self.only([record.offset >= offset for record in self.records])
+
+    def only(self, stay: list[bool]) -> Batch:
+        """The events that stay."""
         rest = Batch()
-        for record, event, ids in self.each():
-            if record.offset >= offset:
-                rest.add(record, event, ids)
+        for name in ("records", "events", "named", "times"):
+            setattr(rest, name, list(compress(getattr(self, name), stay)))
+        rest.ids = list(compress(self.ids, chain.from_iterable(map(repeat, stay, self.named))))
         return rest
 
     def kinds(self, without: Collection[int]) -> Counter[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,30 @@ class Located(NamedTuple):
     def event(self, first: int, row: int) -> int:
         """The event that a comparison belongs to; ``row`` counts from those of the event ``first``."""
         return int(np.searchsorted(self.ends, self._begin(first) + row, side="right"))
+
+    def count(self, event: int) -> int:
+        """Comparisons of an event."""
+        return int(self.ends[event]) - self._begin(event)
+
+    def ids(self, event: int) -> list[str]:
+        """The items compared by an event."""
+        begin = sum(self.events.named[:event])
+        return self.events.ids[begin : begin + self.events.named[event]]
+
+    def without(self, events: Collection[int]) -> Located:
+        """The same, these events left out."""
+        counts = np.diff(self.ends, prepend=0)
+        stay = np.ones(len(counts), bool)
+        stay[list(events)] = False
+        learned = np.repeat(stay, counts)
+        compared = self.compared
+        return Located(
+            self.events.only(stay.tolist()),
+            compared[learned] if isinstance(compared, np.ndarray) else list(compress(compared, learned)),
+            {name: column[learned] for name, column in self.columns.items()},
+            np.cumsum(counts[stay]),
+            self.features,
+        )
 
     def _begin(self, event: int) -> int:
         return int(self.ends[event - 1]) if event else 0

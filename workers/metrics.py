@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from streams.protocols import Partition, Written
+from streams.protocols import Partition
 
 if TYPE_CHECKING:
     from workers.model import OwnedModel
@@ -45,6 +45,7 @@ class WorkerMetrics:
         self.checkpoint_seconds = seconds("checkpoint_seconds", "Saving of one checkpoint")
         self.checkpoint_age = gauge("checkpoint_age_seconds", "Time since everything taken was last made durable")
         self.snapshots = counter("snapshots_total", "Publications", "outcome")
+        self.held = gauge("snapshot_held", "1 while the guard keeps the newest metric from going live", "model")
         self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
         self.lag = gauge("lag_events", "Offsets to the log's end: events in Kafka, bytes in a file", "partition")
@@ -75,12 +76,13 @@ class WorkerMetrics:
         self.events.labels(label, kind, "refused").inc()
         self.letters.labels(reason).inc()
 
-    def published(self, label: str, model: OwnedModel, written: Written) -> None:
-        """A publication, and what the model looks like at it."""
-        self.snapshots.labels(written.value).inc()
+    def published(self, label: str, model: OwnedModel, outcome: str) -> None:
+        """A publication, or a snapshot put on record as held back, and what the model looks like at it."""
+        self.snapshots.labels(outcome).inc()
+        self.held.labels(label).set(bool(model.progress.held))
         learner = model.learner
         self.version.labels(label).set(learner.version)
-        self.mistake_ratio.labels(label).set(model.prequential.recent_mistake_rate)
+        self.mistake_ratio.labels(label).set(model.progress.mistakes.recent_mistake_rate)
         for name in ("hedge_loss", "hedge_loss_bound"):
             if hasattr(learner, name):
                 getattr(self, name).labels(label).set(getattr(learner, name))

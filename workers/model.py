@@ -7,18 +7,32 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
+import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import FeedbackError
 from omdml.evaluate import Prequential
 from omdml.learners import Learner
+from omdml.learners.pairs import ONLY_TASK
+from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Catalogue, Partition
+from workers.guard import Guard
+from workers.hold_out import HoldOut
 from workers.intake import Batch, Refusal
 from workers.lookup import Located, Lookup
 
 Array = NDArray[Any]
+log = structlog.get_logger(__name__)
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
+
+
+class Progress(msgspec.Struct):
+    """What a model's checkpoint keeps beside its learner."""
+
+    mistakes: Prequential = msgspec.field(default_factory=Prequential)
+    hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
+    held: str = ""  # why the newest version is not live
 
 
 class OwnedModel:
@@ -27,7 +41,15 @@ class OwnedModel:
     ``next`` is the offset after the last event taken; events below it are skipped. ``epoch`` guards every write.
     """
 
-    def __init__(self, name: str, learner: Learner, catalogue: Catalogue, epoch: str, configuration: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        learner: Learner,
+        catalogue: Catalogue,
+        epoch: str,
+        configuration: str,
+        guard: Guard,
+    ) -> None:
         self.name = name
         self.learner = learner
         self.catalogue = catalogue
@@ -36,7 +58,8 @@ class OwnedModel:
         self.configuration = configuration
         self.home: Partition | None = None
         self.next = 0
-        self.prequential = Prequential()
+        self.progress = Progress()
+        self.guard = guard
         self.event_time: float | None = None
         self.oldest: float | None = None  # event time of the oldest event in no publication yet
         self.changed_at: float | None = None  # clock of the oldest change in no checkpoint yet
@@ -48,12 +71,17 @@ class OwnedModel:
         self.home = Partition(*checkpoint.home)
         self.next = checkpoint.next
         self.event_time = checkpoint.event_time
-        self.prequential = msgspec.convert(checkpoint.progress, Prequential)
+        self.progress = msgspec.convert(checkpoint.progress, Progress)
+        if checkpoint.generation != self.catalogue.generation:
+            self.progress.hold_out.kept = []  # rows of another table
 
     def take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""
         with timed("look-up"):
             located, refused = self._lookup.locate(batch)
+        if self.guard.config.on:
+            every, tasks = self.guard.config.hold_out, getattr(self.learner, "tasks", None) or ONLY_TASK
+            located = self.progress.hold_out.split(located, self.catalogue, every, tasks)
         with timed("learn"):
             refused += self._learn(located)
         self.next = batch.records[-1].offset + 1
@@ -77,13 +105,23 @@ class OwnedModel:
         return [Refusal(records[event], error, self.name) for event, error in sorted(bad.items())]
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
-        self.prequential.add(scores)
+        self.progress.mistakes.add(scores)
         times = [time for time in event_times if time is not None]
         if not times:
             return
         self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
         if self.learner.version > self.published:  # else a replay of what is live already
             self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
+
+    def judge(self, candidate: Metric) -> str:
+        """Why a metric of this model must not go live; empty where it may. Says so when that changes."""
+        before, held = self.progress.held, self.guard.judge(candidate, self.progress.hold_out, self.catalogue.features)
+        if held and not before:
+            log.warning("snapshot_held", model=self.name, version=self.learner.version, reason=held)
+        elif before and not held:
+            log.info("snapshots_live_again", model=self.name, version=self.learner.version)
+        self.progress.held = held
+        return held
 
     def checkpoint(self, platform: str) -> Checkpoint:
         """Everything that resumes this model."""
@@ -97,7 +135,7 @@ class OwnedModel:
             configuration=self.configuration,
             platform=platform,
             event_time=self.event_time,
-            progress=msgspec.to_builtins(self.prequential),
+            progress=msgspec.to_builtins(self.progress),
             state=self.learner.to_bytes(),
         )
 
@@ -111,8 +149,8 @@ class OwnedModel:
             event_time=self.event_time,
             oldest_event_time=self.oldest,
             progress={
-                "mistake_rate": self.prequential.mistake_rate,
-                "recent_mistake_rate": self.prequential.recent_mistake_rate,
+                "mistake_rate": self.progress.mistakes.mistake_rate,
+                "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
             },
             metric=self.learner.metric,
         )

@@ -28,10 +28,12 @@ from urllib.parse import quote
 
 import structlog
 
-from omdml.errors import FeedbackError, Fenced, GapError, StoreError, StoreLost
+from omdml.errors import CorruptError, FeedbackError, Fenced, GapError, StoreError, StoreLost
 from omdml.feedback import decode
+from omdml.metrics import Metric
 from streams.letters import DeadLetters
 from streams.protocols import Partition, Record, Source, Store, Written
+from workers.guard import Guard
 from workers.intake import JSON, Batch, Refusal, content_type, sort_out
 from workers.metrics import WorkerMetrics
 from workers.model import OwnedModel
@@ -92,7 +94,7 @@ class OwnedPartition:
         spec = self._spec(name)
         epoch, checkpoint, fell_back = self.services.store.claim(name)
         learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
-        model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest)
+        model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))
         live = self.services.store.current(name)
         model.published = live.version if live else -1
         if checkpoint is not None:
@@ -103,9 +105,20 @@ class OwnedPartition:
             if checkpoint.generation != spec.catalogue.generation:
                 log.warning("catalogue_generation_adopted", model=name, offset=model.next,
                             before=checkpoint.generation, after=spec.catalogue.generation)  # fmt: skip
+        if model.progress.held:
+            model.guard = Guard(spec.guard, self._live(name), model.progress.held)
         log.info("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
         self.services.homes[name] = self._home(model)
         return model, fell_back
+
+    def _live(self, name: str) -> Metric | None:
+        """What nodes answer with; None where that cannot be told."""
+        try:
+            found = self.services.store.load(name)
+        except CorruptError as error:
+            log.warning("live_snapshot_damaged", model=name, reason=str(error))
+            return None
+        return found[1].metric if found else None
 
     def _spec(self, name: str) -> Spec:
         spec = self.services.specs.find(name)
@@ -122,7 +135,7 @@ class OwnedPartition:
             batches, refused = sort_out(records, self._accepts)
         for name in batches:
             if name not in self.models and name not in self._strangers:
-                self._meet(name)
+                self._meet(name, records[0].offset)
         self._refused += refused
         for name, batch in batches.items():
             if name in self._strangers:
@@ -134,10 +147,11 @@ class OwnedPartition:
         self._taken = records[-1].offset + 1
         self._bury()
 
-    def _meet(self, name: str) -> None:
+    def _meet(self, name: str, at: int) -> None:
         """Claim a model at its first event, unless its home is another partition.
 
-        Raises Rewind where only an older checkpoint was sound: what its home holds since is taken again.
+        Raises Rewind where only an older checkpoint was sound: what its home holds since is taken again, and what lies
+        from ``at`` on, of which nothing was taken yet.
         """
         homes = self.services.homes
         if homes.get(name, self.partition) == self.partition:
@@ -145,8 +159,9 @@ class OwnedPartition:
             if homes[name] == self.partition:
                 self.models[name] = model
                 if fell_back:
-                    self.services.source.seek(self.partition, model.next)
-                    raise Rewind(name, self.partition, model.next)
+                    begin = min(model.next, at)
+                    self.services.source.seek(self.partition, begin)
+                    raise Rewind(name, self.partition, begin)
                 return
         self._strangers[name] = homes[name]
 
@@ -216,15 +231,28 @@ class OwnedPartition:
                 model.next = max(model.next, record.offset + 1)
 
     # 4
-    def publish(self) -> None:
-        """Bring what was learned since to the nodes; raises Fenced."""
+    def publish(self, record: bool = False) -> None:
+        """Bring what was learned since to the nodes, if the guard lets it; raises Fenced.
+
+        What is held back goes into the store only where it is to be on ``record``: once a second, not fifty times.
+        """
         for model in self.models.values():
             if model.learner.version > model.published:
-                with self.services.metrics.publish_seconds.time(), self.services.metrics.timed("publish"):
-                    written = self.services.store.publish(model.snapshot(), model.epoch)
-                self._written(written, model.name)
-                model.published, model.oldest = model.learner.version, None
-                self.services.metrics.published(self._spec(model.name).label, model, written)
+                self._publish(model, record)
+
+    def _publish(self, model: OwnedModel, record: bool) -> None:
+        with self.services.metrics.timed("publish"):
+            snapshot = model.snapshot()
+            held = model.judge(snapshot.metric)
+            if held and not record:
+                return
+            with self.services.metrics.publish_seconds.time():
+                written = self.services.store.publish(snapshot, model.epoch, held)
+        self._written(written, model.name)
+        model.published = model.learner.version
+        if not held:
+            model.oldest = None
+        self.services.metrics.published(self._spec(model.name).label, model, "held" if held else written.value)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that the store has no snapshot of (its version 0), or none under the catalogue's generation:
@@ -234,6 +262,8 @@ class OwnedPartition:
             return
         model, _ = self.claim(name)
         at_home = self.services.homes[name] == self.partition
+        if model.home is None:
+            del self.services.homes[name]  # that is where its first event will come by, here or elsewhere
         if at_home and (live is None or model.learner.version >= live[1].version):
             self._written(self.services.store.publish(model.snapshot(), model.epoch), name)
 
@@ -251,7 +281,7 @@ class OwnedPartition:
         What was learned is published first: a successor starts behind the mark and would not know of it.
         Raises Fenced, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
-        self.publish()
+        self.publish(record=True)
         position = self._position() if untaken is None else untaken
         self._save_changed()
         self._bury()

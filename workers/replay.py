@@ -16,6 +16,7 @@ from omdml.errors import ConfigurationError, FeedbackError
 from omdml.learners import LEARNERS, Learner
 from streams.protocols import Partition, Record, Source
 from workers.config import ModelConfig
+from workers.guard import Guard
 from workers.intake import Batch, Refusal, sort_out
 from workers.lookup import Located
 from workers.model import OwnedModel
@@ -87,7 +88,7 @@ class ReplayedModel(OwnedModel):
     """A model on its way through a log, and its curve."""
 
     def __init__(self, name: str, learner: Learner, spec: Spec) -> None:
-        super().__init__(name, learner, spec.catalogue, "", spec.digest)
+        super().__init__(name, learner, spec.catalogue, "", spec.digest, Guard(spec.guard))
         self.accepts = learner.accepts
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
@@ -133,10 +134,10 @@ class ReplayedModel(OwnedModel):
                 self.next = max(self.next, record.offset + 1)
 
     def _learned(self, event_times: list[float | None], scores: NDArray[Any]) -> None:
-        before, wrong = self.prequential.count, self.prequential.mistakes + np.cumsum(scores > 0)
+        before, wrong = self.progress.mistakes.count, self.progress.mistakes.mistakes + np.cumsum(scores > 0)
         super()._learned(event_times, scores)
         for end in STRETCHES:
-            if before < end <= self.prequential.count:
+            if before < end <= self.progress.mistakes.count:
                 self._end_stretch(end, int(wrong[end - before - 1]))
 
     def _end_stretch(self, comparisons: int, mistakes: int) -> None:
@@ -144,8 +145,8 @@ class ReplayedModel(OwnedModel):
 
     def finish(self) -> None:
         """The log has ended: so does the last stretch."""
-        if self.prequential.count > (self.curve[-1].comparisons if self.curve else 0):
-            self.curve.append(Stretch(self.prequential.count, self.prequential.mistakes, self.seconds))
+        if self.progress.mistakes.count > (self.curve[-1].comparisons if self.curve else 0):
+            self.curve.append(Stretch(self.progress.mistakes.count, self.progress.mistakes.mistakes, self.seconds))
 
 
 def nothing_timed(stage: str) -> nullcontext[None]:

@@ -9,7 +9,7 @@ from omdml.errors import ConfigurationError
 from omdml.learners import LEARNERS, Learner
 from omdml.snapshot import Checkpoint
 from streams.protocols import Catalogue
-from workers.config import Configuration, is_pattern
+from workers.config import Configuration, GuardConfig, is_pattern
 
 
 class Spec(NamedTuple):
@@ -20,6 +20,7 @@ class Spec(NamedTuple):
     parameters: dict[str, Any]
     catalogue: Catalogue
     digest: str
+    guard: GuardConfig
     starts: dict[str, bytes]  # by generation: every model of a pattern starts alike, and a start may take seconds
 
     def fresh(self) -> Learner:
@@ -63,5 +64,7 @@ class Specs:
         label, config = matched
         if label not in self._found:
             learner, catalogue = LEARNERS[config.learner], self.catalogues[config.catalogue]
-            self._found[label] = Spec(label, learner, config.parameters, catalogue, config.digest(), {})
+            self._found[label] = Spec(
+                label, learner, config.parameters, catalogue, config.digest(), self.configuration.guard, {}
+            )
         return self._found[label]

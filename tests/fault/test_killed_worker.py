@@ -15,7 +15,7 @@ from streams.stores.opening import open_store
 from tests.fault.asking import Asker, version_served
 from tests.fault.load import MOST, Load
 from tests.processes import Process, free_port, wait_for
-from tests.worlds import catalogue, triplets
+from tests.worlds import catalogue, not_held_back, triplets
 
 KILLS = 10
 
@@ -33,7 +33,7 @@ def place(request, tmp_path):
         sink = KafkaSink(KafkaOptions(servers=servers), topic=topic)
     items = catalogue(tmp_path / "items")
     path = tmp_path / "omdml.toml"
-    models = '[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
+    models = '[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n[guard]\ntolerance = 2.0\n'
     port = free_port()
     node = f'[node]\nbind = "127.0.0.1:{port}"\n'
     path.write_text(f'[log]\n{log}\n[store]\nurl = "{url}"\n{models}{node}')
@@ -57,7 +57,7 @@ def test_ten_kills_under_load_change_nothing_and_a_node_answers_throughout(place
         load.end()
         total = load.send_one()  # its version is live only when all before it are learned again
         sink.flush()
-        wait_for(lambda: asker.versions[-1] == total, "an answer that knows every event", 60, worker)
+        wait_for(lambda: asker.versions[-1] == total - total // 50, "an answer that knows every event", 60, worker)
         assert worker.stop() == 0, worker.said[-2000:]
     finally:
         load.end()
@@ -67,7 +67,7 @@ def test_ten_kills_under_load_change_nothing_and_a_node_answers_throughout(place
     assert None not in asker.versions
     assert asker.versions == sorted(asker.versions)
     twin = LOMDML(dims=dict(items.dims), rank=3)
-    twin.learn_many(triplets(MOST)[:total], items.features)
+    twin.learn_many(not_held_back(triplets(MOST)[:total]), items.features)
     checkpoint = open_store(url).claim("shop").checkpoint
     assert checkpoint.state == twin.to_bytes()
-    assert checkpoint.progress["count"] == total
+    assert checkpoint.progress["mistakes"]["count"] == total - total // 50

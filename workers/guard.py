@@ -1,0 +1,119 @@
+"""What must hold before a snapshot goes live: it is sound, near what is live, and no worse on events held back.
+
+Measured with 30 % of the clicks inverted (``python -m benchmarks guard``).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.metrics import Metric
+from workers.config import GuardConfig
+from workers.hold_out import HoldOut
+
+Array = NDArray[Any]
+FEWEST = 32  # events held back before they say anything
+RENEWAL = 64  # events held back between two references
+SHARE = 0.05  # of the time that judging may take
+
+
+class Guard:
+    """Judges the candidates of one model, one after another.
+
+    They are compared with a reference: a metric that went live and was no worse than the reference before it. So many
+    small steps down never become the measure of the next.
+
+    Parameters
+    ----------
+    reference
+        The metric that is live, None where nothing is.
+    held
+        Why the last candidate was held back, if it was.
+    """
+
+    def __init__(self, config: GuardConfig, reference: Metric | None = None, held: str = "") -> None:
+        self.config = config
+        self.held = held
+        self._live = self._reference = reference
+        self._renewed = 0  # events held back when the reference was taken
+        self._deviations = NormalDist().inv_cdf(config.confidence)
+        self._next_look = -math.inf  # by a monotonic clock
+
+    @property
+    def looks(self) -> bool:
+        """Whether the next candidate is looked at; else the last verdict stands, so that judging takes little time."""
+        return time.monotonic() >= self._next_look
+
+    def judge(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
+        """Why a candidate must not go live; empty where it may.
+
+        Parameters
+        ----------
+        features
+            The catalogue's, which the events held back point into.
+        """
+        if (wrong := not_finite(candidate)) or not self.looks:
+            return wrong or self.held
+        began = time.monotonic()
+        self.held = self._weigh(candidate, hold_out, features)
+        if not self.held:
+            self._live = candidate
+        self._next_look = began + (time.monotonic() - began) / SHARE
+        return self.held
+
+    def _weigh(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
+        """Compare on the events held back; where they say nothing, or nothing good, a leap is not let through."""
+        if self._reference is None:
+            self._reference = candidate
+        gain = hold_out.margins(candidate, features) - hold_out.margins(self._reference, features)
+        mean, error = 0.0, math.inf
+        if len(gain) >= FEWEST:
+            mean, error = float(gain.mean()), float(gain.std(ddof=1)) / math.sqrt(len(gain))
+        doubt = 0.0 if self.held else self._deviations * error  # once held back it must be good, not just perhaps
+        if not mean + doubt >= -self.config.tolerance:  # nor may it be NaN
+            return f"worse on {len(gain)} events held back: margins {mean:+.3f}, standard error {error:.3f}"
+        if mean >= -self.config.tolerance / 2 and hold_out.count >= self._renewed + RENEWAL:
+            self._reference, self._renewed = candidate, hold_out.count
+        return "" if mean > 0 else self._leap(candidate)
+
+    def _leap(self, candidate: Metric) -> str:
+        """What changed too much since the live one; empty where nothing did."""
+        if self._live is None:
+            return ""
+        before = dict(sizes(self._live))
+        for name, size in sizes(candidate):
+            if before[name] and not before[name] / self.config.growth <= size <= before[name] * self.config.growth:
+                return f"{name} went from {before[name]:.3g} to {size:.3g} at once"
+        moved = weight_moved(self._live, candidate)
+        return f"{moved:.0%} of the weight moved between modalities at once" if moved > self.config.moved else ""
+
+
+def not_finite(metric: Metric) -> str:
+    """Which tensor holds values that are not finite; empty where none does."""
+    for name, tensor in metric.to_tensors()[0].items():
+        if not np.isfinite(tensor).all():
+            return f"{name} holds values that are not finite"
+    return ""
+
+
+def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
+    """Norm of every tensor, and of a matrix W how many directions it stretches: ``tr G / |G|_F``, G = W W'."""
+    for name, tensor in metric.to_tensors()[0].items():
+        if name != "weights" and tensor.ndim:
+            yield f"the norm of {name}", float(np.linalg.norm(tensor))
+        if tensor.ndim == 2:
+            gram = tensor @ tensor.T if len(tensor) <= tensor.shape[1] else tensor.T @ tensor
+            yield f"the spread of {name} over directions", float(np.trace(gram) / (np.linalg.norm(gram) or 1.0))
+
+
+def weight_moved(before: Metric, after: Metric) -> float:
+    """Share of the weight that went from some modalities to others."""
+    old, new = before.to_tensors()[0].get("weights"), after.to_tensors()[0].get("weights")
+    return 0.0 if old is None or new is None else float(np.abs(new - old).sum() / 2)
