@@ -37,37 +37,26 @@ def margins(metric: Metric, rows: Array, features: Mapping[str, Array], task: st
     Raises FeedbackError where the features do not fit the metric.
     """
     task = task if task in metric.tasks else None
-    near, far = closeness(metric, near_and_far(rows).reshape(-1, 2), features, task).reshape(-1, 2).T
+    pairs = near_and_far(rows).reshape(-1, 2)
+    left, right = ({name: np.asarray(features[name][side]) for name in metric.dims} for side in pairs.T)
+    near, far = metric.closeness(left, right, task).astype(np.float64).reshape(-1, 2).T
     return ratio(near - far, np.abs(near) + np.abs(far))
 
 
-def closeness(metric: Metric, pairs: Array, features: Mapping[str, Array], task: str | None = None) -> Array:
-    """Closeness (n,) of the items of each pair (n, 2) of row numbers: higher is closer."""
-    touched, places = np.unique(pairs, return_inverse=True)
-    places = places.reshape(-1, 2)
-    table = {name: np.asarray(features[name][touched]) for name in metric.dims}
-    if metric.euclidean:
-        embedded = metric.embed(table, task)
-        difference = embedded[places[:, 0]] - embedded[places[:, 1]]
-        return -np.einsum("ij,ij->i", difference, difference, dtype=np.float64)
-    scores = np.empty(len(places))
-    for query in np.unique(places[:, 0]):
-        asked = places[:, 0] == query
-        one = {name: rows[query] for name, rows in table.items()}
-        found = {name: rows[places[asked, 1]] for name, rows in table.items()}
-        scores[asked] = metric.score(one, found, task)
-    return scores
-
-
 def margins_of_sets(metric: SetMetric, judgements: Sequence[Judgement], features: Mapping[str, Array]) -> Array:
-    """Of judgements (n,): the same of the mean scores of relevant and irrelevant sets; 0 where one kind is missing."""
-    found = np.zeros(len(judgements))
-    for index, (query, relevant, irrelevant) in enumerate(judgements):
+    """Of judgements (n,): half of how much nearer in angle relevant sets are to the query than irrelevant ones, by the
+    means of ``v_q . v_set``, in [-1, 1]; 0 where one kind is missing.
+
+    Not of the scores: their sigmoid saturates, and its slope is learned.
+    """
+    each = [[query, *relevant, *irrelevant] for query, relevant, irrelevant in judgements]
+    vectors = metric.embed_sets(features, [one for sets in each for one in sets]) if each else np.empty((0, 0))
+    found, at = np.zeros(len(each)), 0
+    for index, (_, relevant, irrelevant) in enumerate(judgements):
+        nearness = vectors[at + 1 : at + len(each[index])] @ vectors[at]
+        at += len(each[index])
         if relevant and irrelevant:
-            vectors = metric.embed_sets(features, [query, *relevant, *irrelevant])
-            scores = metric.score_sets(vectors[:1], vectors[1:])
-            near, far = scores[: len(relevant)].mean(), scores[len(relevant) :].mean()
-            found[index] = ratio(near - far, near + far)
+            found[index] = (nearness[: len(relevant)].mean() - nearness[len(relevant) :].mean()) / 2
     return found
 
 

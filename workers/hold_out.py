@@ -18,6 +18,7 @@ from workers.lookup import Located, elements
 
 Array = NDArray[Any]
 WINDOW = 256  # events kept, the newest
+SETS = 64  # of these that judge sets are compared on, the newest: each holds many elements
 COMPARISONS = 8  # kept of an event at most, evenly chosen
 
 
@@ -72,7 +73,7 @@ class HoldOut(msgspec.Struct):
         Pairs say something only together: each similar one is compared with a dissimilar one of its task.
         """
         if isinstance(metric, SetMetric):
-            return margins_of_sets(metric, [judgement(event) for event in self.kept], features)
+            return margins_of_sets(metric, [judgement(event) for event in self.kept[-SETS:]], features)
         if any(event.similar is not None for event in self.kept):
             found = [margins(metric, rows, features, task) for task, rows in opposed(self.kept).items()]
             return np.concatenate([np.empty(0), *found])

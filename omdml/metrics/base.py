@@ -44,6 +44,11 @@ class Metric(ABC):
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """Closeness (n,) of ``items`` (n, d) to one ``query`` (d,) or (1, d): higher is closer."""
 
+    def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
+        """Closeness (n,) of each row of ``left`` to the row of ``right`` beside it: higher is closer."""
+        difference = self.embed({name: left[name] - right[name] for name in self.dims}, task)
+        return -np.einsum("ij,ij->i", difference, difference)
+
     @abstractmethod
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Tensors, and a JSON-able description that says what they are."""

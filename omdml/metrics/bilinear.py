@@ -42,6 +42,14 @@ class BilinearMetric(ScoredMetric):
             }
         return along(directions, items)
 
+    def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
+        """S of each row of ``right`` for the row of ``left`` beside it."""
+        total: Array = np.zeros(len(next(iter(left.values()))))
+        with one_blas_thread():
+            for name, matrix in self.matrices.items():
+                total += np.einsum("ij,ij->i", left[name].astype(matrix.dtype) @ matrix, right[name])
+        return total / len(self.matrices)
+
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """``<modality>/W``, in the order of ``modalities``."""
         return {f"{name}/W": matrix for name, matrix in self.matrices.items()}, {"modalities": list(self.matrices)}

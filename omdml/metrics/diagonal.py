@@ -85,3 +85,7 @@ class SignedMetric(ScoredMetric, WeightedCoordinates):
         """How much more of the attribute each item has than the query."""
         one = {name: np.reshape(query[name], (1, -1)) for name in self.weights if name in query}
         return along(self.weights, items) - along(self.weights, one)
+
+    def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
+        """How much more of the attribute each row of ``right`` has than the row of ``left`` beside it."""
+        return along(self.weights, right) - along(self.weights, left)

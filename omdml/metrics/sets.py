@@ -108,6 +108,10 @@ class SetMetric(Metric):
         one = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
         return self.score_sets(self.embed(one), self.embed(items))
 
+    def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
+        """S of each row of ``right`` for the row of ``left`` beside it, sets of one both."""
+        return expit(self._w * np.einsum("ij,ij->i", self.embed(left), self.embed(right)) + self._b)
+
     def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """The parameters, and ``whitening/mean`` and ``whitening/matrix`` where vectors are whitened; ``dims``."""
         tensors = dict(self.parameters)

@@ -1,0 +1,48 @@
+"""A certificate authority of a test's own, made with openssl in its temporary folder."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+DAYS = "2"
+
+
+class Certificate(NamedTuple):
+    """PEM files: the certificate, its key, and both in one, which is what Kafka calls a key store."""
+
+    certificate: Path
+    key: Path
+    both: Path
+
+
+class Authority:
+    """Signs certificates; whoever trusts :attr:`certificate` trusts these."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self._folder = folder
+        self.certificate, self._key = folder / f"{name}.pem", folder / f"{name}.key"
+        usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
+        openssl("req", "-x509", *_new_key(self._key), "-subj", f"/CN={name}", *usage, "-days", DAYS,
+                "-out", self.certificate)  # fmt: skip
+
+    def issue(self, name: str, *hosts: str) -> Certificate:
+        """A certificate for these hosts: ``DNS:localhost``, ``IP:127.0.0.1``; without one, a client's."""
+        made = Certificate(*(self._folder / f"{name}.{kind}" for kind in ("pem", "key", "both.pem")))
+        names = ["-addext", f"subjectAltName={','.join(hosts)}"] if hosts else []
+        openssl("req", "-x509", *_new_key(made.key), "-subj", f"/CN={name}", *names, "-CA", self.certificate,
+                "-CAkey", self._key, "-addext", "basicConstraints=critical,CA:FALSE", "-days", DAYS,
+                "-out", made.certificate)  # fmt: skip
+        made.both.write_text(made.key.read_text() + made.certificate.read_text())
+        return made
+
+
+def openssl(*arguments: str | Path) -> None:
+    """Run openssl; what it says is in the error where it fails."""
+    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"openssl {arguments[0]}: {done.stderr}"
+
+
+def _new_key(path: Path) -> list[str | Path]:
+    return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-keyout", path]

@@ -1,0 +1,229 @@
+"""The numbered steps of the protocol, one by one: what holds after a crash right there."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml import comparisons
+from omdml.errors import SourceError, StoreError
+from omdml.feedback import Ranking, encode
+from streams.memory import MemorySource
+from tests.worlds import World, events, learned_directly, letters, run_until_idle
+from workers.config import WorkerConfig
+
+NEVER = 1e9  # seconds
+
+
+class Killed(Exception):
+    """The process ended here: nothing else is done, nothing is said."""
+
+
+class Bystander:
+    """A member of the group that owns partitions and does nothing with them."""
+
+    def assigned(self, committed):
+        return {}
+
+    def revoked(self, partitions):
+        pass
+
+    lost = revoked
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr("workers.learner.STOP_S", 0.0)
+    monkeypatch.setattr("workers.learner.RETRY_S", 0.0)
+
+
+def paced(worker, publish=0.02, save=1.0):
+    """The same worker, which publishes and saves so often."""
+    worker.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
+    worker._published_at = worker._saved_at = 0.0
+    return worker
+
+
+def kill(world, worker):
+    """Its partitions are others' from now on; nothing was saved, nothing was said."""
+    world.log.expel(worker.services.source)
+
+
+def refuse(*_, **__):
+    """What a server that is away answers."""
+    raise StoreError("store memory: away")
+
+
+def mark(world, partition=0):
+    """Where a successor begins."""
+    return world.store.marks(world.log.partitions).get(world.log.partitions[partition])
+
+
+def key_for(world, partition):
+    """A key whose events go there."""
+    return next(key for key in map(str, range(100)) if world.log.home(key) == partition)
+
+
+def test_letters_that_were_never_acknowledged_are_written_by_the_successor(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    sink = worker.services.letters._sink
+
+    def failing(*_):
+        raise SourceError("1 of 1 failed")
+
+    monkeypatch.setattr(sink, "send", lambda *_, **__: None)  # into a buffer that goes with the process
+    monkeypatch.setattr(sink, "flush", failing)
+    world.send(*events(5), b"{nonsense")
+    run_until_idle(worker)
+    assert world.store.claim("shop").checkpoint.version == 5
+    assert mark(world) is None
+    kill(world, worker)
+    run_until_idle(world.worker())
+    assert [letter.reason for letter in letters(world)] == ["not_json"]
+    assert mark(world) == 6
+
+
+def test_what_is_saved_is_live_before_its_successor_learns_another_event(tmp_path):
+    world = World(tmp_path)
+    worker = paced(world.worker(), publish=NEVER)
+    world.send(*events(20))
+    run_until_idle(worker)
+    kill(world, worker)
+    assert (mark(world), world.store.current("shop").version) == (20, 20)
+    run_until_idle(world.worker())
+    assert world.store.current("shop").version == 20
+
+
+def test_an_event_that_became_a_letter_is_not_learned_by_a_replay_that_would_take_it(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    with monkeypatch.context() as away:
+        away.setattr(world.store, "move_mark", refuse)
+        away.setattr(comparisons, "MAX_COMPARISONS", 3)
+        many = Ranking(model="shop", query="i0", relevant=("i1", "i2"), irrelevant=("i3", "i4"))
+        world.send(*events(10), encode(many))
+        run_until_idle(worker)
+        kill(world, worker)
+    assert world.store.claim("shop").checkpoint.next == 11
+    assert [letter.reason for letter in letters(world)] == ["too_many"]
+    run_until_idle(world.worker())
+    assert mark(world) == 11
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 10).to_bytes()
+
+
+def test_a_partition_that_goes_to_another_member_is_saved_first(tmp_path):
+    world = World(tmp_path, partitions=2)
+    last = world.log.partitions[1]
+    worker = paced(world.worker(), save=NEVER)
+    world.send(*events(20, model="user-1"), key=key_for(world, last))
+    for _ in range(3):
+        worker.step()
+    assert mark(world, 1) is None
+    joining = MemorySource(world.log)
+    joining.subscribe(Bystander())
+    joining.poll(1, 0.0)
+    worker.step()
+    assert list(worker.partitions) == [world.log.partitions[0]]
+    assert mark(world, 1) == 20
+    assert world.store.claim("user-1").checkpoint.version == 20
+
+
+def test_what_was_polled_and_not_taken_is_left_to_the_member_that_gets_the_partition(tmp_path, monkeypatch):
+    world = World(tmp_path, partitions=2)
+    last = world.log.partitions[1]
+    worker = world.worker()
+    key = key_for(world, last)
+    world.send(*list(events(20, model="user-1"))[:10], key=key)
+    run_until_idle(worker)
+    world.send(*list(events(20, model="user-1"))[10:], key=key)
+    world.send(*events(5, model="user-2"), key=key)
+    with monkeypatch.context() as away:
+        away.setattr(world.store, "claim", refuse)  # user-2 can be claimed by nobody: nothing of this poll is taken
+        worker.step()
+    joining = MemorySource(world.log)
+    joining.subscribe(Bystander())
+    joining.poll(1, 0.0)
+    worker.services.source.poll(1, 0.0)
+    assert last not in worker.partitions
+    assert mark(world, 1) == 10
+    kill(world, worker)
+    world.log.expel(joining)
+    run_until_idle(world.worker())
+    assert {name: world.store.claim(name).checkpoint.version for name in ("user-1", "user-2")} == {
+        "user-1": 20,
+        "user-2": 5,
+    }
+
+
+def test_what_was_polled_before_a_new_beginning_is_not_taken_before_what_is_sought_again(tmp_path, monkeypatch):
+    world = World(tmp_path, partitions=2)
+    home = world.log.home("shop")
+    (other,) = set(world.log.partitions) - {home}
+    sitting, source = MemorySource(world.log), MemorySource(world.log)
+    sitting.subscribe(Bystander())
+    worker = paced(world.worker(source=source), save=NEVER)
+    for member in (sitting, source) if home == world.log.partitions[0] else (source, sitting):
+        world.log.group("omdml").members.append(member)
+    sitting.poll(1, 0.0)
+    key = key_for(world, other)
+    said = list(events(40, model="user-1"))
+    world.send(*said[:30], key=key)
+    run_until_idle(worker)
+    assert list(worker.partitions) == [other]
+
+    publish = world.store.publish
+
+    def outrun(*arguments):
+        monkeypatch.setattr(world.store, "publish", publish)
+        world.store.claim("shop")  # another worker, between our claim and our publication
+        return publish(*arguments)
+
+    monkeypatch.setattr(world.store, "publish", outrun)
+    world.send(*said[30:], key=key)
+    world.log.expel(sitting)
+    worker.step()  # gets the other partition, publishes version 0 there, and is refused
+    assert worker._waiting
+    run_until_idle(paced(worker))
+    assert world.store.claim("user-1").checkpoint.version == 40
+
+
+def test_version_0_does_not_fix_where_a_models_events_come_by(tmp_path):
+    world = World(tmp_path, partitions=2)
+    (other,) = set(world.log.partitions) - {world.log.home("shop")}
+    worker = world.worker()
+    run_until_idle(worker)
+    assert world.store.current("shop").version == 0
+    world.send(*events(10), key=key_for(world, other))  # a client that hashes differently
+    run_until_idle(worker)
+    assert letters(world) == []
+    checkpoint = world.store.claim("shop").checkpoint
+    assert (checkpoint.version, checkpoint.home) == (10, tuple(other))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tmp_path, monkeypatch, damaged):
+    world = World(tmp_path)
+    shop, user = list(events(40)), list(events(20, model="user-1"))
+    world.send(*shop[:20], *user, *shop[20:30])
+    save = world.store.save
+
+    def killed(checkpoint, epoch):
+        if checkpoint.model == "user-1":
+            raise Killed
+        return save(checkpoint, epoch)
+
+    for start in (30, 35):  # killed twice between the checkpoints of the two
+        worker = world.worker()
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(world.store, "save", killed)
+            run_until_idle(worker)
+        kill(world, worker)
+        world.send(*shop[start : start + 5])
+    if damaged:
+        kept = world.store._models["shop"].checkpoints
+        kept[0] = (kept[0][0], kept[0][1][:-9])
+    run_until_idle(world.worker())
+    assert {name: world.store.claim(name).checkpoint.version for name in ("shop", "user-1")} == {
+        "shop": 40,
+        "user-1": 20,
+    }
