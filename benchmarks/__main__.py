@@ -1,4 +1,4 @@
-"""``python -m benchmarks [speed] [learners] [coupled] [quality] [service]``: all of them by default."""
+"""``python -m benchmarks [speed] [learners] [coupled] [quality] [guard] [service]``: all of them by default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from rich.console import Console
 
-BENCHMARKS = ("speed", "learners", "coupled", "quality", "service")
+BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "service")
 
 
 def main(names: list[str]) -> int:

@@ -62,4 +62,4 @@ def margins_of_sets(metric: SetMetric, judgements: Sequence[Judgement], features
 
 def ratio(part: Any, whole: Any) -> Any:
     """Part of a whole that is not negative; 0 of nothing."""
-    return np.divide(part, whole, out=np.zeros_like(np.asarray(whole, np.float64)), where=np.asarray(whole) > 0)
+    return np.divide(part, whole, out=np.zeros_like(np.asarray(whole, np.float64)), where=np.asarray(whole) != 0)

@@ -143,6 +143,13 @@ class Written(enum.StrEnum):
     FENCED = "fenced"  # another epoch owns the model, or its position is ahead: nothing was written
 
 
+class Position(NamedTuple):
+    """How far a model is taken: ``next`` is the offset after the last event taken from its ``home``."""
+
+    home: Partition
+    next: int
+
+
 class Claim(NamedTuple):
     """What a new owner gets. ``fell_back``: the newest checkpoint was damaged and this is the one before it."""
 
@@ -172,11 +179,27 @@ class CheckpointStore(Protocol):
         Raises CorruptError when checkpoints exist and none of them is valid.
         """
 
+    def positions(self, models: Sequence[str]) -> dict[str, Position]:
+        """Those of the newest checkpoints, whose bytes are not read, in about the time of one.
+
+        Absent where there is none, or where it was found to be damaged: who claims the model hears more.
+        """
+
     def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
         """Keep this checkpoint if ``epoch`` still owns the model and its position is not behind the kept one.
 
         The checkpoint before it is kept as well. Raises StoreLost where the store knows no epoch of the model.
         """
+
+    def models(self) -> list[str]:
+        """Names of the models kept here, sorted."""
+
+    def delete(self, model: str) -> None:
+        """Forget everything about a model: checkpoints, snapshots, history, epoch."""
+
+
+class MarkStore(Protocol):
+    """Down to where everything is in checkpoints."""
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset of each partition below which everything is in checkpoints; absent where never set."""
@@ -186,12 +209,6 @@ class CheckpointStore(Protocol):
 
         False where it is neither: nothing was set.
         """
-
-    def models(self) -> list[str]:
-        """Names of the models kept here, sorted."""
-
-    def delete(self, model: str) -> None:
-        """Forget everything about a model: checkpoints, snapshots, history, epoch."""
 
 
 class Pointer(msgspec.Struct, frozen=True):
@@ -238,6 +255,12 @@ class SnapshotStore(Protocol):
     def history(self, model: str) -> list[dict[str, Any]]:
         """Moves of the pointer, oldest first: ``{"what", "version", "serial", "at", ...}``."""
 
+    def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
+        """Tell the history something about the live snapshot, if ``epoch`` owns the model; the pointer stays.
+
+        ALREADY where nothing is live yet: there is nothing to tell of. Raises StoreLost as ``save`` does.
+        """
+
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at a kept version (None: the newest published) and pin or unpin. Raises StoreError if not kept."""
 
@@ -245,5 +268,5 @@ class SnapshotStore(Protocol):
         """Hints about these models."""
 
 
-class Store(CheckpointStore, SnapshotStore, Protocol):
+class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):
     """Where learning resumes from, and where nodes serve from, in one place: what every backend offers."""

@@ -71,6 +71,27 @@ class TestAnyStore:
         outcomes = [store.save(checkpoint(1), epoch) for epoch in epochs]
         assert sorted(outcomes) == [Written.FENCED] * 7 + [Written.STORED]
 
+    def test_positions_are_those_of_the_newest_checkpoints(self, store: Store) -> None:
+        for model, offsets in {"shop": (5, 8), "a/b": (3,), "only claimed": ()}.items():
+            epoch = store.claim(model).epoch
+            for offset in offsets:
+                store.save(checkpoint(offset, model=model), epoch)
+        assert store.positions(["shop", "a/b", "only claimed", "unheard of"]) == {
+            "shop": (Partition("topic-id", 3), 8),
+            "a/b": (Partition("topic-id", 3), 3),
+        }
+        assert store.positions([]) == {}
+
+    def test_a_checkpoint_that_was_found_to_be_damaged_has_no_position(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (5, 8):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        epoch = store.claim("shop").epoch
+        assert store.positions(["shop"]) == {}
+        store.save(checkpoint(6), epoch)
+        assert store.positions(["shop"])["shop"].next == 6
+
     def test_a_save_that_is_sent_again_changes_nothing(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.save(checkpoint(5), epoch)
@@ -322,6 +343,22 @@ class TestAnyStore:
         assert {version for (version,) in told(store, "version")} == kept
         assert live(store).version == 1
         assert store.move("shop", None, pin=False).version == 49
+
+    def test_a_note_tells_of_what_is_live_and_moves_nothing(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        assert store.note("shop", epoch, "drift", "mistakes rose") is Written.ALREADY
+        assert store.history("shop") == []
+        store.publish(snapshot(1), epoch)
+        before = store.current("shop")
+        assert store.note("shop", epoch, "drift", "mistakes rose") is Written.STORED
+        assert store.current("shop") == before
+        assert told(store, "what", "version", "serial", "reason") == [
+            ("published", 1, 1, ""),
+            ("drift", 1, 1, "mistakes rose"),
+        ]
+        assert store.note("shop", "another", "drift", "") is Written.FENCED
+        assert live(store).version == 1
+        assert store.move("shop", 1, pin=False).version == 1
 
     def test_two_who_publish_at_once_both_get_into_the_history(self, store: Store) -> None:
         epoch = store.claim("shop").epoch

@@ -21,7 +21,8 @@ from workers.hold_out import HoldOut
 Array = NDArray[Any]
 FEWEST = 32  # events held back before they say anything
 RENEWAL = 64  # events held back between two references
-SHARE = 0.05  # of the time that judging may take
+RELEASE = 0.75  # of the doubt counts against a candidate once one was held back: it must be good, not just perhaps
+SHARE = 0.1  # of the time that judging may take: under load publications wait for it
 
 
 class Guard:
@@ -43,12 +44,13 @@ class Guard:
         self.held = held
         self._live = self._reference = reference
         self._renewed = 0  # events held back when the reference was taken
+        self._margins, self._margins_of = np.empty(0), -1  # of the reference, and events held back by then
         self._deviations = NormalDist().inv_cdf(config.confidence)
         self._next_look = -math.inf  # by a monotonic clock
 
     @property
     def looks(self) -> bool:
-        """Whether the next candidate is looked at; else the last verdict stands, so that judging takes little time."""
+        """Whether there is time to judge by now."""
         return time.monotonic() >= self._next_look
 
     def judge(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
@@ -59,29 +61,40 @@ class Guard:
         features
             The catalogue's, which the events held back point into.
         """
-        if (wrong := not_finite(candidate)) or not self.looks:
-            return wrong or self.held
         began = time.monotonic()
-        self.held = self._weigh(candidate, hold_out, features)
+        wrong = not_finite(candidate)
+        if not wrong and self.config.on:
+            wrong = self._weigh(candidate, hold_out, features)
+        self.held = wrong
         if not self.held:
             self._live = candidate
         self._next_look = began + (time.monotonic() - began) / SHARE
         return self.held
 
     def _weigh(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
-        """Compare on the events held back; where they say nothing, or nothing good, a leap is not let through."""
+        """Compare on the events held back; where they say nothing, or nothing good, a leap is not let through.
+
+        A candidate is held back when it is surely worse, and let go when it surely is not.
+        """
+        gain = hold_out.margins(candidate, features) - self._expected(candidate, hold_out, features)
+        if len(gain) < FEWEST:
+            return self._leap(candidate)
+        mean, doubt = float(gain.mean()), self._deviations * float(gain.std(ddof=1)) / math.sqrt(len(gain))
+        if not mean + (-RELEASE * doubt if self.held else doubt) >= -self.config.tolerance:  # nor may it be NaN
+            return f"not as good on {len(gain)} events held back: margins {mean:+.3f}, give or take {doubt:.3f}"
+        if mean <= 0 and (leap := self._leap(candidate)):
+            return leap
+        if mean >= -self.config.tolerance / 2 and hold_out.count >= self._renewed + RENEWAL:
+            self._reference, self._renewed, self._margins_of = candidate, hold_out.count, -1
+        return ""
+
+    def _expected(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> Array:
+        """Margins of the reference."""
         if self._reference is None:
             self._reference = candidate
-        gain = hold_out.margins(candidate, features) - hold_out.margins(self._reference, features)
-        mean, error = 0.0, math.inf
-        if len(gain) >= FEWEST:
-            mean, error = float(gain.mean()), float(gain.std(ddof=1)) / math.sqrt(len(gain))
-        doubt = 0.0 if self.held else self._deviations * error  # once held back it must be good, not just perhaps
-        if not mean + doubt >= -self.config.tolerance:  # nor may it be NaN
-            return f"worse on {len(gain)} events held back: margins {mean:+.3f}, standard error {error:.3f}"
-        if mean >= -self.config.tolerance / 2 and hold_out.count >= self._renewed + RENEWAL:
-            self._reference, self._renewed = candidate, hold_out.count
-        return "" if mean > 0 else self._leap(candidate)
+        if self._margins_of != hold_out.count:
+            self._margins, self._margins_of = hold_out.margins(self._reference, features), hold_out.count
+        return self._margins
 
     def _leap(self, candidate: Metric) -> str:
         """What changed too much since the live one; empty where nothing did."""
@@ -104,13 +117,13 @@ def not_finite(metric: Metric) -> str:
 
 
 def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
-    """Norm of every tensor, and of a matrix W how many directions it stretches: ``tr G / |G|_F``, G = W W'."""
+    """Norm of every tensor, and of a matrix W how many directions it stretches: ``(tr G / |G|_F)^2``, G = W W'."""
     for name, tensor in metric.to_tensors()[0].items():
         if name != "weights" and tensor.ndim:
             yield f"the norm of {name}", float(np.linalg.norm(tensor))
         if tensor.ndim == 2:
             gram = tensor @ tensor.T if len(tensor) <= tensor.shape[1] else tensor.T @ tensor
-            yield f"the spread of {name} over directions", float(np.trace(gram) / (np.linalg.norm(gram) or 1.0))
+            yield f"the spread of {name} over directions", float(np.trace(gram) / (np.linalg.norm(gram) or 1.0)) ** 2
 
 
 def weight_moved(before: Metric, after: Metric) -> float:

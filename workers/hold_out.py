@@ -34,7 +34,8 @@ class HeldEvent(msgspec.Struct, frozen=True, array_like=True):
 class HoldOut(msgspec.Struct):
     """Every so many events one is held back, by their order alone: a replay holds back the same.
 
-    An event that brings vectors of its own is not held back, but the next one in its stead.
+    An event that brings vectors of its own is not held back, but the next one in its stead. So is a pair like the one
+    held back before in its task, both similar or both not: in a log where they alternate every so many are alike.
     """
 
     since: int = 0  # accepted events after the last that was held back
@@ -58,12 +59,17 @@ class HoldOut(msgspec.Struct):
 
     def _due(self, events: Sequence[AnyFeedback], every: int, tasks: Collection[str]) -> list[int]:
         due: list[int] = []
+        newest = {event.task: event.similar for event in self.kept}
         at = max(0, every - 1 - self.since)
         while at < len(events):
-            plain = events[at].features is None and getattr(events[at], "task", None) in (None, *tasks)
-            if plain:
+            task, similar = (getattr(events[at], name, None) for name in ("task", "similar"))
+            told = similar is not None and newest.get(task) == similar
+            if events[at].features is None and task in (None, *tasks) and not told:
                 due.append(at)
-            at += every if plain else 1
+                newest[task] = similar
+                at += every
+            else:
+                at += 1
         self.since = len(events) - due[-1] - 1 if due else self.since + len(events)
         return due
 

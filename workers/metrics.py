@@ -46,6 +46,7 @@ class WorkerMetrics:
         self.checkpoint_age = gauge("checkpoint_age_seconds", "Time since everything taken was last made durable")
         self.snapshots = counter("snapshots_total", "Publications", "outcome")
         self.held = gauge("snapshot_held", "1 while the guard keeps the newest metric from going live", "model")
+        self.drift = counter("drift_total", "Alarms that mistakes became more frequent", "model")
         self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
         self.lag = gauge("lag_events", "Offsets to the log's end: events in Kafka, bytes in a file", "partition")

@@ -17,6 +17,7 @@ from omdml.learners.pairs import ONLY_TASK
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Catalogue, Partition
+from workers.drift import Drift
 from workers.guard import Guard
 from workers.hold_out import HoldOut
 from workers.intake import Batch, Refusal
@@ -32,6 +33,7 @@ class Progress(msgspec.Struct):
 
     mistakes: Prequential = msgspec.field(default_factory=Prequential)
     hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
+    drift: bytes = b""
     held: str = ""  # why the newest version is not live
 
 
@@ -59,6 +61,8 @@ class OwnedModel:
         self.home: Partition | None = None
         self.next = 0
         self.progress = Progress()
+        self.drift = Drift()
+        self.drifted = ""  # what to tell the history
         self.guard = guard
         self.event_time: float | None = None
         self.oldest: float | None = None  # event time of the oldest event in no publication yet
@@ -72,6 +76,7 @@ class OwnedModel:
         self.next = checkpoint.next
         self.event_time = checkpoint.event_time
         self.progress = msgspec.convert(checkpoint.progress, Progress)
+        self.drift = Drift(self.progress.drift)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
 
@@ -106,6 +111,9 @@ class OwnedModel:
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
+        if drifted := self.drift.add(scores):
+            self.drifted = drifted
+            log.warning("drift", model=self.name, version=self.learner.version, reason=drifted)
         times = [time for time in event_times if time is not None]
         if not times:
             return
@@ -126,6 +134,7 @@ class OwnedModel:
     def checkpoint(self, platform: str) -> Checkpoint:
         """Everything that resumes this model."""
         assert self.home is not None
+        self.progress.drift = self.drift.to_bytes()
         return Checkpoint(
             model=self.name,
             home=(self.home.topic_id, self.home.number),

@@ -237,10 +237,20 @@ class OwnedPartition:
         What is held back goes into the store only where it is to be on ``record``: once a second, not fifty times.
         """
         for model in self.models.values():
+            self._tell(model)
             if model.learner.version > model.published:
                 self._publish(model, record)
 
+    def _tell(self, model: OwnedModel) -> None:
+        """Bring drift into the history."""
+        if model.drifted:
+            self._written(self.services.store.note(model.name, model.epoch, "drift", model.drifted), model.name)
+            self.services.metrics.drift.labels(self._spec(model.name).label).inc()
+            model.drifted = ""
+
     def _publish(self, model: OwnedModel, record: bool) -> None:
+        if not record and not model.guard.looks:
+            return
         with self.services.metrics.timed("publish"):
             snapshot = model.snapshot()
             held = model.judge(snapshot.metric)

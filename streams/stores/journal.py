@@ -16,7 +16,7 @@ from streams.protocols import Pointer, Written
 from streams.stores.retention import Retention
 
 PUBLICATIONS = ("published", "held")
-MOVES_KEPT = 200  # entries of rollbacks and pins: they are told for longer than their snapshots last
+MOVES_KEPT = 200  # entries of rollbacks, pins and notes: they are told for longer than their snapshots last
 
 Number = TypeVar("Number")
 SnapshotKey = tuple[int, str]  # version and digest
@@ -25,7 +25,8 @@ SnapshotKey = tuple[int, str]  # version and digest
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to the snapshot ``version:digest``, and how the pointer stood after it.
 
-    ``what`` is published, held (kept, but not live, for ``reason``), rolled back, pinned, unpinned or moved. ``at`` is
+    ``what`` is published, held (kept, but not live, for ``reason``), rolled back, pinned, unpinned or moved; or what
+    else happened while the snapshot was live, ``reason`` saying more: drift, say. ``at`` is
     in seconds since the epoch, ``epoch`` that of the snapshot's publisher, ``live`` the whole pointer where the journal
     keeps no other.
     """
@@ -108,6 +109,11 @@ def move(live: Pointer | None, target: Entry, *, pin: bool, at: float, store_id:
     what = kind_of_move(live, version, pin)
     pointer = Pointer(next_serial(live), version, digest, target.epoch, at, pin, store_id)
     return entry(what, target.snapshot, target.epoch, at, pointer)
+
+
+def note(live: Pointer, what: str, reason: str, at: float) -> Entry:
+    """The entry that tells something about what is live."""
+    return entry(what, (live.version, live.digest), live.epoch, at, live, reason)
 
 
 def next_serial(live: Pointer | None) -> int:

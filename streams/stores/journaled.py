@@ -94,6 +94,19 @@ class JournaledSnapshots(ABC):
         """Publications whose snapshots are kept, and moves of the pointer, oldest first."""
         return [entry.as_history() for _, entry in self.journal(model).entries()]
 
+    def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
+        """Tell the history something about the live snapshot."""
+        book = self.journal(model)
+        for _ in range(ATTEMPTS):
+            if self.owner_of(model) != epoch:
+                return Written.FENCED
+            number, last = book.last()
+            if last is None or last.live is None:
+                return Written.ALREADY
+            if book.append(number + 1, journal.note(last.live, what, reason, time.time()), epoch):
+                return Written.STORED
+        raise self._too_busy(model)
+
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
         book = self.journal(model)

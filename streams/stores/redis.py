@@ -21,17 +21,17 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from omdml.errors import StoreError
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Claim, Marks, Partition, Pointer, Watch, Written
+from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores import redis_scripts as scripts
 from streams.stores.checkpoints import Saved, none_valid, read_checkpoint, store_lost
 from streams.stores.journal import PUBLICATIONS, Entry, kind_of_move, newest_publication, superfluous
 from streams.stores.redis_client import connect, masked, reaching, run_of, without_prefix
-from streams.stores.redis_keys import StoreKeys, read_entry, read_pointer, understanding
+from streams.stores.redis_keys import StoreKeys, read_entry, read_pointer, read_position, understanding
 from streams.stores.redis_watch import RedisWatch
 from streams.stores.retention import RETENTION, SPARE, Retention
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
@@ -69,7 +69,7 @@ class RedisStore:
         register = self._client.register_script
         self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
         self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
-        self._move_mark = register(scripts.MOVE_MARK)
+        self._note, self._move_mark = register(scripts.NOTE), register(scripts.MOVE_MARK)
 
     def __str__(self) -> str:
         return self._where
@@ -97,6 +97,14 @@ class RedisStore:
         if checkpoint is None:
             raise none_valid(model, self._where)
         return Claim(epoch.decode(), checkpoint, fell_back=True)
+
+    def positions(self, models: Sequence[str]) -> dict[str, Position]:
+        """Those of the newest checkpoints."""
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            for model in models:
+                pipeline.hmget(self._keys.model(model).checkpoint, "home_topic", "home_partition", "next", "damaged")
+            answers = zip(models, pipeline.execute(), strict=True)
+        return {model: read_position(fields) for model, fields in answers if fields[0] and not fields[-1]}
 
     def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
         """Keep this checkpoint and the one before it."""
@@ -196,6 +204,13 @@ class RedisStore:
         """Publications whose snapshots are kept, and moves of the pointer, oldest first."""
         with reaching(self._where):
             return [entry.as_history() for _, entry in self._entries(model)]
+
+    def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
+        """Tell the history something about the live snapshot."""
+        keys = self._keys.model(model)
+        with reaching(self._where):
+            outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason])
+        return self._written(outcome, model)
 
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""

@@ -82,6 +82,22 @@ redis.call('PUBLISH', channel, serial)
 return 'stored'
 """
 
+NOTE = """
+-- Tell the history something about what is live.
+local epoch, current, history = unpack(KEYS)
+local owner, what, reason = unpack(ARGV)
+local actual = redis.call('GET', epoch)
+if not actual then return 'lost' end
+if actual ~= owner then return 'fenced' end
+local version, digest, publisher, serial, pinned = unpack(redis.call(
+  'HMGET', current, 'version', 'digest', 'epoch', 'serial', 'pinned'))
+if not version then return 'already' end
+local time = redis.call('TIME')
+redis.call('XADD', history, '*', 'what', what, 'version', version, 'digest', digest, 'epoch', publisher,
+  'at', string.format('%d.%06d', time[1], time[2]), 'serial', serial, 'pinned', pinned, 'reason', reason)
+return 'stored'
+"""
+
 MOVE = """
 -- Point at a snapshot whose bytes are kept; answer the pointer, or nothing where they are not.
 local current, history, blob = unpack(KEYS)
