@@ -1,4 +1,4 @@
-"""``python -m benchmarks [speed] [learners] [coupled] [quality] [guard] [service]``: all of them by default."""
+"""``python -m benchmarks [speed] [learners] [coupled] [quality] [guard] [service] [many_models]``: all by default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from rich.console import Console
 
-BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "service")
+BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "service", "many_models")
 
 
 def main(names: list[str]) -> int:

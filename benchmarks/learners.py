@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.sets import judgements, setnet_loop
 from benchmarks.speed import BETA, best_of, one_event_loop
 from omdml import LEARNERS
 from omdml.blas import one_blas_thread
@@ -20,14 +21,14 @@ Array = NDArray[Any]
 ITEMS, SMALL, LARGE = 2_000, 64, 512
 LOOP_S = 1.0  # about how long a loop is run for
 TASKS = ["one", "two"]
-Loop = Callable[[Array, Array], object]
+Loop = Callable[[Any, Array], object]
 
 
 class Case(NamedTuple):
     """One learner at one shape."""
 
     options: dict[str, Any]
-    width: int
+    width: int  # items of a comparison; 0: judged sets
     columns: Callable[[int], dict[str, Any]]
     loop: Loop  # of rows and the items' float64 matrix
     events: int
@@ -90,6 +91,12 @@ def cases(dim: int) -> dict[str, Case]:
             rows, *signs(rows, 2), x, low, [np.eye(rank)] * 2, shares=[1.0, 1.0], eta=1e-3, exact=False
         )
 
+    def setnet(rows: Any, x: Array) -> object:
+        return setnet_loop(rows, x, network, eta=1e-3)
+
+    sets = LEARNERS["setnet"](dims={"x": dim}, rank=rank)
+    sets.start({"x": items(dim)})
+    network = {name: array for name, array in sets.matrices.items() if name != "scale"}
     fixed = {"rank": rank, "eta": 1e-3, "step": "ogd", "init": "gaussian"}
     two, one = {**fixed, "tasks": TASKS}, fixed
     many, few = 20_000, 20_000 if dim == SMALL else 1_000
@@ -105,6 +112,7 @@ def cases(dim: int) -> dict[str, Case]:
         "cpmtml": Case(two, 2, lambda n: pairs(n, TASKS), coupled([["s", "1"], ["s", "2"]]), many),
         "stml": Case(two, 2, lambda n: pairs(n, TASKS), coupled([["1"], ["2"]]), many),
         "utml": Case(one, 2, lambda n: {"similar": np.arange(n) % 3 == 0}, coupled([["u"]]), many),
+        "setnet": Case({"rank": rank, "eta": 1e-3, "step": "ogd"}, 0, nothing, setnet, few // 20),
         "mtlmca": Case(two, 2, lambda n: pairs(n, TASKS), mtlmca, many),
     }
 
@@ -129,7 +137,9 @@ def loop_seconds(loop: Loop, rows: Array, x: Array) -> float:
 
 def measure(name: str, case: Case, x: Array) -> tuple[float, float, Any]:
     """Microseconds an event of the loop and of the learner, and the learner afterwards."""
-    rows = np.random.default_rng(3).integers(0, ITEMS, (case.events, case.width))
+    rows: Any = np.random.default_rng(3).integers(0, ITEMS, (case.events, case.width))
+    if not case.width:
+        rows = judgements(case.events, ITEMS)
     features = {"x": x.astype(np.float32)}
     learner = LEARNERS[name.partition(",")[0]]
     columns = case.columns(case.events)

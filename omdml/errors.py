@@ -39,9 +39,21 @@ class NotStarted(OmdmlError):
 
 
 class StartError(OmdmlError):
-    """A start could not be computed: too few rows for PCA, arrays of the wrong shape."""
+    """A start could not be computed: too few rows for PCA, arrays of the wrong shape.
+
+    Parameters
+    ----------
+    message
+        What is wrong, where, got, expected, what to do.
+    rows
+        How many would be enough, where there were too few.
+    """
 
     reason = "start"
+
+    def __init__(self, message: str, *, rows: int | None = None) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 class ParameterError(OmdmlError, ValueError):
@@ -80,6 +92,12 @@ class StoreError(OmdmlError):
     reason = "store"
 
 
+class NotKept(StoreError):
+    """A version that no snapshot is kept of."""
+
+    reason = "not_kept"
+
+
 class StoreLost(StoreError):
     """The store forgot what the log says it knew: a commit without a mark, an owner without an epoch."""
 
@@ -92,10 +110,18 @@ class Fenced(StoreError):
     reason = "fenced"
 
 
+class StoreRefused(StoreError):
+    """A store that does not let us in, or not that far: waiting does not help, an operator must correct something."""
+
+
 class SourceError(OmdmlError):
     """A feedback log that cannot be reached or used."""
 
     reason = "source"
+
+
+class SourceRefused(SourceError):
+    """A feedback log that does not let us in, or not that far: waiting does not help."""
 
 
 class GapError(SourceError):

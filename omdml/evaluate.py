@@ -13,6 +13,7 @@ from omdml.errors import MeasureError
 
 Array = NDArray[Any]
 QUERIES_AT_ONCE = 256
+HIGHEST_GRADE = 1_000  # gains double with every grade
 
 
 def average_precision(relevance: ArrayLike) -> Array:
@@ -37,10 +38,13 @@ def average_precision(relevance: ArrayLike) -> Array:
 def rank_by_distance(embedded: ArrayLike, queries: ArrayLike) -> Array:
     """Rows in the order of their distance to each query row, the query itself left out: (q, n - 1).
 
-    Raises MeasureError where embeddings are not finite: sorted NaN distances can put the right answer first.
+    Raises MeasureError without a query, and where embeddings are not finite: sorted NaN distances can put the right
+    answer first.
     """
     vectors = np.asarray(embedded, np.float64)
     chosen = np.asarray(queries)
+    if not chosen.size:
+        raise MeasureError("no query: give the row of at least one")
     if not np.isfinite(vectors).all():
         raise MeasureError("embeddings hold values that are not finite: the metric diverged, nothing can be measured")
     vectors = vectors - vectors.mean(axis=0)
@@ -66,6 +70,7 @@ def mean_average_precision(embedded: ArrayLike, labels: ArrayLike, queries: Arra
 
 def precision_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> float:
     """Mean share of the same label among the k nearest."""
+    check_places(k)
     labels = np.asarray(labels)
     ranked = rank_by_distance(embedded, queries)[:, :k]
     return float((labels[ranked] == labels[np.asarray(queries)][:, None]).mean())
@@ -78,12 +83,17 @@ def one_call_at(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: i
 
 def cumulative_match(embedded: ArrayLike, labels: ArrayLike, queries: ArrayLike, k: int) -> Array:
     """CMC curve (k,): share of queries with one of their label among the 1, 2, ..., k nearest (RANK 6)."""
-    if k < 1:
-        raise MeasureError(f"k={k!r}: expected a number of places of at least 1")
+    check_places(k)
     labels = np.asarray(labels)
     ranked = rank_by_distance(embedded, queries)[:, :k]
     hits: Array = labels[ranked] == labels[np.asarray(queries)][:, None]
     return np.logical_or.accumulate(hits, axis=1).mean(axis=0)
+
+
+def check_places(k: int) -> None:
+    """Refuse to look at no place of a ranked list."""
+    if k < 1:
+        raise MeasureError(f"k={k!r}: expected a number of places of at least 1")
 
 
 def ndcg(relevance: ArrayLike, k: int) -> Array:
@@ -94,21 +104,25 @@ def ndcg(relevance: ArrayLike, k: int) -> Array:
     Parameters
     ----------
     relevance : (..., n)
-        Grade, at least 0, of the item at each rank. A list of zeros scores 0.
+        Grade, from 0 to 1,000, of the item at each rank. A list of zeros scores 0.
+    k
+        Places looked at, at least 1.
 
     Raises
     ------
     MeasureError
-        Grades that are not finite, or below 0.
+        Grades out of their range, or k.
 
     Examples
     --------
     >>> round(float(ndcg([0, 3, 1], k=2)), 3)
     0.579
     """
+    check_places(k)
     grades = np.asarray(relevance, np.float64)
-    if not (np.isfinite(grades) & (grades >= 0)).all():
-        raise MeasureError("grades of relevance that are not finite, or below 0: nothing can be measured")
+    bad = grades[~((grades >= 0) & (grades <= HIGHEST_GRADE))]
+    if bad.size:
+        raise MeasureError(f"grade of relevance {bad[0]:g}: expected 0 to {HIGHEST_GRADE}, whose gain is still finite")
     gains = np.exp2(grades) - 1
     discount = 1 / np.log2(np.arange(2, min(k, grades.shape[-1]) + 2))
     best = np.sort(gains, axis=-1)[..., ::-1][..., : len(discount)] @ discount

@@ -48,7 +48,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit
     """
 
     model: Id
-    at: float | None = None
+    at: Annotated[float, Meta(ge=0)] | None = None
     features: Vectors | None = None
 
 

@@ -79,7 +79,8 @@ def _rows(sample: Array, rank: int, init: str, draw: np.random.Generator, name: 
     if len(sample) <= rank:
         raise StartError(
             f"modality {name!r}: {init} of rank {rank} needs more than {rank} rows, got {len(sample)}: "
-            "give more items, a lower rank, or init='gaussian'"
+            "give more items, a lower rank, or init='gaussian'",
+            rows=rank + 1,
         )
     values, vectors = principal(sample, rank)
     if init == "pca":

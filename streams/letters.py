@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -22,6 +22,10 @@ MAX_LETTER_BYTES = MAX_EVENT_BYTES - (16 << 10)  # fits into a message of Kafka'
 CUT_BYTES = 1000  # what is kept of each part of a record that is too large for a letter
 CUT_HEADERS = 20
 MAX_HELD_BYTES = 32 << 20  # of letters that no flush has acknowledged; beyond it, one is made
+
+RESENT = "omdml-letter"  # header of an event that was sent again
+
+Position = tuple[Partition, int]
 
 _log = structlog.get_logger(__name__)
 
@@ -60,7 +64,7 @@ class Letter(_Common, frozen=True, kw_only=True):
     headers: tuple[tuple[str, bytes], ...] = ()
 
     @property
-    def position(self) -> tuple[Partition, int]:
+    def position(self) -> Position:
         """What identifies the refused event."""
         return self.partition, self.offset
 
@@ -165,15 +169,53 @@ class DeadLetters:
         self._sink.close()
 
 
-def read_letters(records: Iterable[Record]) -> Iterator[Letter]:
-    """The letters in these records, the first of each event; what is none (a torn line) is skipped with a warning."""
-    seen: set[tuple[Partition, int]] = set()
+class Resent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line among the letters which says that the event of one was sent again: it is never sent a third time."""
+
+    resent: Position
+
+    def encode(self) -> bytes:
+        """One line of JSON, without its newline."""
+        return msgspec.json.encode(self)
+
+
+class Book(NamedTuple):
+    """What lies among the dead letters: by position, each event's first letter, and which events were sent again."""
+
+    letters: dict[Position, Letter]
+    resent: set[Position]
+
+
+def read_book(records: Iterable[Record]) -> Book:
+    """The letters in these records; what is none (a torn line) is skipped with a warning."""
+    book = Book({}, set())
     for record in records:
         try:
-            letter = Letter.decode(record.value)
-        except CorruptError as error:
-            _log.warning("letter_skipped", partition=str(record.partition), offset=record.offset, error=str(error))
-            continue
-        if letter.position not in seen:
-            seen.add(letter.position)
-            yield letter
+            book.resent.add(_marks.decode(record.value).resent)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            try:
+                letter = Letter.decode(record.value)
+                book.letters.setdefault(letter.position, letter)
+            except CorruptError as error:
+                _log.warning("letter_skipped", partition=str(record.partition), offset=record.offset, error=str(error))
+    return book
+
+
+def read_letters(records: Iterable[Record]) -> Iterator[Letter]:
+    """The letters in these records, the first of each event."""
+    yield from read_book(records).letters.values()
+
+
+def resent_header(position: Position) -> tuple[str, bytes]:
+    """The header by which an event that was sent again names its letter."""
+    (topic_id, number), offset = position
+    return RESENT, f"{topic_id}/{number}/{offset}".encode()
+
+
+def position_of(text: str) -> Position:
+    """The position that ``topic id/partition/offset`` names; raises ValueError."""
+    topic_id, number, offset = text.rsplit("/", 2)
+    return Partition(topic_id, int(number)), int(offset)
+
+
+_marks = msgspec.json.Decoder(Resent)

@@ -82,6 +82,9 @@ class Source(Protocol):
     def home(self, key: str) -> Partition:
         """The partition that our sinks send this key to."""
 
+    def grown(self, key: str, before: Partition) -> bool:
+        """Whether our sinks sent this key to ``before`` while the log had fewer partitions."""
+
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Of each owned partition: the offset of the next record to come, and the log's end, where they are known."""
 
@@ -110,6 +113,8 @@ class Catalogue(Protocol):
 
     dims: Mapping[str, int]
     generation: str
+    first: int
+    """How many items the generation began with: starts look at these rows alone, so that adding items changes none."""
     ids: Sequence[str]
     sets: Mapping[str, NDArray[np.int64]]
     """Row numbers of a set's elements by its id; empty where there are no sets. No set is named like an item."""
@@ -185,6 +190,9 @@ class CheckpointStore(Protocol):
         Absent where there is none, or where it was found to be damaged: who claims the model hears more.
         """
 
+    def peek(self, model: str) -> Checkpoint | None:
+        """The newest valid checkpoint, without becoming the owner; None where there is none."""
+
     def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
         """Keep this checkpoint if ``epoch`` still owns the model and its position is not behind the kept one.
 
@@ -236,6 +244,10 @@ class Watch(Protocol):
 class SnapshotStore(Protocol):
     """What nodes serve from."""
 
+    @property
+    def store_id(self) -> str:
+        """The store's random id: another one after it was emptied; empty where nothing was ever claimed."""
+
     def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
         """Keep the snapshot and move the pointer to it, if ``epoch`` owns the model.
 
@@ -262,7 +274,10 @@ class SnapshotStore(Protocol):
         """
 
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
-        """Point at a kept version (None: the newest published) and pin or unpin. Raises StoreError if not kept."""
+        """Point at a kept version and pin or unpin. Raises StoreError if it is not kept.
+
+        None is the newest that was published, or would have been but for a pin: never one held back for a reason.
+        """
 
     def watch(self, models: Iterable[str]) -> Watch:
         """Hints about these models."""

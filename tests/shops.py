@@ -101,9 +101,9 @@ class Shop:
 
 
 @contextmanager
-def listening(node):
+def listening(node, token=""):
     """A real server."""
-    server = HttpServer(create_app(node), port=0)
+    server = HttpServer(create_app(node, token), port=0)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

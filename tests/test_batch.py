@@ -92,6 +92,25 @@ def test_a_fantope_brings_the_rank_down_to_that_of_the_world():
     assert objectives[1] < objectives[0]
 
 
+@pytest.mark.parametrize("learner", [Qwise, OMDML])
+def test_a_fantope_presses_down_all_of_a_modality_that_has_no_more_eigenvalues_in_the_stream_and_in_the_start(learner):
+    # Given a modality of three dimensions, of which more than all are to be pressed down
+    rows, x, _ = world(0, size=8)
+    features = {"big": x, "small": x[:, :3].copy()}
+    matrices = []
+    for k in (3, 5):
+        small = learner(dims={"small": 3}, mu=0.01, k=k, dtype="float64")
+        start = batch_start(small, rows, features)
+        small.learn_many(rows, features)
+        matrices.append((start["small"], small.matrices["small"]))
+    # I expect what pressing down all of them gives, beside a modality that has more
+    for asked, all_of_them in zip(matrices[1], matrices[0], strict=True):
+        np.testing.assert_array_equal(asked, all_of_them)
+    both = learner(dims={"big": 8, "small": 3}, mu=0.01, k=5)
+    assert both.learn_many(rows, features).scores.size
+    assert {name: M.shape for name, M in batch_start(both, rows, features).items()} == {"big": (8, 8), "small": (3, 3)}
+
+
 def test_modalities_side_by_side_are_one_problem_without_terms_between_them():
     rows, x, margin = world(0, size=6)
     parts = {"one": x[:, :4], "other": x[:, 4:]}
@@ -169,8 +188,8 @@ def test_a_value_that_cannot_be_learned_from_is_named_by_its_comparison(solver, 
     assert caught.value.row == first
 
 
-@pytest.mark.parametrize("options", [{"k": 5}, {"k": -1}, {"mu": 1.0}, {"mu": -1.0, "k": 1}, {"trace": np.nan}])
-def test_more_eigenvalues_than_dimensions_and_other_nonsense_are_refused(options):
+@pytest.mark.parametrize("options", [{"k": -1}, {"mu": 1.0}, {"mu": -1.0, "k": 1}, {"trace": np.nan}])
+def test_fewer_than_no_eigenvalues_and_other_nonsense_are_refused(options):
     rows, x, _ = world(8)
     with pytest.raises(ParameterError):
         fit_full(rows, {"x": x}, **options)

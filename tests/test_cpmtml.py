@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from omdml import LEARNERS, CPmtML, MtLMCA, StML, UtML
 from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError, StartError
 from omdml.evaluate import mean_average_precision
+from omdml.metrics.base import metric_from_tensors
 from omdml.snapshot import Snapshot, pack, unpack
 from tests import naive_coupled as naive
 
@@ -170,7 +171,7 @@ def test_a_fixed_rate_that_diverges_is_refused_and_leaves_the_state_unchanged(le
     features = {name: 30 * x for name, x in features.items()}
     model = fresh(learner, features, step="ogd", eta=1e6, dtype="float32")
     before = model.to_bytes()
-    with pytest.raises(FeedbackError, match="step='pa'") as caught:
+    with pytest.raises(FeedbackError, match="step='ogd'") as caught:
         model.learn_many(rows, features, **columns)
     assert caught.value.reason == "diverged"
     assert model.to_bytes() == before
@@ -231,8 +232,21 @@ def test_only_l0_and_only_lt_are_served_from_the_same_learning():
     np.testing.assert_array_equal(both.matrices["use"], own.matrices["use"])
     stacked = np.concatenate([shared.metric.embed(features, "use"), own.metric.embed(features, "use")], axis=1)
     np.testing.assert_allclose(both.metric.embed(features, "use"), stacked, rtol=1e-12)
-    assert shared.metric.tasks == ()
-    assert own.metric.tasks == both.metric.tasks == tuple(TASKS)
+    assert shared.metric.tasks == own.metric.tasks == both.metric.tasks == tuple(TASKS)
+
+
+@pytest.mark.parametrize(("learner", "options"), [(UtML, {}), (CPmtML, {"serve": "shared"})])
+def test_tasks_of_one_metric_keep_their_names_and_an_unknown_one_is_refused(learner, options):
+    features, rows, columns = world(7)
+    model = fresh(learner, features, **options)
+    model.learn_many(rows, features, **columns)
+    metric = metric_from_tensors(model.metric.kind, *model.metric.to_tensors())
+    assert metric.tasks == tuple(TASKS)
+    for task in TASKS:
+        np.testing.assert_array_equal(metric.embed(features, task), model.metric.embed(features))
+        assert metric.same_as(task) is None
+    with pytest.raises(FeedbackError, match="task 'zz': there are look, use, price"):
+        metric.embed(features, "zz")
 
 
 def test_without_a_task_the_shared_matrix_is_served_or_else_all_side_by_side():

@@ -162,7 +162,7 @@ def test_a_fixed_rate_that_diverges_is_refused_and_leaves_the_state_unchanged():
     features, init, rows, _ = world(3)
     model = learner("signed", features, init=init, step="ogd", eta=1e30, lam=10.0)
     before = model.to_bytes()
-    with pytest.raises(FeedbackError, match="step='pa'") as caught:
+    with pytest.raises(FeedbackError, match="step='ogd'") as caught:
         model.learn_many(rows, features)
     assert caught.value.reason == "diverged"
     assert model.to_bytes() == before

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 
 import pytest
 
-from tests.worlds import catalogue
+from streams.catalogues.build import build_catalogue
+from tests.worlds import ITEMS, catalogue, items
 from workers import doctor, wiring
 from workers.config import load
 
@@ -26,6 +28,27 @@ def findings(tmp_path):
 
 def test_a_sound_installation_is_well_in_every_respect(findings):
     assert [found.check for found in findings().values() if not found.well] == []
+
+
+@pytest.mark.parametrize("learner", ["lomdml", "diagonal", "oasis", "omdml", "cpmtml"])
+def test_features_so_small_that_the_rate_does_nothing_are_a_finding_with_a_rate_that_is_none(tmp_path, learner):
+    # Given a catalogue of numbers around 0.001, which no scaling has brought up
+    features, _ = items()
+    small = {name: 1e-3 * x for name, x in features.items()}
+    build_catalogue(tmp_path / "small", small, ids=[f"i{row}" for row in range(ITEMS)], scaling="none")
+    parameters = {"learner": learner} | ({"rank": 3} if learner in ("lomdml", "cpmtml") else {})
+
+    def rates(**more):
+        table = {"catalogues": {"items": {"path": str(tmp_path / "small")}}, "models": {"shop": parameters | more}}
+        found = next(one for one in doctor.examine(load(None, {}, table)) if one.check == "rates")
+        return found.well, found.text
+
+    # I expect a finding that says what to set, and none once it is set
+    well, text = rates()
+    assert not well
+    assert "learns next to nothing: build the catalogue with --scaling minmax" in text
+    name, rate = re.search(r"or set (eta|C) to about (\S+?)(;|$)", text).group(1, 2)
+    assert rates(**{name: 2 * float(rate)})[0]
 
 
 def test_a_package_without_metadata_is_said_and_no_reason_to_stop(findings, monkeypatch):

@@ -49,6 +49,29 @@ def test_perfect_clusters_score_one():
     assert precision_at(vectors, labels, np.arange(15), 4) == 1.0
 
 
+@pytest.mark.parametrize("k", [0, -3])
+@pytest.mark.parametrize("measure", [precision_at, one_call_at, cumulative_match])
+def test_no_measure_looks_at_less_than_one_place(measure, k):
+    with pytest.raises(MeasureError, match=f"k={k}: expected a number of places of at least 1"):
+        measure(np.eye(3), np.zeros(3), [0], k)
+    with pytest.raises(MeasureError, match=f"k={k}"):
+        ndcg([1, 0], k)
+
+
+@pytest.mark.parametrize("measure", [mean_average_precision, lambda *given: precision_at(*given, 1),
+                                     lambda *given: one_call_at(*given, 1)])  # fmt: skip
+def test_without_a_query_there_is_nothing_to_measure(measure):
+    with pytest.raises(MeasureError, match="no query"):
+        measure(np.eye(3), np.zeros(3), [])
+
+
+@pytest.mark.parametrize("grade", [2000, -1, np.nan, np.inf])
+def test_grades_whose_gain_is_no_finite_number_are_refused(grade):
+    with pytest.raises(MeasureError, match=f"grade of relevance {grade:g}: expected 0 to 1000"):
+        ndcg([grade, 0, 1], 3)
+    assert ndcg([1000, 0, 1], 3) == 1.0
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_embeddings_that_are_not_finite_are_refused(value):
     vectors = np.ones((5, 2))
@@ -67,7 +90,7 @@ def test_gains_and_precisions_of_ranked_lists_are_those_of_the_golden_file():
 def test_the_best_order_has_all_the_gain_and_a_list_of_zeros_none():
     assert ndcg([[3, 2, 0], [0, 0, 0]], k=5).tolist() == [1.0, 0.0]
     for grades in ([1.0, np.nan], [1.0, -1.0], [np.inf]):
-        with pytest.raises(MeasureError, match="grades"):
+        with pytest.raises(MeasureError, match="grade of relevance"):
             ndcg(grades, 2)
 
 

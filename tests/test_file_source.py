@@ -344,9 +344,10 @@ def test_a_half_line_taken_back_by_its_writer_harms_nothing(folder: Path, follow
     assert values(source) == [EVENT]
 
 
-def test_a_damaged_commit_says_what_to_remove(folder: Path, follow: Follow) -> None:
+@pytest.mark.parametrize("damaged", [b"{", b'{"topic_id":"\xff","offset":1}', b'{"topic_id":"a","offset":-5}'])
+def test_a_damaged_commit_says_what_to_remove(folder: Path, follow: Follow, damaged: bytes) -> None:
     committed_after_two_of_three(folder, follow)
-    (folder / "workers.commit").write_bytes(b"{")
+    (folder / "workers.commit").write_bytes(damaged)
     with pytest.raises(SourceError, match=r"workers.commit: damaged"):
         follow().poll(1, 0)
 

@@ -43,7 +43,7 @@ def test_options_come_from_a_configuration_and_refuse_what_they_do_not_know() ->
 
 
 def test_refused_credentials_say_what_to_check() -> None:
-    with pytest.raises(SourceError, match="check the credentials"), translated(SECRET, "reading"):
+    with pytest.raises(SourceError, match=r"correct log\.sasl_plain_username"), translated(SECRET, "reading"):
         raise kafka.errors.SaslAuthenticationFailedError("refused")
 
 

@@ -153,7 +153,7 @@ def test_a_rate_that_diverges_is_refused_and_leaves_the_state_unchanged():
     features, starts, rows, _ = world(5)
     model = learner(features, starts, step="ogd", eta=1e6)
     before = model.to_bytes()
-    with pytest.raises(FeedbackError, match="step='pa'") as caught:
+    with pytest.raises(FeedbackError, match="step='ogd'") as caught:
         model.learn_many(rows, features)
     assert caught.value.reason == "diverged"
     assert model.to_bytes() == before

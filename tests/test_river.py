@@ -81,10 +81,56 @@ def test_every_learner_with_an_embedding_can_stand_behind_it(name):
     assert ((one - same) ** 2).sum() < 0.1 * ((one - other) ** 2).sum()
 
 
-@pytest.mark.parametrize("name", sorted(set(LEARNERS) - set(EMBEDDING)))
-def test_a_learner_without_an_embedding_of_single_items_is_refused(name):
-    with pytest.raises(ParameterError, match="learner="):
+@pytest.mark.parametrize(
+    ("name", "why"), [("oasis", "bilinear"), ("setnet", "judged sets"), ("signed", "ordered pairs")]
+)
+def test_a_learner_without_an_embedding_of_single_items_is_refused_with_the_reason(name, why):
+    with pytest.raises(ParameterError, match=rf"learner='{name}': expected one of .*diagonal.*; it.* {why}"):
         MetricTransformer(name)
+
+
+def test_every_learner_either_stands_behind_it_or_is_refused():
+    assert {*EMBEDDING, "oasis", "setnet", "signed"} == set(LEARNERS)
+
+
+@pytest.mark.parametrize("name", EMBEDDING)
+def test_more_features_than_the_warm_up_has_samples_only_make_the_warm_up_longer(name):
+    draw = np.random.default_rng(0)
+    model = MetricTransformer(name)
+    for turn in range(80):
+        model.learn_one({f"f{j}": draw.normal() for j in range(40)}, turn % 3)
+    assert model._learner.version > 0
+    assert model._early == []
+
+
+def test_several_tasks_are_refused_at_construction():
+    with pytest.raises(ParameterError, match=r"tasks=\['a', 'b'\]: expected one at most: a sample has one label"):
+        MetricTransformer("cpmtml", {"tasks": ["a", "b"], "rank": 2})
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"groups": {"x": 3}},
+        {"groups": {"x": [0, 0, 1]}},
+        {"init": {"x": [1.0, 1.0, 0.5]}},
+        {"init": {"x": [1.0, 1.0, 0.5]}, "groups": {"x": [7, 7, 2]}},
+    ],
+)
+def test_groups_and_arrays_to_start_from_fit_where_the_features_do(parameters):
+    model = MetricTransformer("diagonal", parameters)
+    for x, y in samples(50):
+        model.learn_one(x, y)
+    assert model._learner.version > 0
+
+
+def test_arrays_that_the_features_do_not_fit_are_refused_and_memory_stays_bounded():
+    model = MetricTransformer("diagonal", {"groups": {"x": 2}}, warm_up=5)
+    for x, y in samples(4):
+        model.learn_one(x, y)
+    with pytest.raises(ParameterError, match="expected a number that divides 3"):
+        model.learn_one(x, y)
+    assert model._early == []
 
 
 def test_a_missing_feature_is_zero_and_an_unknown_one_is_ignored():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omdml.errors import GapError
+from omdml.errors import GapError, SourceError
 from streams.files.log import OFFSET_BITS
 from streams.files.reader import read_records
 from streams.files.source import FileSink, FileSource
@@ -258,3 +258,28 @@ def test_a_ledger_line_torn_by_a_crash_is_written_again(clicks: Path, follow: Fo
     assert numbers(source) == [2]
     assert ledger.read_bytes().startswith(whole)
     assert ledger.read_bytes().count(b"\n") == 3
+
+
+def test_what_a_power_cut_left_at_the_end_of_the_ledger_is_cut_off(clicks: Path, follow: Follow) -> None:
+    write(clicks, 1)
+    source = follow()
+    assert numbers(source) == [1]
+    commit_here(source)
+    ledger = clicks.with_name("clicks.jsonl.id")
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole + bytes(20) + b"\n\xff garbage\n")
+    write(clicks, 2)
+    assert numbers(follow()) == [2]
+    assert ledger.read_bytes() == whole
+
+
+def test_a_ledger_that_is_damaged_in_its_middle_says_what_to_do(clicks: Path, follow: Follow) -> None:
+    write(clicks, 1)
+    source = follow()
+    assert numbers(source) == [1]
+    commit_here(source)
+    ledger = clicks.with_name("clicks.jsonl.id")
+    first, second = ledger.read_bytes().split(b"\n")[:2]
+    ledger.write_bytes(b"\n".join([first, b"garbage", second, b""]))
+    with pytest.raises(SourceError, match=r"clicks\.jsonl\.id: line 2 is damaged"):
+        follow().poll(1, 0)

@@ -140,7 +140,7 @@ def test_the_papers_rate_can_diverge_and_then_nothing_is_learned():
     model, items = SetNet(dims=DIMS, clusters=3, rank=4, step="ogd", eta=1e30), features()
     model.start(items)
     before = model.to_bytes()
-    with pytest.raises(FeedbackError, match="use step='pa'") as caught:
+    with pytest.raises(FeedbackError, match="step='ogd'") as caught:
         model.learn_many(judgements(50), items)
     assert caught.value.reason == "diverged"
     assert model.to_bytes() == before

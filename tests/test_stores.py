@@ -188,6 +188,15 @@ class TestAnyStore:
         store.move_mark(Partition("t", 0), None, 10)
         assert store.marks([Partition("t", 0)]).run == run
 
+    def test_a_look_at_the_newest_checkpoint_takes_it_from_nobody(self, store: Store) -> None:
+        assert store.peek("shop") is None
+        epoch = store.claim("shop").epoch
+        assert store.peek("shop") is None
+        store.save(checkpoint(3), epoch)
+        store.save(checkpoint(5), epoch)
+        assert store.peek("shop") == checkpoint(5)
+        assert store.save(checkpoint(7), epoch) is Written.STORED
+
     def test_a_deleted_model_leaves_nothing_behind(self, store: Store) -> None:
         first = published(store, 1, 2)
         store.save(checkpoint(5), first)
@@ -359,6 +368,18 @@ class TestAnyStore:
         assert store.note("shop", "another", "drift", "") is Written.FENCED
         assert live(store).version == 1
         assert store.move("shop", 1, pin=False).version == 1
+
+    def test_unpinning_leads_to_what_the_pin_kept_from_going_live_but_not_to_what_was_held_for_a_reason(
+        self, store: Store
+    ) -> None:
+        epoch = store.claim("shop").epoch
+        store.publish(snapshot(1), epoch)
+        store.publish(snapshot(2), epoch, held="mistakes rose")
+        store.move("shop", 1, pin=True)
+        assert store.move("shop", None, pin=False).version == 1
+        store.move("shop", 1, pin=True)
+        store.publish(snapshot(3), epoch)
+        assert store.move("shop", None, pin=False).version == 3
 
     def test_two_who_publish_at_once_both_get_into_the_history(self, store: Store) -> None:
         epoch = store.claim("shop").epoch

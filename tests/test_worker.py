@@ -115,19 +115,6 @@ def test_a_diverging_event_is_refused_and_learning_goes_on(tmp_path):
     assert world.store.claim("shop").checkpoint.version == 20 - len(letters(world))
 
 
-def test_other_hyperparameters_than_those_learned_with_are_refused(tmp_path):
-    world = World(tmp_path)
-    world.send(*events(5))
-    worker = world.worker()
-    run_until_idle(worker)
-    worker.services.source.close()
-    again = World(tmp_path, eta=0.5)
-    again.log, again.store = world.log, world.store
-    world.send(*events(5))
-    with pytest.raises(ConfigurationError, match="other settings"):
-        run_until_idle(again.worker())
-
-
 def test_two_workers_share_partitions_and_every_model_is_learned_once(tmp_path):
     world = World(tmp_path, partitions=4)
     workers = [world.worker(), world.worker()]

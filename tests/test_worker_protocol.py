@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from omdml import comparisons
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import Ranking, encode
+from streams.files.source import FileSink, FileSource
 from streams.memory import MemorySource
-from tests.worlds import World, events, learned_directly, letters, run_until_idle
+from tests.worlds import World, catalogue, events, learned_directly, letters, run_until_idle
 from workers.config import WorkerConfig
+from workers.learner import LearnerWorker
 
 NEVER = 1e9  # seconds
-
-
-class Killed(Exception):
-    """The process ended here: nothing else is done, nothing is said."""
 
 
 class Bystander:
@@ -61,6 +61,15 @@ def mark(world, partition=0):
 def key_for(world, partition):
     """A key whose events go there."""
     return next(key for key in map(str, range(100)) if world.log.home(key) == partition)
+
+
+def members(world, first=0):
+    """A source that is given this partition of two, and one that sits on the other."""
+    source, sitting = MemorySource(world.log), MemorySource(world.log)
+    world.log.group("omdml").members += (source, sitting) if first == 0 else (sitting, source)
+    sitting.subscribe(Bystander())
+    sitting.poll(1, 0.0)
+    return source, sitting
 
 
 def test_letters_that_were_never_acknowledged_are_written_by_the_successor(tmp_path, monkeypatch):
@@ -125,6 +134,7 @@ def test_a_partition_that_goes_to_another_member_is_saved_first(tmp_path):
     worker.step()
     assert list(worker.partitions) == [world.log.partitions[0]]
     assert mark(world, 1) == 20
+    assert last not in world.log.group("omdml").committed  # no client can commit inside a rebalance
     assert world.store.claim("user-1").checkpoint.version == 20
 
 
@@ -159,12 +169,8 @@ def test_what_was_polled_before_a_new_beginning_is_not_taken_before_what_is_soug
     world = World(tmp_path, partitions=2)
     home = world.log.home("shop")
     (other,) = set(world.log.partitions) - {home}
-    sitting, source = MemorySource(world.log), MemorySource(world.log)
-    sitting.subscribe(Bystander())
+    source, sitting = members(world, first=world.log.partitions.index(other))
     worker = paced(world.worker(source=source), save=NEVER)
-    for member in (sitting, source) if home == world.log.partitions[0] else (source, sitting):
-        world.log.group("omdml").members.append(member)
-    sitting.poll(1, 0.0)
     key = key_for(world, other)
     said = list(events(40, model="user-1"))
     world.send(*said[:30], key=key)
@@ -201,29 +207,110 @@ def test_version_0_does_not_fix_where_a_models_events_come_by(tmp_path):
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tmp_path, monkeypatch, damaged):
+def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tmp_path, damaged):
     world = World(tmp_path)
-    shop, user = list(events(40)), list(events(20, model="user-1"))
-    world.send(*shop[:20], *user, *shop[20:30])
-    save = world.store.save
-
-    def killed(checkpoint, epoch):
-        if checkpoint.model == "user-1":
-            raise Killed
-        return save(checkpoint, epoch)
-
-    for start in (30, 35):  # killed twice between the checkpoints of the two
+    shop, users = list(events(40)), {name: list(events(20, model=name)) for name in ("user-1", "user-2")}
+    for said in ([*shop[:20], *users["user-1"], *shop[20:25], *users["user-2"], *shop[25:30]], shop[30:35]):
+        world.send(*said)
         worker = world.worker()
-        with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(world.store, "save", killed)
-            run_until_idle(worker)
+        run_until_idle(worker)
         kill(world, worker)
-        world.send(*shop[start : start + 5])
+    world.log.group("omdml").committed[world.log.partitions[0]] = 20
+    for name in users:  # another server took over, without the last saves
+        world.store._models[name].checkpoints.clear()
     if damaged:
         kept = world.store._models["shop"].checkpoints
         kept[0] = (kept[0][0], kept[0][1][:-9])
+    world.send(*shop[35:])
     run_until_idle(world.worker())
-    assert {name: world.store.claim(name).checkpoint.version for name in ("shop", "user-1")} == {
-        "shop": 40,
+    versions = {name: world.store.claim(name).checkpoint.version for name in ("shop", *users)}
+    assert versions == {"shop": 40, "user-1": 20, "user-2": 20}
+
+
+def test_an_only_event_that_was_saved_but_not_marked_is_not_learned_twice(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(1))
+    with monkeypatch.context() as away:
+        away.setattr(world.store, "move_mark", refuse)
+        run_until_idle(worker)
+    kill(world, worker)
+    run_until_idle(world.worker())
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 1).to_bytes()
+
+
+def test_what_is_polled_while_nobody_can_tell_who_is_a_member_is_polled_again(tmp_path, monkeypatch):
+    world = World(tmp_path, partitions=2)
+    home, other = world.log.partitions
+    source, sitting = members(world)
+    worker = world.worker(source=source)
+    world.send(*events(10, model="user-1"), key=key_for(world, home))
+    run_until_idle(worker)
+    world.store.claim("user-1")  # whoever else believes to own it
+    world.send(*events(10, seed=1, model="user-1"), key=key_for(world, home))
+    with monkeypatch.context() as unsure:
+        unsure.setattr(source, "commit", lambda offsets: None)
+        run_until_idle(worker)
+        world.send(*events(5, model="user-2"), key=key_for(world, other))
+        world.log.expel(sitting)
+        run_until_idle(worker)
+        assert mark(world, 1) is None
+    run_until_idle(worker)
+    assert {name: world.store.claim(name).checkpoint.version for name in ("user-1", "user-2")} == {
         "user-1": 20,
+        "user-2": 5,
     }
+
+
+def test_a_new_generation_is_not_published_at_a_version_below_what_is_live(tmp_path):
+    world = World(tmp_path)
+    worker = paced(world.worker(), save=NEVER)
+    world.send(*events(20))
+    run_until_idle(worker)
+    assert (mark(world), world.store.current("shop").version) == (None, 20)
+    kill(world, worker)
+    world.catalogue = catalogue(tmp_path / "other", seed=1)
+    world.send(*events(5, seed=1))
+    run_until_idle(world.worker())
+    assert [line["version"] for line in world.store.history("shop")] == [0, 20, 25]
+    assert world.store.load("shop")[1].generation == world.catalogue.generation
+
+
+def test_a_log_that_lost_its_end_under_a_living_worker_is_learned_on_once_the_gap_is_accepted(tmp_path):
+    world, folder = World(tmp_path), tmp_path / "log"
+    sink = FileSink(folder)
+    for payload in events(20):
+        sink.send(payload, key="shop")
+    sink.close()
+    services = replace(world.worker().services, source=FileSource(folder), accept_gap=True)
+    worker = LearnerWorker(services, WorkerConfig(), accept_gap=True)
+    run_until_idle(worker)
+    (folder / "00000001.jsonl").write_bytes(b"")
+    run_until_idle(worker, turns=5)
+    sink = FileSink(folder)
+    for payload in events(5, seed=1):
+        sink.send(payload, key="shop")
+    sink.close()
+    run_until_idle(worker)
+    assert world.store.load("shop")[1].version == 25
+
+
+def test_letters_that_cannot_be_written_for_a_while_are_written_once_and_kept_once(tmp_path):
+    # Given refused events while the dead letters take nothing
+    world = World(tmp_path)
+    worker = world.worker()
+    run_until_idle(worker, turns=2)
+    taken = worker.services.letters.add
+
+    def full(*_):
+        raise SourceError("letters/: no room")
+
+    worker.services.letters.add = full
+    world.send(*(b'{"bad":%d}' % number for number in range(5)), *events(10))
+    run_until_idle(worker, turns=20)
+    # If they take letters again, I expect one of each event, and the others learned once.
+    worker.services.letters.add = taken
+    run_until_idle(worker)
+    assert [letter.offset for letter in letters(world)] == [0, 1, 2, 3, 4]
+    assert worker.services.metrics.letters.labels("invalid")._value.get() == 5
+    assert world.store.peek("shop").state == learned_directly(world, 10).to_bytes()

@@ -310,7 +310,7 @@ def test_the_oldest_change_is_saved_first(tmp_path, monkeypatch):
         world.send(*events(5, model=name))
     run_until_idle(worker)
     worker._saved_at = 1e9
-    for name in ("user-2", "user-1"):
+    for name in ("user-2", "user-1", "user-2"):
         world.send(*events(5, model=name))
         worker.step()
     saved, save = [], world.store.save
@@ -321,7 +321,7 @@ def test_the_oldest_change_is_saved_first(tmp_path, monkeypatch):
 
     monkeypatch.setattr(world.store, "save", noted)
     worker._saved_at = 0.0
-    worker.step()
+    run_until_idle(worker)
     assert saved == ["user-2", "user-1"]
 
 

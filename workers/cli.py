@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
@@ -18,8 +15,8 @@ from rich.table import Table
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from omdml.learners import LEARNERS
 from workers import config, lifecycle
-
-DEFAULT_FILE = "omdml.toml"
+from workers.commands import letters, models, snapshots, topics
+from workers.commands.options import configured, from_file
 
 
 class Omdml(click.Group):
@@ -48,26 +45,6 @@ class Omdml(click.Group):
 def main() -> None:
     """Learns what similar means from what people click, while they click."""
     lifecycle.configure_log()
-
-
-def configured(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command its ``configuration``, from --config, the environment, --catalogue and --model."""
-
-    @click.option("-c", "--config", "path", help=f"TOML file; {DEFAULT_FILE} if it is there.", metavar="FILE")
-    @click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
-    @click.option("--model", help="Name of the one model, instead of [models].")
-    @functools.wraps(command)
-    def with_configuration(path: str | None, catalogue: str | None, model: str | None, **options: Any) -> Any:
-        overrides: dict[str, Any] = {}
-        if catalogue:
-            overrides["catalogues"] = {"default": {"path": catalogue}}
-        if model:
-            overrides["models"] = {model: {"catalogue": "default"} if catalogue else {}}
-        if path is None and Path(DEFAULT_FILE).is_file():
-            path = DEFAULT_FILE
-        return command(configuration=config.load(path, os.environ, overrides), **options)
-
-    return with_configuration
 
 
 @main.command()
@@ -123,25 +100,23 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
 
 
 @main.command()
-@click.option("-c", "--config", "path", help=f"TOML file; {DEFAULT_FILE} if it is there.", metavar="FILE")
 @click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
 @click.option("--model", required=True, help="Whose events to learn; a name that a pattern covers will do.")
 @click.option("--learner", "learners", multiple=True, type=click.Choice(sorted(LEARNERS)), help="Instead; repeatable.")
-@click.option("--fit", "fitting", is_flag=True, help="Begin at the optimum over the log's first part, replay the rest.")
+@click.option("--fit", "fitting", is_flag=True, help="Fit diagonal, omdml, qwise or signed on the log's first part.")
 @click.option("--fit-on", default=5000, show_default=True, type=click.IntRange(1), help="Comparisons; or half the log.")
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the learner's state here.")
 @click.option("--publish", is_flag=True, help="Begin the model in the store: workers go on from here.")
 @click.option("--replace", is_flag=True, help="With --publish: delete what the store has of the model.")
-def replay(path: str | None, catalogue: str | None, model: str, **options: Any) -> None:
+@from_file
+def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
     """Learn the feedback log again from its beginning, offline, and show how mistakes went; workers notice nothing."""
     from workers import replaying
 
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}
-    if path is None and Path(DEFAULT_FILE).is_file():
-        path = DEFAULT_FILE
-    replaying.run(config.load(path, os.environ, overrides), model, replaying.Options(**options))
+    replaying.run(load(overrides), model, replaying.Options(**options))
 
 
 @main.command()
@@ -157,22 +132,6 @@ def doctor(configuration: config.Configuration) -> None:
         ill += not well
     Console().print(table)
     sys.exit(1 if ill else 0)
-
-
-@main.group()
-def topics() -> None:
-    """The feedback log's topic in Kafka."""
-
-
-@topics.command("create")
-@click.option("--partitions", default=4, show_default=True, type=click.IntRange(min=1), help="Fixed from then on.")
-@configured
-def create(configuration: config.Configuration, partitions: int) -> None:
-    """Create the configured topic, its events kept for ever."""
-    from workers import wiring
-
-    made = wiring.create_log(configuration.log, partitions)
-    click.echo(f"topic {made} created, {partitions} partitions" if made else "the topic is there already")
 
 
 @main.group()
@@ -245,6 +204,9 @@ def simulate(node: str, labels: str, **options: Any) -> None:
 
     sys.exit(run_simulation(node, labels, **options))
 
+
+for operators in (*snapshots.COMMANDS, models.models, letters.letters, topics.topics):
+    main.add_command(operators)
 
 if __name__ == "__main__":
     main()

@@ -17,7 +17,10 @@ import msgspec
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.learners import LEARNERS
 from streams.kafka.options import KafkaOptions
+from streams.stores.redis_client import masked
+from workers.access import check_token
 from workers.lifecycle import address
+from workers.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
 
@@ -45,11 +48,17 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     url: str = "dir:state"
 
+    def __repr__(self) -> str:
+        return f"StoreConfig(url={masked(self.url)!r})"
+
 
 class CatalogueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The items' vectors: a folder made by ``omdml catalogue build``, or ``redis://...#NAME``."""
 
     path: str
+
+    def __repr__(self) -> str:
+        return f"CatalogueConfig(path={masked(self.path)!r})"
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,11 +76,17 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The learner worker. ``bind`` serves /metrics; empty: not at all."""
+    """The learner worker. ``bind`` serves /metrics; empty: not at all.
+
+    Models together take ``memory_mb`` at most, and their checkpoints ``save_mb_s`` of the store's bandwidth; megabytes
+    are of 1,000,000 bytes.
+    """
 
     publish_interval_s: float = 0.02
     checkpoint_interval_s: float = 1.0
     max_poll_records: int = 1000
+    memory_mb: float = 1000.0
+    save_mb_s: float = 20.0
     bind: str = ""
 
 
@@ -93,9 +108,13 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The retrieval node."""
+    """The retrieval node. Whoever posts feedback or moves versions must send ``token``, where there is one."""
 
     bind: str = "127.0.0.1:8080"
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return f"NodeConfig(bind={self.bind!r}, token={'***' if self.token else ''!r})"
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,13 +167,21 @@ def load(
             raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror})") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"configuration {path}: not TOML: {error}") from error
+    read_secrets(table)
+    _merge(table, _of_environment(environment))
+    _merge(table, overrides or {})
+    return _checked(table)
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
     for name, value in sorted(environment.items()):
         if near := _single_underscore(name):
             raise ConfigurationError(f"environment {name}: did you mean {near} (two underscores)?")
         if name.startswith(PREFIX) and "__" in name:
             _put(table, name.removeprefix(PREFIX).split("__"), value, name)
-    _merge(table, overrides or {})
-    return _checked(table)
+    read_secrets(table)
+    return table
 
 
 def _single_underscore(name: str) -> str | None:
@@ -174,7 +201,7 @@ def _put(table: dict[str, Any], parts: list[str], value: str, name: str) -> None
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
             raise ConfigurationError(f"environment {name}: {key!r} is not a table")
-    table[keys[-1]] = _plain(value)
+    table[keys[-1]] = value if keys[-1] in SECRETS else _plain(value)
 
 
 def _plain(text: str) -> Any:
@@ -216,6 +243,9 @@ def _checked(table: dict[str, Any]) -> Configuration:
     _check_guard(found.guard)
     _check_texts(found)
     _check_letters(found.log)
+    if isinstance(found.log, KafkaLog):
+        found.log.check()
+    check_token(found.node.token)
     address(found.node.bind, "node.bind")
     if found.worker.bind:
         address(found.worker.bind, "worker.bind")
@@ -227,6 +257,8 @@ def _check_numbers(found: Configuration) -> None:
         "worker.publish_interval_s": found.worker.publish_interval_s,
         "worker.checkpoint_interval_s": found.worker.checkpoint_interval_s,
         "worker.max_poll_records": found.worker.max_poll_records,
+        "worker.memory_mb": found.worker.memory_mb,
+        "worker.save_mb_s": found.worker.save_mb_s,
     }
     if isinstance(found.log, KafkaLog):
         positive["log.session_timeout_s"] = found.log.session_timeout_s
@@ -300,7 +332,8 @@ def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:
 
 def _table(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{where} is {value!r}, expected a table")
+        shown = masked(value) if isinstance(value, str) else value  # it may be an address with a password in it
+        raise ConfigurationError(f"{where} is {shown!r}, expected a table")
     return value
 
 

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from omdml.errors import OmdmlError
+from omdml.errors import ConfigurationError, OmdmlError
+from streams.stores.redis_client import masked
 from workers import wiring
-from workers.config import Configuration, FileLog, KafkaLog
+from workers.access import check_reach
+from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
+from workers.lifecycle import address
+from workers.rates import inert_rates
 
 
 class Finding(NamedTuple):
@@ -25,8 +29,10 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     yield _look("versions", _versions)
     yield _look("catalogues", lambda: _catalogues(configuration))
     yield _look("models", lambda: _models(configuration))
+    yield _look("rates", lambda: _rates(configuration))
     yield _look("log", lambda: _log(configuration.log))
     yield _look("store", lambda: _store(configuration))
+    yield _look("node", lambda: _node(configuration.node))
 
 
 def _look(check: str, look: Callable[[], str]) -> Finding:
@@ -66,6 +72,16 @@ def _models(configuration: Configuration) -> str:
     return ", ".join(specs.configuration.models)
 
 
+def _rates(configuration: Configuration) -> str:
+    specs = wiring.specs(configuration)
+    found = {name: specs.find(name) for name in specs.configuration.models}
+    inert = [line for name, spec in found.items() if spec
+             for line in inert_rates(name, spec.fresh(), spec.catalogue.features)]  # fmt: skip
+    if inert:
+        raise ConfigurationError("; ".join(inert))
+    return "each model's rate can move what it learns"
+
+
 def _log(log: FileLog | KafkaLog) -> str:
     wiring.open_sink(log).close()
     if isinstance(log, FileLog):
@@ -77,4 +93,10 @@ def _log(log: FileLog | KafkaLog) -> str:
 
 def _store(configuration: Configuration) -> str:
     kept = wiring.open_stores(configuration).models()
-    return f"{configuration.store.url.split('@')[-1]} holds {len(kept)} models"
+    return f"{masked(configuration.store.url)} holds {len(kept)} models"
+
+
+def _node(node: NodeConfig) -> str:
+    host, port = address(node.bind, "node.bind")
+    check_reach(host, node.token)
+    return f"{host}:{port}, {'feedback needs the token' if node.token else 'for this machine only'}"

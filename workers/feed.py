@@ -12,7 +12,7 @@ from omdml.feedback import AnyFeedback, Pair, decode
 from omdml.learners.pairs import ONLY_TASK, task_numbers
 from streams.catalogues.inline import InlineTable
 from streams.protocols import Sink
-from workers.intake import unknown_model
+from workers.intake import check_name, unknown_model
 from workers.lookup import compared
 from workers.specs import Spec, Specs
 
@@ -56,6 +56,7 @@ def validate(payload: bytes, specs: Specs) -> AnyFeedback:
 
 def check(event: AnyFeedback, spec: Spec | None) -> None:
     """Raise FeedbackError where a worker would not learn the event; ``spec`` is that of its model."""
+    check_name(event.model)
     if spec is None:
         raise unknown_model(event.model)
     kinds, table = spec.learner.accepts, InlineTable(spec.catalogue)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.batch import batch_start, check_batch_form
+from omdml.batch import batch_learners, batch_start
 from omdml.errors import Fenced, StartError, StoreError
+from omdml.learners import LEARNERS, OMDML, Learner
 from streams.letters import DeadLetters
 from streams.protocols import Record, Store, Written
 from workers.intake import Batch, sort_out
@@ -36,7 +37,7 @@ def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -
     Only what is needed to tell is held in memory. Raises StartError where there is no event before the cut, or the
     learner has no batch form.
     """
-    check_batch_form(spec.learner)
+    check_fittable(spec.learner)
     head: list[Record] = []
     counts: dict[tuple[int, int], int] = {}  # comparisons by partition's number and offset
     for records in log:
@@ -55,6 +56,18 @@ def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -
     return Parts(head[:end], joined(head[end:], log), events)
 
 
+def check_fittable(learner: type[Learner]) -> None:
+    """Raise StartError where a learner has no batch form, with what can be typed instead."""
+    if learner.name in batch_learners():
+        return
+    others = [name for name in batch_learners() if learner.accepts <= LEARNERS[name].accepts]
+    what = f"{learner.name} has no batch form to begin at"
+    if not others:
+        raise StartError(f"{what}, nor has any learner of {'s, '.join(sorted(learner.accepts))}s: leave --fit out")
+    first = OMDML.name if OMDML.name in others else others[0]
+    raise StartError(f"{what}: pass --learner {first} --fit, or one of {', '.join(others)}; or leave --fit out")
+
+
 def joined(head: list[Record], log: Iterator[list[Record]]) -> Iterator[list[Record]]:
     """What was read already, then the rest."""
     if head:
@@ -64,7 +77,7 @@ def joined(head: list[Record], log: Iterator[list[Record]]) -> Iterator[list[Rec
 
 def fitted(name: str, spec: Spec, first: list[Record]) -> ReplayedModel:
     """A model whose learner begins at the optimum over these records; raises StartError."""
-    check_batch_form(spec.learner)
+    check_fittable(spec.learner)
     dims = dict(spec.catalogue.dims)
     plain = spec.learner(dims=dims, **spec.parameters)
     model = ReplayedModel(name, plain, spec)

@@ -28,8 +28,9 @@ SHARE = 0.1  # of the time that judging may take: under load publications wait f
 class Guard:
     """Judges the candidates of one model, one after another.
 
-    They are compared with a reference: a metric that went live and was no worse than the reference before it. So many
-    small steps down never become the measure of the next.
+    They are compared with a reference, a metric that went live, which is renewed now and then by one that is about as
+    good. What all renewals lose together stays within ``tolerance``, so that many small steps down never become the
+    measure of the next.
 
     Parameters
     ----------
@@ -44,6 +45,7 @@ class Guard:
         self.held = held
         self._live = self._reference = reference
         self._renewed = 0  # events held back when the reference was taken
+        self._lost = 0.0  # margins, by renewals since the best reference
         self._margins, self._margins_of = np.empty(0), -1  # of the reference, and events held back by then
         self._deviations = NormalDist().inv_cdf(config.confidence)
         self._next_look = -math.inf  # by a monotonic clock
@@ -82,11 +84,17 @@ class Guard:
         mean, doubt = float(gain.mean()), self._deviations * float(gain.std(ddof=1)) / math.sqrt(len(gain))
         if not mean + (-RELEASE * doubt if self.held else doubt) >= -self.config.tolerance:  # nor may it be NaN
             return f"not as good on {len(gain)} events held back: margins {mean:+.3f}, give or take {doubt:.3f}"
-        if mean <= 0 and (leap := self._leap(candidate)):
+        if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
             return leap
-        if mean >= -self.config.tolerance / 2 and hold_out.count >= self._renewed + RENEWAL:
-            self._reference, self._renewed, self._margins_of = candidate, hold_out.count, -1
+        if hold_out.count >= self._renewed + RENEWAL:
+            self._renew(candidate, mean, hold_out.count)
         return ""
+
+    def _renew(self, candidate: Metric, mean: float, count: int) -> None:
+        """Compare with this one from now on, if it is about as good as the reference."""
+        if mean >= -self.config.tolerance / 2 and self._lost + mean >= -self.config.tolerance:
+            self._reference, self._renewed, self._margins_of = candidate, count, -1
+            self._lost = min(0.0, self._lost + mean)
 
     def _expected(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> Array:
         """Margins of the reference."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -17,24 +18,33 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omdml.errors import OmdmlError, SourceError
+from streams.protocols import Pointer
+from workers import moves
+from workers.access import AccessError, check_access
 from workers.node import RetrievalNode
 from workers.openapi import openapi
 from workers.requests import (
     MAX_ERRORS,
     MAX_FEEDBACK_BYTES,
+    MAX_MOVE_BYTES,
     MAX_QUERY_BYTES,
     Search,
     body_of,
     check_events,
     content_type,
     look_of_parameters,
+    move_of_body,
     search_of_body,
     search_of_parameters,
 )
+from workers.view import SearchError
 
 INLINE_WORK = 3_000_000  # numbers: fewer are looked at in 0.2 ms, and the hop to a thread costs as much
 INLINE_BYTES = 16_384  # of events that are checked without such a hop
 STATUS = {
+    "unauthorized": HTTPStatus.UNAUTHORIZED,
+    "forbidden": HTTPStatus.FORBIDDEN,
+    "not_kept": HTTPStatus.NOT_FOUND,
     "unknown_model": HTTPStatus.NOT_FOUND,
     "unknown_item": HTTPStatus.NOT_FOUND,
     "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -47,14 +57,17 @@ STATUS = {
 _log = structlog.get_logger(__name__)
 
 
-def create_app(node: RetrievalNode) -> Starlette:
-    """The app of a node that is started by the caller."""
-    api = Api(node)
+def create_app(node: RetrievalNode, token: str = "") -> Starlette:
+    """The app of a node that is started by the caller; whoever writes must send the token, where there is one."""
+    api = Api(node, token)
     routes = [
         Route("/search", api.search_item, methods=["GET"]),
         Route("/search", api.search, methods=["POST"]),
         Route("/feedback", api.feedback, methods=["POST"]),
         Route("/models", api.models, methods=["GET"]),
+        Route("/models/{model}/rollback", api.rollback, methods=["POST"]),
+        Route("/models/{model}/pin", api.pin, methods=["POST"]),
+        Route("/models/{model}/unpin", api.unpin, methods=["POST"]),
         Route("/healthz", api.healthz, methods=["GET"]),
         Route("/readyz", api.readyz, methods=["GET"]),
         Route("/metrics", api.metrics, methods=["GET"]),
@@ -72,8 +85,8 @@ def create_app(node: RetrievalNode) -> Starlette:
 class Api:
     """Endpoints over one node; small searches are answered on the event loop, big ones in a thread."""
 
-    def __init__(self, node: RetrievalNode) -> None:
-        self._node = node
+    def __init__(self, node: RetrievalNode, token: str = "") -> None:
+        self._node, self._token = node, token
 
     async def search_item(self, request: Request) -> Response:
         """Items closest to one item."""
@@ -94,6 +107,7 @@ class Api:
 
     async def feedback(self, request: Request) -> Response:
         """Take one event, or JSON lines of them, all or none; answers when they are durable."""
+        check_access(request.headers, self._token)
         inbox = self._node.inbox
         if inbox is None:
             raise SourceError("this node takes no feedback: it was started without a feedback log")
@@ -113,6 +127,32 @@ class Api:
         """What answers, model by model."""
         since = look_of_parameters(request.query_params).since
         return reply({"models": self._node.describe(since), "stale_seconds": self._node.stale_seconds})
+
+    async def rollback(self, request: Request) -> Response:
+        """Answer with an older version from now on, whatever is learned."""
+        return await self._move(request, moves.rollback)
+
+    async def pin(self, request: Request) -> Response:
+        """Answer with this version, whatever is learned."""
+        return await self._move(request, moves.pin)
+
+    async def unpin(self, request: Request) -> Response:
+        """Answer with the newest version again."""
+        return await self._move(request, moves.unpin)
+
+    async def _move(self, request: Request, move: Callable[..., Pointer]) -> Response:
+        """Move the pointer that all nodes follow; only where there is a token to know who may."""
+        if not self._token:
+            raise AccessError("this node has no node.token: nobody can move versions here", "forbidden")
+        check_access(request.headers, self._token)
+        asked = move_of_body(await body_of(request, MAX_MOVE_BYTES))
+        if asked.version is not None and move is moves.unpin:
+            raise SearchError("unpin goes to the newest version, and takes none", "invalid")
+        model, version = request.path_params["model"], {} if asked.version is None else {"version": asked.version}
+        self._node.require(model)
+        pointer = await run_in_threadpool(move, self._node.store, model, **version)
+        _log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial)
+        return reply({"model": model, "version": pointer.version, "serial": pointer.serial, "pinned": pointer.pinned})
 
     async def healthz(self, _: Request) -> Response:
         """200 while the node's threads make progress."""
@@ -149,7 +189,10 @@ def error_reply(status: HTTPStatus, error: str, message: str, **more: object) ->
 
 
 async def _refused(_: Request, error: OmdmlError) -> Response:
-    return error_reply(STATUS.get(error.reason, HTTPStatus.BAD_REQUEST), error.reason, str(error))
+    response = error_reply(STATUS.get(error.reason, HTTPStatus.BAD_REQUEST), error.reason, str(error))
+    if response.status_code == HTTPStatus.UNAUTHORIZED:
+        response.headers["www-authenticate"] = "Bearer"
+    return response
 
 
 async def _no_route(request: Request, error: HTTPException) -> Response:

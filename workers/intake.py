@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
-from streams.protocols import Record
+from streams.protocols import Partition, Record
 
 JSON = "application/json"
+
+
+MAX_NAME = 200  # of a model, percent-encoded: a folder's limit is 255
 
 
 class Refusal(NamedTuple):
@@ -108,11 +112,34 @@ def sort_out(
     return batches, refused
 
 
+def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
+    """Records by partition, in order."""
+    sorted_out: dict[Partition, list[Record]] = {}
+    for record in records:
+        sorted_out.setdefault(record.partition, []).append(record)
+    return sorted_out
+
+
+def kind_of(record: Record) -> str:
+    """What kind of feedback a refused event is; ``unknown`` where it does not decode."""
+    try:
+        event = decode(record.value, content_type(record.headers) if record.headers else JSON)
+    except FeedbackError:
+        return "unknown"
+    return type(event).__name__.lower()
+
+
 def event_time(at: float | None, logged: float | None) -> float | None:
     """When an event happened, seconds since the epoch: what it says of itself, but never later than it was logged."""
     if at is None or logged is None:
         return logged if at is None else at
     return min(at, logged)
+
+
+def check_name(model: str) -> None:
+    """Raise FeedbackError for a model's name that no store could keep."""
+    if len(quote(model, safe="")) > MAX_NAME:
+        raise FeedbackError(f"model name of {len(model)} characters: at most {MAX_NAME} once percent-encoded")
 
 
 def unknown_model(model: str) -> FeedbackError:

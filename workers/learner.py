@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
 
-from omdml.errors import Fenced, GapError, OmdmlError, SourceError, StoreError, StoreLost
+from omdml.errors import (
+    Fenced,
+    GapError,
+    OmdmlError,
+    SourceError,
+    SourceRefused,
+    StoreError,
+    StoreLost,
+    StoreRefused,
+)
 from streams.protocols import Partition, Record
 from workers.config import WorkerConfig
-from workers.partition import OwnedPartition, Rewind, Services, StoreChanged, by_partition
+from workers.intake import by_partition
+from workers.interruptions import Moved, Rewind, StoreChanged
+from workers.partition import OwnedPartition, Services
 
 log = structlog.get_logger(__name__)
 RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
@@ -30,16 +42,22 @@ class LearnerWorker:
         Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``.
     accept_gap
         Go on where the log no longer holds the events at a position; else that ends the worker.
+    hand_over_s
+        Seconds that saving may take where partitions go to another worker, which does not wait for ever.
     """
 
-    def __init__(self, services: Services, config: WorkerConfig, accept_gap: bool = False) -> None:
+    def __init__(
+        self, services: Services, config: WorkerConfig, accept_gap: bool = False, hand_over_s: float = math.inf
+    ) -> None:
         self.services = services
         self.config = config
         self.accept_gap = accept_gap
+        self.hand_over_s = hand_over_s
         self._from_beginning = False  # a gap was accepted whose end the log does not tell
         self.partitions: dict[Partition, OwnedPartition] = {}
         self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
         self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
+        self._moved: set[Partition] = set()  # waiting for omdml topics rehome
         self._stopping = False
         self._last_event: float | None = None
         self._trouble = ""
@@ -54,7 +72,7 @@ class LearnerWorker:
     def run(self) -> None:
         """Work until :meth:`stop`, then publish, save and leave.
 
-        Raises GapError, SourceError, StoreLost, Fenced or ConfigurationError where an operator must decide.
+        Raises GapError, SourceError, StoreLost, StoreRefused, Fenced, ConfigurationError where an operator must decide.
         """
         try:
             while not self._stopping:
@@ -86,14 +104,14 @@ class LearnerWorker:
             self._trouble = ""
         except Rewind as rewind:
             self._waiting.pop(rewind.partition, None)
-            log.error("checkpoint_damaged_previous_used", reason=str(rewind))
+            log.error(rewind.why, reason=str(rewind))
         except (Fenced, StoreChanged) as doubt:
             if self._doubt:
                 raise
             self._note(doubt)
         except GapError as gap:
             self._accept(gap)
-        except StoreLost:
+        except (StoreLost, StoreRefused, SourceRefused):
             raise
         except (StoreError, SourceError) as error:
             self._pause(error)
@@ -147,25 +165,52 @@ class LearnerWorker:
         return STOP_S
 
     def _take(self) -> None:
+        """Take what was polled, partition by partition, until publications are due; the rest is for the next turn."""
+        until = self.services.clock() + self.config.publish_interval_s
         for partition, records in list(self._waiting.items()):
             if partition in self.partitions:
-                self.partitions[partition].take(records)
-                self._last_event = records[-1].timestamp or self._last_event
+                self._take_from(self.partitions[partition], records)
             del self._waiting[partition]
+            if self.services.clock() >= until:
+                break
+
+    def _take_from(self, partition: OwnedPartition, records: list[Record]) -> None:
+        try:
+            partition.take(records)
+            self._last_event = records[-1].timestamp or self._last_event
+        except Moved as moved:  # the others go on, and are saved: what its model's old home holds comes first
+            self.services.source.seek(moved.partition, moved.offset)
+            if moved.partition not in self._moved:
+                self._moved.add(moved.partition)
+                log.warning("partition_waits", reason=str(moved))
+            time.sleep(RETRY_S)
 
     def _tick(self) -> None:
         now = self.services.clock()
         if now - self._published_at >= self.config.publish_interval_s:
-            for partition in self.partitions.values():
-                if partition.unpublished:
-                    partition.publish()
-                    self._published_at = now
+            self._publish(now)
         if now - self._saved_at >= self.config.checkpoint_interval_s:
-            self._save()
+            self._save(now)
 
-    def _save(self) -> None:
-        for partition in self.partitions.values():
-            partition.save(self._untaken(partition.partition))
+    def _publish(self, now: float) -> None:
+        """Publish for about as long as lies between two publications, each partition its share of that."""
+        waiting = [partition for partition in self.partitions.values() if partition.unpublished]
+        for turn, partition in enumerate(waiting, start=1):
+            partition.publish(now + turn * self.config.publish_interval_s / len(waiting))
+            self._published_at = now
+
+    def _save(self, now: float) -> None:
+        """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move
+        marks and commits to where that leaves them."""
+        allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
+        allowance.grow(now)
+        changed = [(model, owned) for owned in self.partitions.values() for model in owned.unsaved.values()]
+        for model, owned in sorted(changed, key=lambda one: one[0].changed_at):
+            owned.keep(model)
+            if allowance.left <= 0 or self.services.clock() >= until:
+                break
+        for owned in self.partitions.values():
+            owned.settle(self._untaken(owned.partition))
         self._saved_at = self.services.clock()
         self.services.metrics.saved()
 
@@ -177,8 +222,10 @@ class LearnerWorker:
         """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
         try:
             for partition in self.partitions.values():
-                partition.publish()
-            self._save()
+                partition.save(self._untaken(partition.partition))
+        except Rewind as rewind:
+            log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
+            return
         except (StoreError, SourceError) as error:
             raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
         log.info("drained_and_saved", partitions=len(self.partitions))
@@ -253,6 +300,7 @@ class LearnerWorker:
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Save what can be saved, and let go; replay covers the rest."""
+        until = self.services.clock() + self.hand_over_s
         for partition in partitions:
             owned, untaken = self.partitions.pop(partition, None), self._untaken(partition)
             self._waiting.pop(partition, None)
@@ -260,8 +308,8 @@ class LearnerWorker:
                 continue
             try:
                 if not self._stopping:
-                    owned.save(untaken, commit=False)
-            except OmdmlError as error:
+                    owned.save(untaken, commit=False, until=until)
+            except (OmdmlError, Rewind) as error:
                 log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
             owned.forget()
 

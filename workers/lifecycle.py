@@ -26,11 +26,20 @@ def configure_log() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            printable,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it tells of every reconnection; our source says it once
+
+
+def printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape what terminals obey, or hide, in what others named; the renderer itself escapes the ends of lines."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[key] = "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in value)
+    return event
 
 
 def on_signals(stop: Callable[[], None]) -> None:

@@ -25,6 +25,8 @@ from workers.lookup import Located, Lookup
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
+OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held back (measured)
+METRICS = 2  # that the guard keeps: what is live, what it compares with
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
 
 
@@ -66,8 +68,10 @@ class OwnedModel:
         self.guard = guard
         self.event_time: float | None = None
         self.oldest: float | None = None  # event time of the oldest event in no publication yet
-        self.changed_at: float | None = None  # clock of the oldest change in no checkpoint yet
+        self.changed_at = 0.0  # clock of the oldest change in no checkpoint yet, and the offset of its event
+        self.unsaved_from = 0
         self.published = -1  # version
+        self.size = 0  # bytes in memory
         self.counted = {name: getattr(learner, name) for name in ("mistakes", "updates") if hasattr(learner, name)}
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -79,6 +83,12 @@ class OwnedModel:
         self.drift = Drift(self.progress.drift)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
+
+    def measure(self) -> None:
+        """Look at what this model takes in memory by now: ``size``."""
+        metric = sum(array.nbytes for array in self.learner.metric.to_tensors()[0].values())
+        events = sum(len(event.rows) for event in self.progress.hold_out.kept)
+        self.size = OBJECTS + self.learner.nbytes + METRICS * metric + COMPARISON * events
 
     def take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""

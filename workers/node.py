@@ -70,6 +70,7 @@ class RetrievalNode:
         self.metrics = NodeMetrics(registry or CollectorRegistry())
         self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
         self._budget_bytes = budget_bytes
+        self.store = store
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.watch_staleness(self._refresher.stale_seconds)
@@ -216,10 +217,14 @@ class RetrievalNode:
     def _label(self, model: str) -> str:
         return self.label(model) or model
 
-    def _load(self, model: str) -> View:
+    def require(self, model: str) -> None:
+        """Raise SearchError ``unknown_model`` where no name or pattern covers a model."""
         if self.label(model) is None:
             near = suggestion(model, [*self.named, *self.patterns])
             raise SearchError(f"no model {model!r} is configured{near}", "unknown_model")
+
+    def _load(self, model: str) -> View:
+        self.require(model)
         if self._follower.lost:
             raise SearchError(f"model {model!r} is not loaded, and its store is out of reach", "not_ready")
         try:

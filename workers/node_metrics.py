@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from workers.view import View
 
+OLD_NEWS_S = 86_400.0  # events older than a day are a log replayed, or a wrong clock: they say nothing of freshness
 REMEMBERED = 1000  # swaps a model whose freshness is kept
 SWAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0, 300.0)
 SEARCH_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, *SWAP_SECONDS[:-2])
@@ -55,6 +56,8 @@ class NodeMetrics:
         oldest = view.snapshot.oldest_event_time
         if before and oldest is not None and view.snapshot.version > before.snapshot.version:
             freshness = max(0.0, time.time() - oldest)
+            if freshness > OLD_NEWS_S:
+                return
             self.fresh.labels(label).observe(freshness)
             self._recent.setdefault(label, deque(maxlen=REMEMBERED)).append((view.made_at, freshness))
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from omdml.feedback import AnyFeedback
-from workers.requests import ItemSearch, Look, Search
+from workers.requests import ItemSearch, Look, Move, Search
 from workers.view import Answer
 
 JSON = "application/json"
@@ -15,8 +15,8 @@ JSON = "application/json"
 
 def openapi() -> dict[str, Any]:
     """The document."""
-    (_, _, search, answer, event), components = msgspec.json.schema_components(
-        [ItemSearch, Look, Search, Answer, AnyFeedback], ref_template="#/components/schemas/{name}"
+    (_, _, search, answer, event, move), components = msgspec.json.schema_components(
+        [ItemSearch, Look, Search, Answer, AnyFeedback, Move], ref_template="#/components/schemas/{name}"
     )
     fields, look = components.pop("ItemSearch"), components.pop("Look")  # they are parameters
     components["Error"] = ERROR
@@ -31,9 +31,16 @@ def openapi() -> dict[str, Any]:
                 {"type": "object", "properties": {"accepted": {"type": "integer"}}},
                 body={JSON: event, "application/x-ndjson": {"type": "string"}, "application/msgpack": event},
                 status="202",
+                token=True,
             )
         },
         "/models": {"get": operation("What answers, model by model, and how fresh", parameters=parameters(look))},
+        **{
+            f"/models/{{model}}/{verb}": {
+                "post": operation(summary, MOVED, body={JSON: move}, parameters=OF_MODEL, token=True)
+            }
+            for verb, summary in MOVES.items()
+        },
         "/healthz": {"get": operation("Whether the node makes progress")},
         "/readyz": {"get": operation("Whether every model configured by name can answer")},
         "/metrics": {"get": operation("For Prometheus", {"type": "string"}, kind="text/plain")},
@@ -43,10 +50,25 @@ def openapi() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "omdml retrieval node", "version": "1"},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 
+MOVES = {
+    "rollback": "Answer with an older version from now on: this one, or the one before; needs a node with a token",
+    "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
+    "unpin": "Answer with the newest version again; needs a node with a token",
+}
+OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
+MOVED = {
+    "type": "object",
+    "properties": {
+        "model": {"type": "string"},
+        "version": {"type": "integer"},
+        "serial": {"type": "integer"},
+        "pinned": {"type": "boolean"},
+    },
+}
 ERROR = {
     "type": "object",
     "required": ["error", "message"],
@@ -67,8 +89,9 @@ def operation(
     status: str = "200",
     parameters: list[dict[str, Any]] | None = None,
     body: dict[str, dict[str, Any]] | None = None,
+    token: bool = False,
 ) -> dict[str, Any]:
-    """One method of one path; ``body`` holds a schema a media type."""
+    """One method of one path; ``body`` holds a schema a media type, ``token`` says that it writes."""
     error = {"description": "refused", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
     described: dict[str, Any] = {
         "summary": summary,
@@ -81,7 +104,10 @@ def operation(
         described["parameters"] = parameters
     if body:
         content = {media: {"schema": schema} for media, schema in body.items()}
-        described["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": summary not in MOVES.values(), "content": content}
+    if token:
+        described["security"] = [{"token": []}, {}]  # without one where the node has none
+        described["responses"]["401"] = error | {"description": "the token is missing, or another one"}
     return described
 
 

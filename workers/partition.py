@@ -4,16 +4,17 @@ The protocol, in numbered steps. After a crash between any two of them the next 
 the same bytes:
 
 1. start     at min(mark, commit). Nothing was taken: nothing is lost.
-2. claim     a model at its first event: its epoch rises, its checkpoint is loaded. A crash leaves a higher epoch.
+2. claim     a model at the first event that it has not taken: its epoch rises, its checkpoint is loaded. Settings that
+             are others by now are noted and saved. A crash leaves a higher epoch, or the same settings noted twice.
 3. take      learn what lies at or after the model's ``next``; what cannot be learned becomes a dead letter. Only
              memory changed: a crash takes it all again.
 4. publish   a snapshot. It may run ahead of the checkpoint: a replay makes the same bytes, and until it has caught up
              with what is live it publishes nothing.
-5. save      a checkpoint a changed model. A crash between two models: the saved one skips by its ``next``, the other
-             one learns again from its older checkpoint.
+5. save      a checkpoint a changed model, the oldest changes first, as many as there is time for. A crash between two
+             models: the saved one skips by its ``next``, the other one learns again from its older checkpoint.
 6. letters   flushed until acknowledged. A crash sends some twice: readers tell them by position.
 7. mark      moved to the first offset that is in no checkpoint, from where this owner left it. A crash replays what
-             every model skips.
+             every model that was saved skips.
 8. look      whether the store is still the one that took all this. One that was brought back older, or failed over,
              may have forgotten some of it, whatever its mark says: the partition begins again, at the lower of its mark
              and the last one that was looked at. A crash leaves the commit there: min(mark, commit).
@@ -22,24 +23,24 @@ the same bytes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 import structlog
 
-from omdml.errors import CorruptError, FeedbackError, Fenced, GapError, StoreError, StoreLost
-from omdml.feedback import decode
-from omdml.metrics import Metric
+from omdml.errors import FeedbackError, Fenced, GapError, StoreLost
 from streams.letters import DeadLetters
-from streams.protocols import Partition, Record, Source, Store, Written
-from workers.guard import Guard
-from workers.intake import JSON, Batch, Refusal, content_type, sort_out
+from streams.protocols import Partition, Position, Record, Source, Store, Written
+from workers.claim import Change, Claimed, claim
+from workers.intake import Batch, Refusal, check_name, kind_of, sort_out
+from workers.interruptions import Moved, Rewind, StoreChanged
 from workers.metrics import WorkerMetrics
 from workers.model import OwnedModel
+from workers.residents import Allowance, Residents
 from workers.specs import Spec, Specs
 
-MAX_NAME = 200  # of a model, percent-encoded: a folder's limit is 255
 log = structlog.get_logger(__name__)
 
 
@@ -56,6 +57,8 @@ class Services:
     clock: Callable[[], float]
     accept_gap: bool = False
     homes: dict[str, Partition] = field(default_factory=dict)  # of models claimed by this worker's partitions
+    residents: Residents = field(default_factory=Residents)
+    allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now
 
 
 class OwnedPartition:
@@ -65,6 +68,8 @@ class OwnedPartition:
         self.partition = partition
         self.services = services
         self.models: dict[str, OwnedModel] = {}
+        self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
+        self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
         self._strangers: dict[str, Partition] = {}  # models at home elsewhere
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
@@ -89,36 +94,20 @@ class OwnedPartition:
         return min(mark, committed)
 
     # 2
-    def claim(self, name: str) -> tuple[OwnedModel, bool]:
-        """Become the owner of a model, and say where its home is; True where only an older checkpoint was sound."""
-        spec = self._spec(name)
-        epoch, checkpoint, fell_back = self.services.store.claim(name)
-        learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
-        model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))
-        live = self.services.store.current(name)
-        model.published = live.version if live else -1
-        if checkpoint is not None:
-            model.resume(checkpoint)
-            if checkpoint.platform != self.services.platform:
-                log.warning("platform_changed", then="from here on bytes may differ from a replay",
-                            model=name, there=checkpoint.platform, here=self.services.platform)  # fmt: skip
-            if checkpoint.generation != spec.catalogue.generation:
-                log.warning("catalogue_generation_adopted", model=name, offset=model.next,
-                            before=checkpoint.generation, after=spec.catalogue.generation)  # fmt: skip
-        if model.progress.held:
-            model.guard = Guard(spec.guard, self._live(name), model.progress.held)
-        log.info("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
-        self.services.homes[name] = self._home(model)
-        return model, fell_back
+    def claim(self, name: str) -> Claimed:
+        """Become the owner of a model, and say where its home is."""
+        claimed = claim(name, self._spec(name), self.services.store, self.services.platform)
+        self.services.homes[name] = self._home(claimed.model)
+        return claimed
 
-    def _live(self, name: str) -> Metric | None:
-        """What nodes answer with; None where that cannot be told."""
-        try:
-            found = self.services.store.load(name)
-        except CorruptError as error:
-            log.warning("live_snapshot_damaged", model=name, reason=str(error))
-            return None
-        return found[1].metric if found else None
+    def _adopt(self, model: OwnedModel, changes: list[Change]) -> None:
+        """Go on with settings that are others by now: tell the history, save a checkpoint that names them."""
+        for what, told in changes:
+            log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
+            reason = f"{told}, from offset {model.next} of {self.partition} on"
+            self._written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
+        if changes and model.home:
+            self._write(model)
 
     def _spec(self, name: str) -> Spec:
         spec = self.services.specs.find(name)
@@ -129,41 +118,66 @@ class OwnedPartition:
     def take(self, records: list[Record]) -> None:
         """Learn records, in order.
 
-        Raises StoreError where the store is out of reach for a claim: nothing was taken then, take them again.
+        Raises StoreError where the store is out of reach: take them again then, models skip what they have taken.
         """
+        if self._taken is not None and records[0].offset < self._taken:
+            records = [record for record in records if record.offset >= self._taken]  # the letters were what failed
+        if records:
+            self._take(records)
+        self._bury()
+
+    def _take(self, records: list[Record]) -> None:
         with self.services.metrics.timed("decode"):
             batches, refused = sort_out(records, self._accepts)
-        for name in batches:
-            if name not in self.models and name not in self._strangers:
-                self._meet(name, records[0].offset)
-        self._refused += refused
+        kept = self._positions(batches)
         for name, batch in batches.items():
+            if name not in self.models and name not in self._strangers:
+                self._meet(name, batch, kept.get(name), records[0].offset)
             if name in self._strangers:
-                self._refused += [self._stray(record, name) for record in batch.records]
-            else:
+                refused += [self._stray(record, name) for record in batch.records]
+            elif name in self.models:
                 self._refused += self._learn(self.models[name], batch)
+        self._refused += refused
         if self.first is None:
             self.first = records[0].offset
         self._taken = records[-1].offset + 1
-        self._bury()
 
-    def _meet(self, name: str, at: int) -> None:
-        """Claim a model at its first event, unless its home is another partition.
+    def _positions(self, names: Iterable[str]) -> dict[str, Position]:
+        """How far those of these models are taken that are not in memory."""
+        unmet = [name for name in names if name not in self.models and name not in self._strangers]
+        return self.services.store.positions(unmet) if unmet else {}
+
+    def _meet(self, name: str, batch: Batch, kept: Position | None, at: int) -> None:
+        """Claim a model, unless its home is another partition, or it took all of this batch already.
 
         Raises Rewind where only an older checkpoint was sound: what its home holds since is taken again, and what lies
         from ``at`` on, of which nothing was taken yet.
         """
         homes = self.services.homes
+        if kept and kept.home.topic_id == self.partition.topic_id:
+            source = self.services.source
+            if kept.home != self.partition == source.home(name) and source.grown(name, kept.home):
+                raise Moved(name, self.partition, kept.home, at)
+            homes.setdefault(name, kept.home)
+            if homes[name] == self.partition == kept.home and batch.records[-1].offset < self._as_new(kept.next):
+                return
         if homes.get(name, self.partition) == self.partition:
-            model, fell_back = self.claim(name)
+            self.services.residents.make_room()
+            model, fell_back, changes = self.claim(name)
             if homes[name] == self.partition:
                 self.models[name] = model
+                self.services.residents.use(name, model.size, self.let_go)
+                self._adopt(model, changes)
                 if fell_back:
-                    begin = min(model.next, at)
+                    begin = self._taken = min(model.next, at)
                     self.services.source.seek(self.partition, begin)
-                    raise Rewind(name, self.partition, begin)
+                    raise Rewind(name, self.partition, begin, "checkpoint_damaged_previous_used")
                 return
         self._strangers[name] = homes[name]
+
+    def _as_new(self, position: int) -> int:
+        """A model's ``next``: whatever lies behind a gap that was accepted is new to it."""
+        return position if self._cut is None else min(position, self._cut)
 
     def _home(self, model: OwnedModel) -> Partition:
         """Where a claimed model's events live; raises GapError where that is in a log of the past."""
@@ -175,25 +189,34 @@ class OwnedPartition:
                     "or go on with this log as it is (omdml worker --accept-gap)"
                 )
             model.home, model.next = None, 0
-        if self._cut is not None:
-            model.next = min(model.next, self._cut)
+        model.next = self._as_new(model.next)
         return model.home or self.partition
 
     def go_on_at(self, offset: int) -> None:
         """A gap was accepted: whatever lies at or after this offset is new to every model."""
-        self._cut = offset
+        self._cut = self._taken = offset
         for model in self.models.values():
             model.next = min(model.next, offset)
 
+    def let_go(self, name: str) -> None:
+        """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
+        self.keep(self.models[name])
+        self._drop(name)
+
     def forget(self) -> None:
-        """Let go of everything in memory."""
+        """Let go of everything in memory, as it is."""
         for name in [name for name, home in self.services.homes.items() if home == self.partition]:
             del self.services.homes[name]
-        self.models.clear()
+        for name in list(self.models):
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        for models in (self.models, self.unsaved, self.unpublished):
+            models.pop(name, None)
+        self.services.residents.forget(name)
 
     def _accepts(self, name: str) -> frozenset[str] | None:
-        if len(quote(name, safe="")) > MAX_NAME:
-            raise FeedbackError(f"model name of {len(name)} characters: at most {MAX_NAME} once percent-encoded")
+        check_name(name)
         spec = self.services.specs.find(name)
         return None if spec is None else spec.learner.accepts
 
@@ -203,11 +226,15 @@ class OwnedPartition:
             if not batch.records:
                 return []
         model.home = self.partition
-        if model.changed_at is None:
-            model.changed_at = self.services.clock()
+        if model.name not in self.unsaved:
+            model.changed_at, model.unsaved_from = self.services.clock(), batch.records[0].offset
+            self.unsaved[model.name] = model
+        self.services.residents.use(model.name, model.size, self.let_go)
         label = self._spec(model.name).label
         with self.services.metrics.learn_seconds.labels(label).time():
             refused = model.take(batch, self.services.metrics.timed)
+        if model.learner.version > model.published:
+            self.unpublished.setdefault(model.name, model)
         self.services.metrics.learned(label, batch.kinds(without={refusal.record.offset for refusal in refused}))
         return refused
 
@@ -231,15 +258,15 @@ class OwnedPartition:
                 model.next = max(model.next, record.offset + 1)
 
     # 4
-    def publish(self, record: bool = False) -> None:
-        """Bring what was learned since to the nodes, if the guard lets it; raises Fenced.
-
-        What is held back goes into the store only where it is to be on ``record``: once a second, not fifty times.
-        """
-        for model in self.models.values():
-            self._tell(model)
-            if model.learner.version > model.published:
-                self._publish(model, record)
+    def publish(self, until: float = math.inf) -> None:
+        """Bring what was learned since to the nodes, if the guard lets it: what waits for longest first, at least one
+        model, none after ``until`` (by the clock). Raises Fenced."""
+        for model in list(self.unpublished.values()):
+            with self._unless_deleted(model):
+                self._tell(model)
+                self._publish(model)
+            if self.services.clock() >= until:
+                break
 
     def _tell(self, model: OwnedModel) -> None:
         """Bring drift into the history."""
@@ -248,7 +275,8 @@ class OwnedPartition:
             self.services.metrics.drift.labels(self._spec(model.name).label).inc()
             model.drifted = ""
 
-    def _publish(self, model: OwnedModel, record: bool) -> None:
+    def _publish(self, model: OwnedModel, record: bool = False) -> None:
+        """What is held back goes into the store only where it is to be on ``record``: with a checkpoint, that is."""
         if not record and not model.guard.looks:
             return
         with self.services.metrics.timed("publish"):
@@ -260,6 +288,7 @@ class OwnedPartition:
                 written = self.services.store.publish(snapshot, model.epoch, held)
         self._written(written, model.name)
         model.published = model.learner.version
+        self.unpublished.pop(model.name, None)
         if not held:
             model.oldest = None
         self.services.metrics.published(self._spec(model.name).label, model, "held" if held else written.value)
@@ -270,7 +299,7 @@ class OwnedPartition:
         live = None if name in self.models else self.services.store.load(name)
         if name in self.models or (live and live[1].generation == self._spec(name).catalogue.generation):
             return
-        model, _ = self.claim(name)
+        model = self.claim(name).model
         at_home = self.services.homes[name] == self.partition
         if model.home is None:
             del self.services.homes[name]  # that is where its first event will come by, here or elsewhere
@@ -278,7 +307,7 @@ class OwnedPartition:
             self._written(self.services.store.publish(model.snapshot(), model.epoch), name)
 
     # 5 to 9
-    def save(self, untaken: int | None = None, commit: bool = True) -> None:
+    def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:
         """Make everything taken so far durable.
 
         Parameters
@@ -287,27 +316,67 @@ class OwnedPartition:
             Offset of the first record that was polled and not taken, if there is one.
         commit
             Off inside a rebalance, where a client cannot commit: min(mark, commit) covers it.
+        until
+            No further model after this, by the clock: the mark stays below what is not saved.
 
         What was learned is published first: a successor starts behind the mark and would not know of it.
         Raises Fenced, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
-        self.publish(record=True)
+        for model in [*self.unsaved.values(), *self.unpublished.values()]:
+            self.keep(model)
+            if self.services.clock() >= until:
+                break
+        self.settle(untaken, commit)
+
+    def keep(self, model: OwnedModel) -> None:
+        """Publish a model, or record that it is held back, then save it: each where there is need to."""
+        with self._unless_deleted(model):
+            self._tell(model)
+            if model.name in self.unpublished:
+                self._publish(model, record=True)
+            if model.name in self.unsaved:
+                self._write(model)
+                del self.unsaved[model.name]
+
+    @contextmanager
+    def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
+        """Forget a model that was deleted; raises StoreLost where the store lost more than this one, Rewind where
+        events came for it since it was last saved: they begin it anew."""
+        try:
+            yield
+        except StoreLost:
+            found = self.services.store.marks([self.partition])
+            if self.marked is None or (found.get(self.partition), found.run) != (self.marked, self._run):
+                raise
+            begin = model.unsaved_from if model.name in self.unsaved else None
+            self._drop(model.name)
+            self.services.homes.pop(model.name, None)
+            if begin is None:
+                log.warning("model_deleted", model=model.name, then="its next event begins it anew")
+                return
+            self._taken = begin
+            self.services.source.seek(self.partition, begin)
+            raise Rewind(model.name, self.partition, begin, "model_deleted") from None
+
+    def _write(self, model: OwnedModel) -> None:
+        with self.services.metrics.checkpoint_seconds.time(), self.services.metrics.timed("save"):
+            checkpoint = model.checkpoint(self.services.platform)
+            written = self.services.store.save(checkpoint, model.epoch)
+        self._written(written, model.name)
+        self.services.allowance.spend(len(checkpoint.state))
+        model.measure()
+
+    # 6 to 9
+    def settle(self, untaken: int | None, commit: bool = True) -> None:
+        """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
         position = self._position() if untaken is None else untaken
-        self._save_changed()
+        unsaved = [model.unsaved_from for model in self.unsaved.values()]
         self._bury()
         self.services.letters.flush()
         before = self.marked
-        self._move_mark(position)
+        self._move_mark(min([*unsaved, *([] if position is None else [position])], default=None))
         if commit and self.marked is not None and self.marked != before:
             self.services.source.commit({self.partition: self.marked})
-
-    def _save_changed(self) -> None:
-        changed = [model for model in self.models.values() if model.changed_at is not None]
-        for model in sorted(changed, key=lambda model: model.changed_at or 0.0):
-            with self.services.metrics.checkpoint_seconds.time(), self.services.metrics.timed("save"):
-                written = self.services.store.save(model.checkpoint(self.services.platform), model.epoch)
-            self._written(written, model.name)
-            model.changed_at = None
 
     def _move_mark(self, position: int | None) -> None:
         """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it."""
@@ -325,7 +394,7 @@ class OwnedPartition:
     def _store_lost(self, offset: int) -> StoreLost:
         return StoreLost(
             f"partition {self.partition} was read up to offset {offset}, but the store knows nothing of it: it was "
-            "emptied or is another one. Restore it, or learn anew: an empty store and another log.group"
+            "emptied or is another one. Restore it, or learn anew: omdml topics rewind"
         )
 
     def _position(self) -> int | None:
@@ -333,40 +402,6 @@ class OwnedPartition:
         progress = self.services.source.progress()
         return progress[self.partition][0] if self.partition in progress else self._taken
 
-    @property
-    def unpublished(self) -> bool:
-        """Whether something was learned that no node can know of."""
-        return any(model.learner.version > model.published for model in self.models.values())
-
     def _written(self, written: Written, name: str) -> None:
         if written is Written.FENCED:
             raise Fenced(f"model {name!r}: another worker owns it now; nothing was written")
-
-
-class StoreChanged(StoreError):
-    """The store may have forgotten what was saved: nothing is known to be kept but what it says now."""
-
-
-class Rewind(Exception):
-    """The source was moved back; what was polled meanwhile must be dropped."""
-
-    def __init__(self, model: str, partition: Partition, offset: int) -> None:
-        super().__init__(f"model {model!r} goes on from offset {offset}")
-        self.partition = partition
-
-
-def kind_of(record: Record) -> str:
-    """What kind of feedback a refused event is; ``unknown`` where it does not decode."""
-    try:
-        event = decode(record.value, content_type(record.headers) if record.headers else JSON)
-    except FeedbackError:
-        return "unknown"
-    return type(event).__name__.lower()
-
-
-def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
-    """Records by partition, in order."""
-    sorted_out: dict[Partition, list[Record]] = {}
-    for record in records:
-        sorted_out.setdefault(record.partition, []).append(record)
-    return sorted_out

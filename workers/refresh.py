@@ -94,7 +94,10 @@ class Refresher:
 
     def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
         view = self.views.get(model)
-        if pointer is None:
+        if pointer is None and view and self._store.store_id == view.pointer.store_id:
+            _log.warning("model_deleted", model=model, was=view.snapshot.version)
+            self.forget(model)
+        elif pointer is None:
             self._lag(model, gone=True)
         elif view is None or follows(pointer, view.pointer, model in self._gone):
             self._adopt(model, view, pointer, began)

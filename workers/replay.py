@@ -17,10 +17,9 @@ from omdml.learners import LEARNERS, Learner
 from streams.protocols import Partition, Record, Source
 from workers.config import ModelConfig
 from workers.guard import Guard
-from workers.intake import Batch, Refusal, sort_out
+from workers.intake import Batch, Refusal, by_partition, sort_out
 from workers.lookup import Located
 from workers.model import OwnedModel
-from workers.partition import by_partition
 from workers.specs import Spec, Specs
 
 POLL_RECORDS = 1000

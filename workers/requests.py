@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -19,6 +19,7 @@ from workers.view import DEFAULT_K, SearchError
 
 MAX_QUERY_BYTES = 1 << 20
 MAX_FEEDBACK_BYTES = 16 << 20
+MAX_MOVE_BYTES = 1 << 10
 MAX_EVENTS = 10_000  # in one request
 MAX_ERRORS = 20  # told about one request
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
@@ -56,6 +57,12 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """``POST /models/{model}/rollback`` and its like: to a version, or to what the verb says without one."""
+
+    version: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
 class BadEvent(msgspec.Struct, frozen=True):
     """One event that cannot be taken; ``index`` counts the request's events from 0."""
 
@@ -88,17 +95,29 @@ def look_of_parameters(parameters: QueryParams) -> Look:
     return look
 
 
+def move_of_body(body: bytes) -> Move:
+    """What a move is asked for, ``{"version": 12}`` or nothing; raises SearchError."""
+    fields = _fields(body) if body.strip() else {}
+    _known(fields, Move.__struct_fields__)
+    move: Move = _converted(fields, Move, strict=True)
+    return move
+
+
 def search_of_body(body: bytes) -> Search:
     """The query in a JSON body; raises SearchError."""
-    try:
-        fields = msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SearchError(f"the body is not a JSON object: {error}", "not_json") from error
+    fields = _fields(body)
     _known(fields, Search.__struct_fields__)
     asked: Search = _converted(fields, Search, strict=True)
     if sum(value is not None for value in (asked.id, asked.ids, asked.features)) != 1:
         raise SearchError("a query needs exactly one of id, ids and features", "invalid")
     return asked
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SearchError(f"the body is not a JSON object: {error}", "not_json") from error
 
 
 def _known(names: Iterable[str], valid: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from omdml.errors import ConfigurationError
+from workers.connections import BoundedConnection
 from workers.http import create_app
 from workers.lifecycle import on_signals
 from workers.node import RetrievalNode
@@ -28,7 +29,7 @@ class HttpServer:
     Parameters
     ----------
     host
-        Loopback by default: there is no authentication.
+        Loopback by default.
     port
         0 takes a free one.
 
@@ -43,6 +44,8 @@ class HttpServer:
         self.host, self.port = self._socket.getsockname()[:2]
         config = uvicorn.Config(
             app,
+            http=BoundedConnection,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -74,9 +77,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(node: RetrievalNode, host: str = "127.0.0.1", port: int = 8080) -> None:
-    """Run a node and its HTTP server until SIGTERM or SIGINT; raises ConfigurationError for an address in use."""
-    server = HttpServer(create_app(node), host, port)
+def serve(node: RetrievalNode, host: str = "127.0.0.1", port: int = 8080, token: str = "") -> None:
+    """Run a node and its HTTP server until SIGTERM or SIGINT; whoever writes must send ``token``, where there is one.
+
+    Raises ConfigurationError for an address in use.
+    """
+    server = HttpServer(create_app(node, token), host, port)
     on_signals(server.stop)
     with node:
         _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])

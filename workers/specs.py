@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from omdml.errors import ConfigurationError
+from omdml.errors import ConfigurationError, CorruptError
 from omdml.learners import LEARNERS, Learner
 from omdml.snapshot import Checkpoint
 from streams.protocols import Catalogue
+from streams.stores.retention import OF_MANY, RETENTION, Retention
 from workers.config import Configuration, GuardConfig, is_pattern
+
+SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")  # hyperparameters that a state has the shape of
 
 
 class Spec(NamedTuple):
@@ -28,19 +31,55 @@ class Spec(NamedTuple):
         generation = self.catalogue.generation
         if generation not in self.starts:
             learner = self.learner(dims=dict(self.catalogue.dims), **self.parameters)
-            learner.start(self.catalogue.features)
+            learner.start({name: rows[: self.catalogue.first] for name, rows in self.catalogue.features.items()})
             self.starts[generation] = learner.to_bytes()
         return self.learner.from_bytes(self.starts[generation])
 
     def resumed(self, checkpoint: Checkpoint) -> Learner:
-        """The learner of a checkpoint; raises ConfigurationError where it was learned with other settings."""
-        learner = self.learner.from_bytes(checkpoint.state)
-        if checkpoint.configuration != self.digest or dict(learner.dims) != dict(self.catalogue.dims):
-            raise ConfigurationError(
-                f"model {checkpoint.model!r} was learned with other settings than the configuration's (stored: "
-                f"{learner!r}): set them back, or give the new settings to a model of another name"
-            )
-        return learner
+        """The learner of a checkpoint, which goes on with today's hyperparameters.
+
+        Raises ConfigurationError where the shape of what was learned is another: learner, dimensions, rank, tasks.
+        """
+        learner = Learner.from_bytes(checkpoint.state)
+        if checkpoint.configuration == self.digest and dict(learner.dims) == dict(self.catalogue.dims):
+            return learner
+        shapes = [("learner", learner.name, self.learner.name), ("dims", dict(learner.dims), dict(self.catalogue.dims))]
+        before, now = learner._get_params(), self._parameters()
+        if type(learner) is self.learner:
+            shapes += [(name, before[name], now[name]) for name in SHAPE if name in before]
+        if other := [f"{name} {there!r} -> {here!r}" for name, there, here in shapes if there != here]:
+            raise self._misfit(checkpoint, ", ".join(other))
+        try:
+            return learner.learning_on(**self.parameters)
+        except CorruptError as error:
+            raise self._misfit(checkpoint, f"{', '.join(self.differences(checkpoint))}; {error}") from error
+
+    def differences(self, checkpoint: Checkpoint) -> list[str]:
+        """Hyperparameters that a checkpoint was learned with and that are others by now: ``eta 0.01 -> 0.02``."""
+        before, now = Learner.from_bytes(checkpoint.state)._get_params(), self._parameters()
+        return [f"{name} {before[name]!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = self.learner(dims=dict(self.catalogue.dims), **self.parameters)._get_params()
+        return parameters
+
+    @staticmethod
+    def _misfit(checkpoint: Checkpoint, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"model {checkpoint.model!r} has learned {checkpoint.version:,} comparisons in another shape ({what}): set "
+            f"that back, or begin it anew: omdml models reset {checkpoint.model}"
+        )
+
+
+class Retentions(NamedTuple):
+    """Of a model of its own a long past stays, of those that share a pattern a short one."""
+
+    configuration: Configuration
+
+    def of(self, model: str) -> Retention:
+        """What holds for this model."""
+        matched = self.configuration.match(model)
+        return OF_MANY if matched and is_pattern(matched[0]) else RETENTION
 
 
 class Specs:

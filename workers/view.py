@@ -56,9 +56,9 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 class View:
     """One snapshot, ready to answer.
 
-    ``indexes`` holds one index a task, None being the shared metric. ``complete`` is the last view whose gallery was
-    embedded whole: this one, or the one that a bridge starts from. ``made_at`` is in seconds since the epoch. Bridges
-    can start from a view that has a ``spread``.
+    ``indexes`` holds one index a task, None being the shared metric; tasks of one metric have the same index.
+    ``complete`` is the last view whose gallery was embedded whole: this one, or the one that a bridge starts from.
+    ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
     """
 
     pointer: Pointer
@@ -87,7 +87,7 @@ class View:
     @property
     def nbytes(self) -> int:
         """Memory held by the galleries."""
-        return sum(index.nbytes for index in self.indexes.values())
+        return sum(index.nbytes for index in {id(index): index for index in self.indexes.values()}.values())
 
     @property
     def work(self) -> int:
@@ -223,7 +223,9 @@ def embedded_view(
         gallery = SetGallery(metric, features, members)
         return SetView(pointer, snapshot, catalogue, count, {None: gallery}, time.time(), sets=sets)
     kind = Gallery if metric.euclidean else ScoredGallery
-    indexes = {task: kind(metric, features, task) for task in (None, *metric.tasks)}
+    same = {task: metric.same_as(task) for task in (None, *metric.tasks)}
+    galleries = {task: kind(metric, features, task) for task in dict.fromkeys(same.values())}
+    indexes = {task: galleries[own] for task, own in same.items()}
     spread = None
     if time.perf_counter() - began > patience_s and isinstance(metric, ProjectionMetric):
         spread = spread_of(features, catalogue, before)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from omdml.errors import CatalogueError, ConfigurationError
+from omdml.errors import CatalogueError, ConfigurationError, StoreError, StoreRefused
 from streams.catalogues.folder import open_catalogue
 from streams.files.bystander import FileBystander
 from streams.files.source import FileSink, FileSource
+from streams.kafka.extents import Extent, extents
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
-from streams.kafka.topic import create_topic
+from streams.kafka.topic import create_topic, partition_of
+from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
-from streams.protocols import Catalogue, Sink, Source, Store
+from streams.protocols import Catalogue, Partition, Sink, Source, Store
 from streams.stores.opening import open_store
+from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog
 from workers.current import Current
 from workers.learner import LearnerWorker
@@ -26,8 +32,13 @@ from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
 from workers.node import RetrievalNode
 from workers.partition import Services
+from workers.replay import read_whole
+from workers.resending import FileSender, KafkaSender, Sender
+from workers.residents import Allowance, Residents
 from workers.server import serve
-from workers.specs import Specs
+from workers.specs import Retentions, Specs
+
+MEGABYTE = 1_000_000
 
 
 def open_source(log: FileLog | KafkaLog) -> Source:
@@ -64,14 +75,41 @@ def create_log(log: FileLog | KafkaLog, partitions: int) -> str | None:
     return log.topic if create_topic(connection(log), log.topic, partitions=partitions) else None
 
 
+def look_at_topic(log: FileLog | KafkaLog) -> tuple[list[Extent], Callable[[str], Partition]]:
+    """How far a Kafka log reaches and is read, and where the partitioner sends a model's events; raises SourceError."""
+    if isinstance(log, FileLog):
+        raise ConfigurationError("log.kind is 'file': a log in files has no topic")
+    found = extents(connection(log), log.topic, log.group)
+    return found, lambda name: found[partition_of(name.encode(), len(found))].partition
+
+
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
     """The dead letters beside the log; the topic of their own is created unless the configuration names one."""
     if isinstance(log, FileLog):
         return DeadLetters(FileSink(log.letters))
-    topic = log.letters or f"{log.topic}.letters"
     if not log.letters:
-        create_topic(connection(log), topic)
-    return DeadLetters(KafkaSink(connection(log), topic=topic))
+        create_topic(connection(log), letters_topic(log))
+    return DeadLetters(KafkaSink(connection(log), topic=letters_topic(log)))
+
+
+def letters_topic(log: KafkaLog) -> str:
+    """Where the dead letters of a topic are."""
+    return log.letters or f"{log.topic}.letters"
+
+
+def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
+    """The dead letters, to read; None where there never was one. Raises SourceError."""
+    if isinstance(log, KafkaLog):
+        return open_bystander(msgspec.structs.replace(log, topic=letters_topic(log)))
+    return open_bystander(msgspec.structs.replace(log, path=log.letters)) if Path(log.letters).exists() else None
+
+
+def open_sender(log: FileLog | KafkaLog) -> Sender:
+    """What sends the events of dead letters again; raises SourceError."""
+    if isinstance(log, KafkaLog):
+        letters = letters_topic(log)
+        return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}"), log.topic, letters)
+    return FileSender(open_sink(log), FileSink(log.letters), read_whole(open_bystander(log)))
 
 
 def connection(log: KafkaLog) -> KafkaOptions:
@@ -81,8 +119,15 @@ def connection(log: KafkaLog) -> KafkaOptions:
 
 
 def open_stores(configuration: Configuration) -> Store:
-    """Checkpoints and snapshots; raises StoreError."""
-    return open_store(configuration.store.url)
+    """Checkpoints and snapshots; raises StoreRefused where they let us not in. One that is away is waited for."""
+    store = open_store(configuration.store.url, Retentions(configuration))
+    try:
+        store.current(next(iter(configuration.models), ""))
+    except StoreRefused:
+        raise
+    except StoreError:
+        pass
+    return store
 
 
 def open_catalogues(configuration: Configuration) -> dict[str, Catalogue]:
@@ -105,7 +150,7 @@ def specs(configuration: Configuration) -> Specs:
 
 def build_worker(configuration: Configuration, registry: CollectorRegistry, accept_gap: bool = False) -> LearnerWorker:
     """A worker, connected to everything."""
-    models = specs(configuration)
+    models, limits, log = specs(configuration), configuration.worker, configuration.log
     services = Services(
         store=open_stores(configuration),
         source=open_source(configuration.log),
@@ -115,14 +160,18 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
         platform=platform(),
         clock=time.monotonic,
         accept_gap=accept_gap,
+        residents=Residents(limits.memory_mb * MEGABYTE),
+        allowance=Allowance(limits.save_mb_s * MEGABYTE, limits.checkpoint_interval_s),
     )
-    return LearnerWorker(services, configuration.worker, accept_gap)
+    hand_over_s = log.session_timeout_s / 3 if isinstance(log, KafkaLog) else math.inf
+    return LearnerWorker(services, limits, accept_gap, hand_over_s)
 
 
 def serve_node(configuration: Configuration) -> None:
     """Run a node with its HTTP server until a signal."""
     current = Current(specs(configuration))
     host, port = address(configuration.node.bind, "node.bind")
+    check_reach(host, configuration.node.token)
     node = RetrievalNode(
         open_stores(configuration),
         current.catalogue,
@@ -131,4 +180,4 @@ def serve_node(configuration: Configuration) -> None:
         CollectorRegistry(),
         check=current.check,
     )
-    serve(node, host, port)
+    serve(node, host, port, configuration.node.token)

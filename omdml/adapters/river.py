@@ -11,24 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 from river import base
 
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, ParameterError, StartError
 from omdml.learners import LEARNERS, Learner
 from omdml.learners.checks import expect, whole
 from omdml.metrics import Metric
+from omdml.metrics.coupled import SHARED
 
 Array = NDArray[Any]
 MODALITY = "x"
 RATES = ("eta", "C")
 SLOW = 0.0003
+UNFIT = {
+    "oasis": "its similarity is bilinear, and no distance between embeddings",
+    "setnet": "it learns from judged sets, which labels of single items do not make",
+    "signed": "it learns from ordered pairs how much of an attribute an item has, which is no distance",
+}
 
 
 class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTransformer for its final step
-    """A supervised transformer around any learner of triplets, quadruplets or pairs that has an embedding.
+    """A supervised transformer around any learner whose metric has an embedding of single items.
+
+    These are lomdml, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused. A
+    label is one task: several are refused too.
 
     Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
-    uniform sample of each class. Dimensions come from the first ``warm_up`` samples, and so does the learner's start;
-    until then samples pass as they are. Features are numbers: one that a sample lacks (or that is not finite) is 0, one
-    that no sample of the warm-up had is ignored.
+    uniform sample of each class. Dimensions come from the first ``warm_up`` samples, and so does the learner's start,
+    from more of them where it takes more (PCA and WPCA: one more than the rank, at most than the features); until then
+    samples pass as they are. Features are numbers: one that a sample lacks (or that is not finite) is 0, one that no
+    sample of the warm-up had is ignored. They lie in the order of their names, as one modality called ``x``.
 
     ``KNNClassifier`` on river's ImageSegments, test-then-learn, exact search in the last 1,000 samples: 0.903 right on
     scaled features; behind this transformer 0.924, 0.922, 0.923 (seeds 0 to 2), with LOMDML 0.911, 0.907, 0.908
@@ -39,8 +49,9 @@ class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTrans
     learner
         Name in ``LEARNERS``.
     parameters
-        Hyperparameters of the learner; None: a rate of 0.0003. Classifiers that remember samples, like
-        ``KNNClassifier``, hold old embeddings while the metric moves: a slow rate keeps them comparable.
+        Hyperparameters of the learner, ``init`` and ``groups`` keyed by ``x``; None: a rate of 0.0003. Classifiers that
+        remember samples, like ``KNNClassifier``, hold old embeddings while the metric moves: a slow rate keeps them
+        comparable.
     comparisons
         In which each sample is compared, >= 1.
     capacity
@@ -48,7 +59,7 @@ class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTrans
     classes
         Kept at a time, >= 2; the one not seen for longest makes room for a new one.
     warm_up
-        Samples that the start is made from, >= 2.
+        Samples that the start is made from at least, >= 2.
     seed
         Of the reservoir, and of what is drawn from it.
 
@@ -84,6 +95,7 @@ class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTrans
         self.seed = seed
         self._check()
         self._draw = np.random.default_rng(seed)
+        self._enough = warm_up
         self._early: list[tuple[dict[Hashable, float], Hashable]] = []
         self._names: list[Hashable] = []
         self._reservoir: dict[Hashable, Kept] = {}
@@ -106,11 +118,10 @@ class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTrans
         for name, bound in least.items():
             value = getattr(self, name)
             expect(whole(value) and value >= bound, name, value, f"a whole number of at least {bound}")
-        kinds = LEARNERS[self.learner].accepts & {"triplet", "pair"}
-        expect(bool(kinds), "learner", self.learner, "a learner of triplets, quadruplets or pairs")
-        probe = self._new(1)
-        probe.start({MODALITY: np.arange(4.0)[:, None]})
-        expect(probe.metric.euclidean, "learner", self.learner, "a learner whose metric has an embedding")
+        fit = ", ".join(sorted(set(LEARNERS) - set(UNFIT)))
+        expect(self.learner not in UNFIT, "learner", self.learner, f"one of {fit}; {UNFIT.get(self.learner)}")
+        tasks = getattr(self._new(fixed_size(self.parameters or {})), "tasks", None) or []
+        expect(len(tasks) <= 1, "tasks", tasks, "one at most: a sample has one label; take a transformer for each task")
 
     def _new(self, size: int) -> Learner:
         kind = LEARNERS[self.learner]
@@ -121,14 +132,16 @@ class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTrans
     def learn_one(self, x: Mapping[Hashable, Any], y: Hashable | None = None) -> None:
         """Compare a sample of class ``y`` (None: unknown, not learned from) with earlier ones.
 
-        Raises FeedbackError for a feature that is no number.
+        Raises FeedbackError for a feature that is no number; ParameterError where hyperparameters do not fit the
+        number of features that the warm-up had, StartError where its features are too large to start from: the
+        warm-up then begins anew.
         """
         if y is None:
             return
         sample = numbers(x)
         if self._learner is None:
             self._early.append((sample, y))
-            if len(self._early) >= self.warm_up:
+            if len(self._early) >= self._enough:
                 self._start()
             return
         self._take(self._row(sample), y)
@@ -142,11 +155,24 @@ class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTrans
         return dict(enumerate(embedded.tolist()))
 
     def _start(self) -> None:
-        """Take the warm-up's features for the dimensions, begin from them, and learn its samples."""
+        """Take the warm-up's features for the dimensions, begin from them, and learn its samples.
+
+        Where the learner's start needs more samples, the warm-up goes on.
+        """
         self._names = sorted({name for sample, _ in self._early for name in sample}, key=repr)
         rows = np.stack([self._row(sample) for sample, _ in self._early])
-        learner = self._new(len(self._names))
-        learner.start({MODALITY: rows})
+        try:
+            learner = self._new(len(self._names))
+            learner.start({MODALITY: rows})
+        except StartError as error:
+            if error.rows is None:
+                self._early.clear()
+                raise
+            self._enough = error.rows
+            return
+        except ParameterError:
+            self._early.clear()
+            raise
         self._learner = learner
         for row, (_, y) in zip(rows, self._early, strict=True):
             self._take(row, y)
@@ -198,6 +224,16 @@ class Kept(NamedTuple):
         if at < capacity:
             self.items[at] = item
         return Kept(self.seen + 1, self.items)
+
+
+def fixed_size(parameters: Mapping[str, Any]) -> int:
+    """A number of features that these hyperparameters fit: that of their arrays, or what their groups divide."""
+    init, groups = parameters.get("init"), parameters.get("groups")
+    if isinstance(init, Mapping) and init:
+        shape = np.asarray(init.get(SHARED, next(iter(init.values()))), object).shape
+        return shape[-1] if shape else 1
+    given = groups.get(MODALITY, 1) if isinstance(groups, Mapping) else 1
+    return max(1, given) if whole(given) else np.size(given)
 
 
 def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:

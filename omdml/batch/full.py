@@ -58,7 +58,8 @@ def fit_full(
     lam, trace, mu
         Weights of at least 0; ``lam + trace`` above 0, or nothing would keep M from growing.
     k
-        Eigenvalues of each matrix that ``mu`` presses down: at least 1 where mu is above 0, at most every d_i.
+        Eigenvalues of each matrix that ``mu`` presses down, at least 1 where mu is above 0; all of a matrix that has
+        no more, which makes R_k its trace. Without effect where mu is 0.
     tol
         How far above the optimum the objective may be, as a share of it. With ``mu > 0`` the problem is not convex: M
         is then the best there is next to its own F.
@@ -79,8 +80,7 @@ def fit_full(
     expect(lam + trace > 0, "lam", lam, "a weight above 0, or a trace above 0")
     expect(number(tol) and tol > 0, "tol", tol, "a share above 0")
     contrasts = Contrasts.of(rows, features, margin)
-    least = min(contrasts.dims.values())
-    expect(whole(k) and 0 <= k <= least, "k", k, f"a number of eigenvalues, at most the smallest dimension, {least}")
+    expect(whole(k) and k >= 0, "k", k, "a number of eigenvalues")
     expect(mu == 0 or k >= 1, "k", k, "at least 1 where mu is above 0")
     problem = Problem(contrasts, float(lam), float(trace), float(mu), int(k))
     with one_blas_thread():
@@ -132,7 +132,10 @@ class Problem:
         return self.regulariser(M) + float(np.maximum(self.losses(M), 0.0).sum())
 
     def bound(self, alpha: Array) -> float:
-        """A value that a convex objective without ``lam`` cannot go below: alpha, shrunk until it is feasible."""
+        """A value that a convex objective cannot go below: its dual at alpha, which is shrunk until it is feasible."""
+        if self.lam:
+            whole = Step(self.lam, [-self.trace * np.eye(size) for size in self.dims], 0.0)
+            return float(alpha @ self.margin) - half_square(whole, primal(whole, self.pulled(alpha)))
         most = max(float(np.linalg.eigvalsh(matrix)[-1]) for matrix in self.pulled(alpha))
         return float(alpha @ self.margin) * min(1.0, self.trace / most if most > 0 else 1.0)
 
@@ -153,7 +156,7 @@ def solve(problem: Problem, tol: float) -> list[Array]:
     """M_i (d_i, d_i) at the optimum."""
     M: list[Array] = [np.zeros((size, size)) for size in problem.dims]
     alpha = np.where(problem.margin > 0, 0.5, 0.0)
-    near = 0.0 if problem.lam else start_weight(problem)
+    near = 0.0 if problem.lam and problem.mu else max(0.0, start_weight(problem) - problem.lam)
     value = np.inf
     for _ in range(ROUNDS):
         step = problem.step(M, near)
@@ -162,7 +165,7 @@ def solve(problem: Problem, tol: float) -> list[Array]:
         if problem.mu:
             if before - value <= tol * value:
                 return M
-        elif problem.lam or value - problem.bound(alpha) <= tol * value:
+        elif value - problem.bound(alpha) <= tol * value:
             return M
         near /= LONGER
     warnings.warn(f"no optimum within {tol:g} after {ROUNDS} rounds; the objective is {value:.9g}", stacklevel=3)

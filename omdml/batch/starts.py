@@ -67,8 +67,13 @@ def batch_start(
 def check_batch_form(learner: type[Learner]) -> None:
     """Raise StartError where learners of this class have no batch form."""
     if learner not in SOLVERS:
-        known = ", ".join(sorted(kind.name for kind in SOLVERS))
+        known = ", ".join(batch_learners())
         raise StartError(f"{learner.name} has no batch form: there is one of {known}; others begin by their init")
+
+
+def batch_learners() -> list[str]:
+    """Names of the learners that have a batch form."""
+    return sorted(kind.name for kind in SOLVERS)
 
 
 def mean_square(near: Array, far: Array) -> float:

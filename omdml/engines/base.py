@@ -98,6 +98,12 @@ class Engine(ABC):
     mistakes = property(lambda self: int(self.state.counts[MISTAKES]))
     updates = property(lambda self: int(self.state.counts[UPDATES]))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays it holds, scratch included."""
+        held = {id(one): one for part in vars(self).values() for one in (part if isinstance(part, tuple) else (part,))}
+        return sum(array.nbytes for array in held.values() if isinstance(array, np.ndarray))
+
     def to_tensors(self) -> dict[str, Array]:
         """The state."""
         return {name: getattr(self.state, name) for name in self.state._fields}

@@ -29,7 +29,7 @@ class CoupledEngine(Engine):
     """
 
     at_close = frozenset({"L", *GROWN})
-    remedy = "scale the features, or use step='pa', which cannot diverge"
+    remedy = "scale the features, or with step='ogd' take a lower eta"
 
     def __init__(self, dims: Mapping[str, int], start: Array, parts: Array, rule: coupled.Rule) -> None:
         self.rule = rule

@@ -23,7 +23,7 @@ class DiagonalEngine(Engine):
         (sum d_i,) Number of the weight that each coordinate has, each number up to the largest in use; None: its own.
     """
 
-    remedy = "scale the features, or use step='pa', which cannot diverge"
+    remedy = "scale the features, or with step='ogd' take a lower eta"
 
     def __init__(self, start: Mapping[str, Array], rule: kernel.Rule, group: Array | None = None) -> None:
         self.rule, self.group = rule, group

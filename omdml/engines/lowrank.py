@@ -26,7 +26,7 @@ class LowRankEngine(Engine):
     """
 
     at_close = frozenset({"W", "X", "P", "c", "mean_W", "mean_weights"})
-    remedy = "scale the features, or use step='pa', which cannot diverge"
+    remedy = "scale the features, or with step='ogd' take a lower eta"
 
     def __init__(self, start: Mapping[str, Array], rule: kernel.Rule) -> None:
         self.rule = rule

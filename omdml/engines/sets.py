@@ -28,7 +28,7 @@ class SetsEngine(Engine):
         Whether moments of the vectors of judged sets are kept.
     """
 
-    remedy = "scale the features, or use step='pa', which cannot diverge"
+    remedy = "scale the features, or with step='ogd' take a lower eta"
 
     def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], rule: kernel.Rule, whiten: bool) -> None:
         self.rule = rule

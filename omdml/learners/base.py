@@ -123,6 +123,17 @@ class Learner(base.Base):
             raise not_started(what)
         return self._engine
 
+    def learning_on(self, **hyperparameters: Any) -> Self:
+        """A learner that goes on from this one's state, open block included, with other hyperparameters.
+
+        Raises ParameterError, or CorruptError where the state has another shape under them.
+        """
+        tensors = self._started("learning_on").to_tensors()
+        learner = type(self)(dims=self.dims, **hyperparameters)
+        learner._engine = learner._begin(learner._blank(tensors))
+        learner._started("learning_on").restore(tensors)
+        return learner
+
     @property
     @abstractmethod
     def metric(self) -> Metric:
@@ -147,6 +158,11 @@ class Learner(base.Base):
     def updates(self) -> int:
         """Comparisons that changed something: violated ones."""
         return int(self._engine.updates) if self._engine else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that learning takes: state and scratch."""
+        return int(self._engine.nbytes) if self._engine else 0
 
     def to_bytes(self) -> bytes:
         """The whole state, open block included: equal states give equal bytes. Raises NotStarted."""

@@ -147,7 +147,7 @@ class CPmtML(CoupledLearner):
         """What is served: of each task both of its matrices, or what ``serve`` says."""
         matrices = self.matrices
         if self.serve == "shared":
-            return CoupledMetric(self.dims, {SHARED: matrices[SHARED]}, {})
+            return CoupledMetric(self.dims, {SHARED: matrices[SHARED]}, {t: [SHARED] for t in self._tasks})
         if self.serve == "task":
             return CoupledMetric(self.dims, {t: matrices[t] for t in self._tasks}, {t: [t] for t in self._tasks})
         return CoupledMetric(self.dims, matrices, dict(zip(self._tasks, self._stacks, strict=True)))

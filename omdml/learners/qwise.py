@@ -38,7 +38,8 @@ class Qwise(FullMatrixLearner):
     mu
         Weight of the Fantope regulariser, >= 0.
     k
-        Eigenvalues of each modality that it presses down: the rank is driven to d_i - k.
+        Eigenvalues of each modality that it presses down: the rank is driven to d_i - k. Where a modality has no more
+        than k, F_i is I, and mu a trace norm. At least 1 where mu is above 0, and without effect where it is 0.
     trace
         Weight of the trace norm, >= 0.
     refresh

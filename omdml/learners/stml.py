@@ -67,4 +67,4 @@ class UtML(StML):
     @property
     def metric(self) -> CoupledMetric:
         """What is served: the same for every task."""
-        return CoupledMetric(self.dims, self.matrices, {})
+        return CoupledMetric(self.dims, self.matrices, {task: [SHARED] for task in self._tasks})

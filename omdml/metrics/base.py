@@ -33,8 +33,12 @@ class Metric(ABC):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Tasks with a metric of their own beside the shared one; empty where there is one for all."""
+        """Names of tasks that queries may give; empty where feedback names none."""
         return ()
+
+    def same_as(self, task: str | None) -> str | None:
+        """The task, or None, whose metric this one's is: galleries are kept once for all that agree."""
+        return task
 
     @abstractmethod
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:

@@ -26,7 +26,7 @@ class CoupledMetric(Metric):
     matrices
         (r, sum d_i) by name, one of them perhaps ``shared``.
     stacks
-        The names of each task's matrices. Empty: the metric is the same for all tasks.
+        The names of each task's matrices; several tasks may have the same.
     """
 
     kind = "coupled"
@@ -46,15 +46,19 @@ class CoupledMetric(Metric):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Tasks with a metric of their own."""
+        """Names that queries may give; tasks of the same matrices have the same metric."""
         return tuple(self.stacks)
+
+    def same_as(self, task: str | None) -> str | None:
+        """None for a task whose matrices are those of no task, else itself."""
+        return None if self._names(task) == self._names(None) else task
 
     def projection(self, task: str | None = None) -> Array:
         """The stacked matrices of a task: (R, sum d_i); raises FeedbackError for an unknown one."""
         return np.concatenate([self.matrices[name] for name in self._names(task)])
 
     def _names(self, task: str | None) -> Sequence[str]:
-        if task is not None and self.stacks:
+        if task is not None:
             if task not in self.stacks:
                 raise FeedbackError(f"task {task!r}: there are {', '.join(self.stacks)}", reason="unknown_task")
             return self.stacks[task]

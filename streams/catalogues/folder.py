@@ -89,7 +89,7 @@ class MappedCatalogue(Items):
         }
         self._know(ids)
         self._know_sets(sets)
-        self._parts = manifest.parts
+        self._parts, self.first = manifest.parts, manifest.parts[0].count
         return len(ids)
 
 

@@ -27,6 +27,7 @@ class Items:
         self.where = where
         self.generation = manifest.generation
         self.dims: Mapping[str, int] = manifest.dims
+        self.first = 0
         self.features: Mapping[str, NDArray[np.float32]] = {}
         self._ids: list[str] = []
         self._row_of: dict[str, int] = {}

@@ -3,6 +3,7 @@
 ===============================================  ===================================================================
 ``omdml:catalogue:<name>``                       the current generation
 ``omdml:catalogue:<name>:<generation>``          JSON: generation, modalities with dimensions and fitted scaling
+``omdml:catalogue:<name>:<generation>:first``    how many items the generation began with
 ``omdml:catalogue:<name>:<generation>:ids``      list of ids, in the order of the rows
 ``omdml:item:<name>:<generation>:<id>``          hash, one field a modality: float32, little-endian, scaled
 ``omdml:catalogue:<name>:<generation>:sets``     list of JSON: ``{"set": "photo-5", "items": ["face-1", "face-2"]}``
@@ -34,6 +35,7 @@ from streams.catalogues.matrix import DTYPE
 from streams.catalogues.progress import progress
 from streams.catalogues.scaling import not_finite
 from streams.catalogues.sets import ItemSet, check_sets, decode_sets, encode_sets
+from streams.stores.redis_client import masked
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 BATCH_ITEMS = 500  # of a pipeline
@@ -49,6 +51,7 @@ class Keys:
 
     def __init__(self, name: str, generation: str) -> None:
         self.manifest = f"omdml:catalogue:{name}:{generation}"
+        self.first = f"{self.manifest}:first"
         self.ids = f"{self.manifest}:ids"
         self.sets = f"{self.manifest}:sets"
         self.item = f"omdml:item:{name}:{generation}:"
@@ -86,6 +89,8 @@ class RedisCatalogue(Items):
         self._listed = self._listed_sets = 0  # entries of the lists of ids and of sets that were read
         self._room: dict[str, NDArray[np.float32]] = {}
         self.refresh()
+        with _reaching(where):
+            self.first = int(self._client.get(self._keys.first) or len(self.ids))
 
     def refresh(self) -> int:
         """Take in the items added since; answers how many. Rows that were there keep their numbers."""
@@ -155,8 +160,8 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
 
     ``sets``: to be copied instead of the catalogue's own; they may hold items that are there already.
 
-    1. The manifest. 2. Items with their ids, a batch at a time, then sets, those not listed yet. 3. The pointer to the
-    generation.
+    1. The manifest, and how many items came first. 2. Items with their ids, a batch at a time, then sets, those not
+    listed yet. 3. The pointer to the generation.
     A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
 
     Raises CatalogueError as :class:`RedisCatalogue` does, or where the server has no memory left.
@@ -167,6 +172,7 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
     with _reaching(where), progress(f"uploading {name}", len(catalogue.ids)) as advance:
         client.set(keys.manifest, encode_manifest(manifest))  # 1.
         listed = set(map(_text, client.lrange(keys.ids, 0, -1)))
+        client.set(keys.first, len(listed) or catalogue.first, nx=True)
         rows = [row for row, one in enumerate(catalogue.ids) if one not in listed]
         advance(len(catalogue.ids) - len(rows))
         for start in range(0, len(rows), BATCH_ITEMS):  # 2.
@@ -225,15 +231,17 @@ def _connect(url: str, name: str | None) -> tuple[Any, str, str]:
     scheme, _, rest = address.partition("://")
     chosen = fragment or name or ""
     if not CATALOGUE_NAME.fullmatch(chosen):
-        raise CatalogueError(f"catalogue {chosen!r} in Redis: expected a name as in redis://host:6379/0#shop")
+        raise CatalogueError(f"catalogue {masked(url)}: expected a name, as in redis://host:6379/0#shop")
     retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), RETRIES)
-    where = f"{scheme}://{rest.rpartition('@')[2]}#{chosen}"
+    where = f"{masked(address)}#{chosen}"
     try:
         client = redis.Redis.from_url(
             f"{SCHEMES[scheme]}://{rest}", socket_timeout=TIMEOUT_S, socket_connect_timeout=2.0, retry=retry
         )
-    except ValueError as error:
-        raise CatalogueError(f"{where}: no address of a Redis ({error})") from error
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # options that it does not know are found out only here
+    except (ValueError, TypeError):  # its text may quote a password
+        raise CatalogueError(f"{where}: no address, such as redis://user:password@host:6379/0#name") from None
     return client, chosen, where
 
 

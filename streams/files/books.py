@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
@@ -16,7 +17,7 @@ class Committed(msgspec.Struct, frozen=True):
     """The content of ``<group>.commit``. ``fingerprint``: sha256 of the first line of the segment at the offset."""
 
     topic_id: str
-    offset: int
+    offset: Annotated[int, msgspec.Meta(ge=0)]
     fingerprint: str | None = None
 
     @property
@@ -68,7 +69,7 @@ class Books:
             data = self.path.read_bytes()
         try:
             committed = msgspec.json.decode(data, type=Committed)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise SourceError(f"{self.path}: damaged ({error}): remove it, the store's marks say more") from error
         if committed.topic_id != self.log.topic_id:
             raise GapError(

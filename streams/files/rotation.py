@@ -15,10 +15,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from omdml.errors import GapError
+from omdml.errors import GapError, SourceError
 from streams.files.log import FIRST, identify, locked, reaching
 from streams.files.tail import read_first_line
 
+LEDGER_LINE = re.compile(rb"(\d+) (\d+) ([0-9a-f]{64})")
 QUIET_S = 1.0  # a writer may go on for a moment in a file that was renamed under it
 
 
@@ -184,9 +185,19 @@ def match(known: Sequence[Segment], found: Iterable[Found], growing: Path) -> di
 
 
 def read_ledger(ledger: BinaryIO) -> list[Segment]:
-    """The segments written down, in the order of their numbers; cuts a line off that a crash left unfinished."""
-    whole = ledger.read().rpartition(b"\n")[0]
-    ledger.seek(len(whole) + 1)
+    """The segments written down, in the order of their numbers; cuts off what a crash left at the end.
+
+    Raises SourceError where a line is damaged that sound ones follow.
+    """
+    first, *lines = ledger.read().split(b"\n")[:-1]
+    sound = [LEDGER_LINE.fullmatch(line) for line in lines]
+    while sound and sound[-1] is None:
+        sound.pop()
+    ledger.seek(sum(len(line) + 1 for line in (first, *lines[: len(sound)])))
     ledger.truncate()
-    lines = (line.split() for line in whole.decode().split("\n")[1:])
-    return [Segment(int(number), int(inode), sha256) for number, inode, sha256 in lines]
+    if None in sound:
+        raise SourceError(
+            f"{ledger.name}: line {sound.index(None) + 2} is damaged, which tells apart the log's segments: restore "
+            "the file, or remove it to read the log as a new one (omdml worker --accept-gap)"
+        )
+    return [Segment(int(found[1]), int(found[2]), found[3].decode()) for found in sound if found]

@@ -9,10 +9,11 @@ from typing import Any, Literal
 import kafka.errors
 import msgspec
 
-from omdml.errors import SourceError
+from omdml.errors import ConfigurationError, SourceError, SourceRefused
 
+SASL = ("sasl_plain_username", "sasl_plain_password")
+TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 SECRETS = ("sasl_plain_password", "ssl_password")
-REFUSALS = (kafka.errors.AuthorizationError, kafka.errors.SaslAuthenticationFailedError)
 # What a client raises for a file, a mechanism or a setting it cannot use.
 UNUSABLE = (OSError, ValueError, RuntimeError, ImportError)
 
@@ -41,6 +42,23 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = None
 
+    def check(self) -> None:
+        """Refuse options that lack one another, or would do nothing; raises ConfigurationError."""
+        asked = {option: getattr(self, option) for option in ("sasl_mechanism", *SASL)}
+        if self.security_protocol.startswith("SASL_"):
+            for option, value in asked.items():
+                if not value:
+                    raise ConfigurationError(f"log.{option} is not set, and log.security_protocol asks for it")
+            asked = {}
+        if not self.security_protocol.endswith("SSL"):
+            asked |= {option: getattr(self, option) for option in TLS}
+        for option, value in asked.items():
+            if value:
+                told = f"log.{option} is set, and log.security_protocol = {self.security_protocol!r} does not use it"
+                raise ConfigurationError(f"{told}: expected 'SASL_SSL' or its like")
+        if self.ssl_keyfile and not self.ssl_certfile:
+            raise ConfigurationError("log.ssl_keyfile is set without log.ssl_certfile: expected both, or neither")
+
     def client(self) -> dict[str, Any]:
         """Arguments that every kind of kafka-python client takes."""
         arguments = msgspec.structs.asdict(self)
@@ -61,7 +79,7 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def __repr__(self) -> str:
         shown = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         fields = (f"{name}={'***' if name in SECRETS else repr(value)}" for name, value in shown.items())
-        return f"KafkaOptions({', '.join(fields)})"
+        return f"{type(self).__name__}({', '.join(fields)})"
 
 
 @contextmanager
@@ -72,8 +90,12 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except REFUSALS as error:
-        raise _source_error(options, doing, error, "check the credentials and the access rights (ACLs)") from error
+    except kafka.errors.AuthorizationError as error:  # its own text may be pages of requests and answers
+        what, user = type(error).__name__, options.sasl_plain_username or "this client"
+        do = f"give {user} the rights (ACLs) that deploy/SECURITY.md lists"
+        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {do}") from error
+    except kafka.errors.SaslAuthenticationFailedError as error:
+        raise refused(options, error) from error
     except kafka.errors.KafkaTimeoutError as error:
         do = "start the broker, or correct the servers, the security protocol or the credentials"
         raise _source_error(options, doing, error, do) from error
@@ -89,6 +111,13 @@ def connecting(options: KafkaOptions) -> Iterator[None]:
             yield
     except UNUSABLE as error:
         raise _source_error(options, "connecting", error, "check the connection options") from error
+
+
+def refused(options: KafkaOptions, error: BaseException) -> SourceRefused:
+    """The error where a user is not let in."""
+    how = f"user {options.sasl_plain_username!r} with {options.sasl_mechanism}"
+    do = "correct log.sasl_plain_username, log.sasl_plain_password or log.sasl_mechanism"
+    return SourceRefused(f"Kafka at {options.servers} does not let in {how} ({options.redact(str(error))}); {do}")
 
 
 def _source_error(options: KafkaOptions, doing: str, error: BaseException, do: str) -> SourceError:

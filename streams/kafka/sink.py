@@ -31,6 +31,7 @@ class Sent(NamedTuple):
     acknowledgement: Any
     key: str | None
     size: int
+    at: float  # monotonic
 
 
 class KafkaSink:
@@ -72,8 +73,9 @@ class KafkaSink:
         self._failures = 0
         self._first_failure = ""
         self._closed = False
+        self._delivery_s = delivery_s
         self._require_topic()
-        self._producer = self._connect(int(delivery_s * 1000))
+        self._producer: Any = self._connect()
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Queue one event.
@@ -86,22 +88,29 @@ class KafkaSink:
             self._settle(deadline=0.0)
         if self._bytes + size > self.buffer_bytes:
             self._make_room(size)
+        if self._producer is None:
+            self._producer = self._connect()
         try:
             sent = self._producer.send(self.topic, value, key.encode() if key is not None else None, list(headers))
         except kafka.errors.KafkaError:
             with translated(self.options, f"sending to topic {self.topic!r}"):
                 raise
-        self._on_the_way.append(Sent(sent, key, size))
+        self._on_the_way.append(Sent(sent, key, size, time.monotonic()))
         self._bytes += size
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when everything sent is acknowledged by all replicas.
 
         Raises SourceError naming the first event that failed since the last flush, or how many wait after
-        ``timeout_s``; those may still arrive.
+        ``timeout_s``; those may still arrive. Once events have failed, what was sent with them is given up, and the
+        next event makes a new producer: this one's client never gets over a batch that expired.
         """
         self._settle(time.monotonic() + timeout_s)
         failures, self._failures = self._failures, 0
+        overdue = self._on_the_way and time.monotonic() - self._on_the_way[0].at > 2 * self._delivery_s
+        if failures or overdue:
+            failures += len(self._on_the_way)
+            self._begin_again()
         if failures:
             raise SourceError(
                 f"{failures} events for topic {self.topic!r} at {self.options.servers} were not written; the first: "
@@ -121,10 +130,12 @@ class KafkaSink:
         try:
             self.flush()
         finally:
-            with translated(self.options, "closing"):
-                self._producer.close(timeout=1.0)
+            if self._producer is not None:
+                with translated(self.options, "closing"):
+                    self._producer.close(timeout=1.0)
 
-    def _connect(self, delivery_ms: int) -> Any:
+    def _connect(self) -> Any:
+        delivery_ms = int(self._delivery_s * 1000)
         with connecting(self.options):
             producer = KafkaProducer(
                 **self.options.client(),
@@ -146,6 +157,13 @@ class KafkaSink:
                 raise
         return producer
 
+    def _begin_again(self) -> None:
+        self._on_the_way.clear()
+        self._bytes = 0
+        with contextlib.suppress(kafka.errors.KafkaError):
+            self._producer.close(timeout=0)
+        self._producer = None
+
     def _require_topic(self) -> None:
         admin = kafka_topic.open_admin(self.options)
         try:
@@ -165,7 +183,7 @@ class KafkaSink:
     def _settle(self, deadline: float, down_to: int = 0) -> None:
         """Take acknowledged and failed events off the buffer, oldest first, until few bytes are left or time is up."""
         self._unsettled = 0
-        while self._on_the_way and self._bytes > down_to:
+        while self._on_the_way and self._bytes > down_to and not self._failures:  # after one the others are stuck
             if not self._is_over(self._on_the_way[0], deadline):
                 return
             self._bytes -= self._on_the_way.popleft().size

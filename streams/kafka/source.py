@@ -61,7 +61,7 @@ class KafkaSource:
     topic_id
         The topic's identity, fixed for this source's life.
     partitions
-        How many the topic has, as of a second ago.
+        How many the topic had when this source was made.
 
     Raises
     ------
@@ -164,7 +164,15 @@ class KafkaSource:
 
     def home(self, key: str) -> Partition:
         """The partition that our sinks, and clients with Kafka's standard partitioner, send this key to."""
-        return Partition(self.topic_id, topics.partition_of(key.encode(), self.partitions))
+        return Partition(self.topic_id, topics.partition_of(key.encode(), self._count()))
+
+    def grown(self, key: str, before: Partition) -> bool:
+        """Whether the key went to ``before`` when the topic had fewer partitions, and goes elsewhere by now."""
+        fewer = {topics.partition_of(key.encode(), count) for count in range(1, self._count())}
+        return self.home(key) != before and before.number in fewer
+
+    def _count(self) -> int:
+        return len(self._consumer.partitions_for_topic(self.topic) or ()) or self.partitions
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.

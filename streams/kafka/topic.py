@@ -9,6 +9,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.partitioner.default import murmur2
 
 from omdml.errors import SourceError
+from streams.kafka.handshake import admitted
 from streams.kafka.options import KafkaOptions, connecting, translated
 
 
@@ -58,8 +59,9 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def open_admin(options: KafkaOptions) -> Any:
-    """An administration client; raises SourceError when the cluster is out of reach."""
+    """An administration client; raises SourceError when the cluster is out of reach, or lets us not in."""
     with connecting(options):
+        admitted(options)
         return KafkaAdminClient(**options.client(), request_timeout_ms=10_000)
 
 

@@ -10,7 +10,7 @@ import structlog
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint
-from streams.protocols import Written
+from streams.protocols import Partition, Position, Written
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +26,11 @@ class Saved(NamedTuple):
     def of(cls, checkpoint: Checkpoint, data: bytes) -> Saved:
         """That of a checkpoint and its bytes."""
         return cls(checkpoint.home, checkpoint.next, hashlib.sha256(data).hexdigest())
+
+    @property
+    def position(self) -> Position:
+        """How far the model was taken."""
+        return Position(Partition(*self.home), self.next)
 
     def replaces(self, kept: Saved | None) -> Written:
         """Whether this one may take the place of the kept one; another home is neither ahead nor behind."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ from urllib.parse import quote, unquote
 from omdml.errors import StoreError
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.files.log import identify
-from streams.protocols import Claim, Marks, Partition, Pointer, Watch, Written
+from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
 from streams.stores.durable import ASIDE, put
 from streams.stores.journaled import JournaledSnapshots
-from streams.stores.retention import RETENTION, Retention
+from streams.stores.retention import RETENTION, RetentionOf
 
 
 class DirectoryStore(JournaledSnapshots):
@@ -49,7 +49,7 @@ class DirectoryStore(JournaledSnapshots):
         From every method: the folder cannot be read or written.
     """
 
-    def __init__(self, path: Path | str, retention: Retention = RETENTION) -> None:
+    def __init__(self, path: Path | str, retention: RetentionOf = RETENTION) -> None:
         super().__init__(retention)
         self.path = Path(path)
         self._models, self._marks = self.path / "models", self.path / "marks"
@@ -77,6 +77,17 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             self._make_folders()
             return self._checkpoints(model).claim()
+
+    def positions(self, models: Sequence[str]) -> dict[str, Position]:
+        """Those of the newest checkpoints: their names tell."""
+        with self._reaching():
+            found = {model: self._checkpoints(model).position() for model in models}
+        return {model: position for model, position in found.items() if position}
+
+    def peek(self, model: str) -> Checkpoint | None:
+        """The newest valid checkpoint."""
+        with self._reaching():
+            return self._checkpoints(model).peek()
 
     def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
         """Keep this checkpoint and the one before it."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from omdml.snapshot import Checkpoint
 from streams.files.log import sync_folder
-from streams.protocols import Claim, Written
+from streams.protocols import Claim, Position, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
 from streams.stores.durable import put
 
@@ -44,6 +45,19 @@ class CheckpointFolder:
     def owner(self) -> str | None:
         """The epoch that owns the model; None where nobody claimed it."""
         return max(self._epochs(), default=None)
+
+    def position(self) -> Position | None:
+        """That of the newest checkpoint; None where there is none, or it was found to be damaged."""
+        newest = max(self._files(), default=None)
+        return None if newest is None or newest.damaged else newest.saved.position
+
+    def peek(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read."""
+        for file in reversed(self._files()):
+            with suppress(FileNotFoundError):  # dropped since we looked: a newer one took its place
+                if not file.damaged and (found := read_checkpoint(self.model, file.path.read_bytes(), str(file.path))):
+                    return found
+        return None
 
     def claim(self) -> Claim:
         """Become the owner, and read the newest checkpoint that can be read."""

@@ -16,6 +16,7 @@ from streams.protocols import Pointer, Written
 from streams.stores.retention import Retention
 
 PUBLICATIONS = ("published", "held")
+PINNED = "pinned"  # why a snapshot is held that nothing else speaks against
 MOVES_KEPT = 200  # entries of rollbacks, pins and notes: they are told for longer than their snapshots last
 
 Number = TypeVar("Number")
@@ -93,7 +94,7 @@ def publication(
     is live: its predecessor published ahead of its last checkpoint.
     """
     version, digest = key
-    held = held or ("pinned" if live and live.pinned else "")
+    held = held or (PINNED if live and live.pinned else "")
     if newest and newest.epoch == epoch and version < newest.version:
         return Written.FENCED
     if (live and (live.version, live.digest) == key) or (held and newest and newest.snapshot == key):
@@ -153,6 +154,13 @@ def newest_publication(entries: Iterable[Entry], version: int | None = None) -> 
         if candidate.what in PUBLICATIONS and version in (None, candidate.version):
             found = candidate
     return found
+
+
+def destination(entries: Iterable[Entry], version: int | None) -> Entry | None:
+    """Where a move to ``version`` leads; None is the newest snapshot that nothing but a pin kept from going live."""
+    if version is None:
+        entries = (entry for entry in entries if entry.reason in ("", PINNED))
+    return newest_publication(entries, version)
 
 
 def superfluous(

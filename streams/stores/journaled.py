@@ -12,8 +12,8 @@ from omdml.snapshot import Snapshot
 from streams.protocols import Pointer, Written
 from streams.stores import journal
 from streams.stores.checkpoints import store_lost
-from streams.stores.journal import PUBLICATIONS, Journal, newest_publication, superfluous
-from streams.stores.retention import SPARE, Retention
+from streams.stores.journal import PUBLICATIONS, Journal, destination, newest_publication, superfluous
+from streams.stores.retention import SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
 ATTEMPTS = 100  # to append before somebody else does: each that fails is one that somebody else won
@@ -28,7 +28,7 @@ class JournaledSnapshots(ABC):
         Which snapshots stay when new ones come.
     """
 
-    def __init__(self, retention: Retention) -> None:
+    def __init__(self, retention: RetentionOf) -> None:
         self.retention = retention
 
     @property
@@ -64,7 +64,7 @@ class JournaledSnapshots(ABC):
             book.write(key, data)
             if book.append(number + 1, entry, epoch):
                 if (number + 1) % SPARE == 0:
-                    self._thin_out(book)
+                    self._thin_out(model, book)
                 return Written.STORED
         raise self._too_busy(model)
 
@@ -113,7 +113,7 @@ class JournaledSnapshots(ABC):
         for _ in range(ATTEMPTS):
             number, last = book.last()
             entries = [entry for _, entry in book.entries()]
-            target = newest_publication(entries, version)
+            target = destination(entries, version)
             if target is None or book.read(target.snapshot) is None:
                 kept = [entry.version for entry in entries if entry.what in PUBLICATIONS]
                 raise not_kept(model, version, kept, str(self))
@@ -129,9 +129,10 @@ class JournaledSnapshots(ABC):
             raise store_lost(model, str(self))
         return owner
 
-    def _thin_out(self, book: Journal) -> None:
+    def _thin_out(self, model: str, book: Journal) -> None:
         _, last = book.last()
-        snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, self.retention)
+        retention = self.retention.of(model)
+        snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, retention)
         book.drop(itertools.chain(moves, *snapshots.values()))
         _, last = book.last()
         if last and last.live:  # somebody may have gone back to it by now

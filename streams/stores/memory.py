@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from omdml.snapshot import Checkpoint
-from streams.protocols import Claim, Marks, Partition, Watch, Written
+from streams.protocols import Claim, Marks, Partition, Position, Watch, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
 from streams.stores.journal import Entry, SnapshotKey, newest_publication
 from streams.stores.journaled import JournaledSnapshots
-from streams.stores.retention import RETENTION, Retention
+from streams.stores.retention import RETENTION, RetentionOf
 
 
 class MemoryModel:
@@ -79,7 +79,7 @@ class MemoryStore(JournaledSnapshots):
         Which snapshots stay when new ones come.
     """
 
-    def __init__(self, retention: Retention = RETENTION) -> None:
+    def __init__(self, retention: RetentionOf = RETENTION) -> None:
         super().__init__(retention)
         self._store_id = uuid.uuid4().hex
         self._changed = threading.Condition()
@@ -107,6 +107,20 @@ class MemoryStore(JournaledSnapshots):
             if state.checkpoints:
                 raise none_valid(model, str(self))
             return Claim(state.owner, None)
+
+    def positions(self, models: Sequence[str]) -> dict[str, Position]:
+        """Those of the newest checkpoints."""
+        with self._changed:
+            known = [(model, self._models[model]) for model in models if model in self._models]
+            sound = [(model, state) for model, state in known if state.checkpoints and not state.damaged]
+            return {model: state.checkpoints[0][0].position for model, state in sound}
+
+    def peek(self, model: str) -> Checkpoint | None:
+        """The newest valid checkpoint."""
+        with self._changed:
+            kept = list(self._models[model].checkpoints) if model in self._models else []
+        sound = (read_checkpoint(model, data, str(self)) for _, data in kept)
+        return next((checkpoint for checkpoint in sound if checkpoint), None)
 
     def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
         """Keep this checkpoint and the one before it."""

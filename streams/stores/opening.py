@@ -8,10 +8,10 @@ from streams.stores.directory import DirectoryStore
 from streams.stores.memory import MemoryStore
 from streams.stores.redis import RedisStore
 from streams.stores.redis_client import SCHEMES, masked
-from streams.stores.retention import RETENTION, Retention
+from streams.stores.retention import RETENTION, RetentionOf
 
 
-def open_store(url: str, retention: Retention = RETENTION) -> Store:
+def open_store(url: str, retention: RetentionOf = RETENTION) -> Store:
     """The store at this address; a server is not asked yet whether it is there.
 
     Parameters

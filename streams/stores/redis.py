@@ -29,11 +29,11 @@ from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores import redis_scripts as scripts
 from streams.stores.checkpoints import Saved, none_valid, read_checkpoint, store_lost
-from streams.stores.journal import PUBLICATIONS, Entry, kind_of_move, newest_publication, superfluous
+from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
 from streams.stores.redis_client import connect, masked, reaching, run_of, without_prefix
 from streams.stores.redis_keys import StoreKeys, read_entry, read_pointer, read_position, understanding
 from streams.stores.redis_watch import RedisWatch
-from streams.stores.retention import RETENTION, SPARE, Retention
+from streams.stores.retention import RETENTION, SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
 UNPUBLISHED_S = 600  # bytes that no script made permanent vanish after so long
@@ -60,7 +60,7 @@ class RedisStore:
         From every method, within seconds: the server is out of reach, or refuses.
     """
 
-    def __init__(self, url: str, retention: Retention = RETENTION) -> None:
+    def __init__(self, url: str, retention: RetentionOf = RETENTION) -> None:
         self.retention = retention
         self._url, prefix = without_prefix(url)
         self._keys, self._where = StoreKeys(prefix or PREFIX), masked(url)
@@ -73,6 +73,12 @@ class RedisStore:
 
     def __str__(self) -> str:
         return self._where
+
+    @property
+    def store_id(self) -> str:
+        """The id that lies in the database."""
+        with reaching(self._where):
+            return str((self._client.get(self._keys.store) or b"").decode())
 
     def claim(self, model: str) -> Claim:
         """Become the owner.
@@ -105,6 +111,15 @@ class RedisStore:
                 pipeline.hmget(self._keys.model(model).checkpoint, "home_topic", "home_partition", "next", "damaged")
             answers = zip(models, pipeline.execute(), strict=True)
         return {model: read_position(fields) for model, fields in answers if fields[0] and not fields[-1]}
+
+    def peek(self, model: str) -> Checkpoint | None:
+        """The newest valid checkpoint."""
+        keys = self._keys.model(model)
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.hget(keys.checkpoint, "data").hget(keys.previous, "data")
+            kept = pipeline.execute()
+        sound = (read_checkpoint(model, data, self._where) for data in kept if data)
+        return next((checkpoint for checkpoint in sound if checkpoint), None)
 
     def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
         """Keep this checkpoint and the one before it."""
@@ -217,7 +232,7 @@ class RedisStore:
         keys, live = self._keys.model(model), self.current(model)
         with reaching(self._where):
             entries = [entry for _, entry in self._entries(model)]
-            target = newest_publication(entries, version)
+            target = destination(entries, version)
             moved = target and self._move(
                 [keys.current, keys.history, keys.snapshot(*target.snapshot)],
                 [*target.snapshot, target.epoch, kind_of_move(live, target.version, pin), int(pin), keys.updates],
@@ -246,7 +261,7 @@ class RedisStore:
 
     def _thin_out(self, model: str) -> None:
         keys, entries = self._keys.model(model), self._entries(model)
-        snapshots, moves = superfluous(entries, self.current(model), self.retention)
+        snapshots, moves = superfluous(entries, self.current(model), self.retention.of(model))
         for snapshot, numbers in snapshots.items():
             self._drop([keys.current, keys.history, keys.snapshot(*snapshot)], [*snapshot, *numbers])
         if moves:

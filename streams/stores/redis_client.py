@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -12,7 +13,7 @@ from redis import exceptions
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
-from omdml.errors import ConfigurationError, StoreError
+from omdml.errors import ConfigurationError, StoreError, StoreRefused
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 TIMEOUT_S = 2.0  # to connect, and of each answer
@@ -22,19 +23,32 @@ ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
     (exceptions.BusyLoadingError, "it is still reading its data from disk: wait"),
     (exceptions.AuthenticationError, "correct user and password in store.url"),
     (exceptions.AuthorizationError, "correct user and password in store.url"),
-    (exceptions.NoPermissionError, "let this user run EVALSHA, and commands on the keys of the prefix"),
+    (exceptions.NoPermissionError, "give this user the rights that deploy/SECURITY.md lists"),
     (exceptions.ReadOnlyError, "it is a replica: name the primary in store.url"),
     (exceptions.OutOfMemoryError, "raise its maxmemory, or delete models"),
     (exceptions.TimeoutError, "is it up, reachable, and not overloaded?"),
     (exceptions.ConnectionError, "is it up, and reachable from here?"),
     (exceptions.RedisError, "see the server's log"),
 ]
+REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+TLS_ADVICE = {  # by what the message says, the first that fits: the client has no class for TLS
+    "Hostname mismatch": "name the server in store.url as its certificate does",
+    "IP address mismatch": "name the server in store.url as its certificate does",
+    "CERTIFICATE_VERIFY_FAILED": "name the file of the authority that signed its certificate: ?ssl_ca_certs=ca.pem",
+    "CERTIFICATE_REQUIRED": "it asks for a client's certificate: ?ssl_certfile=client.pem&ssl_keyfile=client.key",
+}
+FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def masked(url: str) -> str:
     """The URL without user, password and query."""
     scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}" if separator else url
+    rest, sign, fragment = rest.rpartition("#")
+    rest, name = (rest, sign + fragment) if sign and "@" not in fragment else (rest + sign + fragment, "")
+    place, question, query = rest.partition("?")
+    if question and "@" in query:  # a password may hold a question mark, and an option's value an @: who can tell?
+        return f"{scheme}{separator}***{name}"
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{name}" if separator else url
 
 
 def without_prefix(url: str) -> tuple[str, str | None]:
@@ -60,12 +74,20 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
         )
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # options that it does not know are found out only here
+        _readable(pool.connection_kwargs)
     except (ValueError, KeyError, TypeError):  # their texts may quote a password
         raise ConfigurationError(
             f"store.url: {masked(url)!r} (user, password and options left out) is no address of a server: expected "
             "redis://user:password@host:6379/0, with percent-encoding where a password has special characters"
         ) from None
     return client
+
+
+def _readable(options: Mapping[str, Any]) -> None:
+    """Refuse a file of TLS that is not there, by its name: the client's error has none."""
+    for name in FILES:
+        if (path := options.get(name)) and not Path(path).is_file():
+            raise ConfigurationError(f"store.url: {name}={path}: no such file; expected a PEM file")
 
 
 def run_of(client: Any) -> str:
@@ -88,4 +110,6 @@ def reaching(where: str) -> Iterator[None]:
         yield
     except redis.RedisError as error:
         advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
-        raise StoreError(f"store {where}: {error}: {advice}") from error
+        tls = next((advice for sign, advice in TLS_ADVICE.items() if sign in str(error)), "")
+        kind = StoreRefused if tls or isinstance(error, REFUSALS) else StoreError
+        raise kind(f"store {where}: {str(error).rstrip('.')}: {tls or advice}") from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import quote
 
 from omdml.errors import StoreError
-from streams.protocols import Partition, Pointer
+from streams.protocols import Partition, Pointer, Position
 from streams.stores.journal import Entry
 
 
@@ -60,6 +60,13 @@ def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Point
         )
 
 
+def read_position(fields: Sequence[bytes]) -> Position:
+    """The position in the first three fields of a checkpoint; raises StoreError where they are none."""
+    topic, partition, offset = fields[:3]
+    with understanding(fields):
+        return Position(Partition(topic.decode(), int(partition)), int(offset))
+
+
 def read_entry(fields: Mapping[bytes, bytes]) -> Entry:
     """The entry in these fields of the stream ``history``; raises StoreError where they are none."""
     with understanding(fields):
@@ -80,7 +87,7 @@ def understanding(what: object) -> Iterator[None]:
     """Turn what does not decode into a StoreError that shows it."""
     try:
         yield
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise StoreError(
             f"the store holds {str(what)[:200]}, which omdml did not write ({error!r}): restore or remove that key"
         ) from error

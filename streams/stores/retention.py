@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 SPARE = 10  # publications between two rounds of thinning out: a round reads the whole history
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+class RetentionOf(Protocol):
+    """Which snapshots stay, model by model."""
+
+    def of(self, model: str) -> Retention:
+        """What holds for this model."""
 
 
 class Retention(NamedTuple):
@@ -20,6 +27,10 @@ class Retention(NamedTuple):
     minutes: int = 60
     hours: int = 24
     days: int = 7
+
+    def of(self, model: str) -> Retention:
+        """The same for every model."""
+        return self
 
     def superfluous(self, published: Mapping[Key, float]) -> list[Key]:
         """The keys that need not stay, oldest first, given when each was published, in seconds since the epoch.
@@ -47,3 +58,4 @@ class Retention(NamedTuple):
 
 
 RETENTION = Retention()
+OF_MANY = Retention(last=3, minutes=0, hours=0, days=7)  # of thousands of models: a hundred snapshots each is too much

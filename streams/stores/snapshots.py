@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from omdml.errors import CorruptError, StoreError
+from omdml.errors import CorruptError, NotKept, StoreError
 from omdml.snapshot import Snapshot
 from streams.protocols import Pointer
 
 
-def not_kept(model: str, version: int | None, kept: list[int], where: str) -> StoreError:
+def not_kept(model: str, version: int | None, kept: list[int], where: str) -> NotKept:
     """Nobody can go to this version."""
     asked = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
-    return StoreError(
+    return NotKept(
         f"model {model!r}: {asked} in {where}; versions kept: {', '.join(map(str, sorted(kept))) or 'none'}: choose "
         "one of these"
     )

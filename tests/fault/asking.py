@@ -7,11 +7,11 @@ import json
 import threading
 
 
-def version_served(port: int) -> int | None:
+def version_served(port: int, model: str = "shop") -> int | None:
     """The version that the node at this port of the loopback answers a search with; None where it does not answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/search?id=i1&k=3")
+        connection.request("GET", f"/search?model={model}&id=i1&k=3")
         answer = connection.getresponse()
         body = json.loads(answer.read())
         return body["version"] if answer.status == 200 else None

@@ -152,6 +152,26 @@ def test_a_flush_that_runs_out_of_time_says_how_many_events_wait(
     sink.flush()
 
 
+def test_a_broker_that_froze_for_long_is_written_to_again_once_it_goes_on(
+    kafka: KafkaServer, new_topic: NewTopic, open_sink: Open
+) -> None:
+    # Given a sink with events on their way when the broker freezes, for longer than these may take
+    topic = new_topic()
+    sink = open_sink(topic, delivery_s=2.0)
+    sink.send(b"before", "shop")
+    sink.flush()
+    kafka.pause()
+    for _ in range(5):
+        sink.send(b"during", "shop")
+    with pytest.raises(SourceError, match="were not written"):
+        sink.flush()
+
+    # If it goes on, I expect what is sent then to arrive, by the same sink.
+    kafka.resume()
+    until(lambda: sent(sink, b"after"))
+    assert read(kafka, topic)[-1].value == b"after"
+
+
 def test_a_missing_topic_is_refused(open_sink: Open) -> None:
     with pytest.raises(SourceError, match="has no topic 'nobody-made-this'"):
         open_sink("nobody-made-this")

@@ -78,6 +78,7 @@ def test_added_items_are_seen_after_a_refresh_and_old_rows_stay(shop: MappedCata
     assert opened.refresh() == 9
 
     assert _is_equal(opened, shop)
+    assert opened.first == RedisCatalogue(f"{redis_url}#shop").first == shop.first == 25
     assert_array_equal(held, shop.features["text"][:25])
     assert opened.refresh() == 0
 

@@ -1,0 +1,46 @@
+"""How far a topic reaches, and how far a group has read it, looked at from outside the group."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kafka import TopicPartition
+
+from streams.kafka.consumer import ANSWER_LIMIT_S, leave, open_consumer
+from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.topic import open_admin, require
+from streams.protocols import Partition
+
+SESSION_S = 10.0  # of a consumer that never joins
+
+
+class Extent(NamedTuple):
+    """One partition: the first offset it holds, its end, and what the group committed in it."""
+
+    partition: Partition
+    begin: int
+    end: int
+    committed: int | None
+
+
+def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
+    """Those of a topic fit for feedback, by number; raises SourceError as a worker would."""
+    admin = open_admin(options)
+    try:
+        found = require(admin, options, topic)
+    finally:
+        admin.close()
+    consumer = open_consumer(options, group, None, SESSION_S)
+    places = [TopicPartition(topic, number) for number in range(found.partitions)]
+    limit_ms = int(ANSWER_LIMIT_S * 1000)
+    try:
+        with translated(options, f"looking at topic {topic!r}"):
+            begins = consumer.beginning_offsets(places, timeout_ms=limit_ms)
+            ends = consumer.end_offsets(places, timeout_ms=limit_ms)
+            committed = [consumer.committed(at, timeout_ms=limit_ms) for at in places]
+    finally:
+        leave(consumer, group)
+    return [
+        Extent(Partition(found.id, at.partition), begins[at], ends[at], offset)
+        for at, offset in zip(places, committed, strict=True)
+    ]

@@ -1,0 +1,65 @@
+"""One connection before the client's own: why a cluster does not let us in.
+
+The client keeps trying until its time is up and then says only that it could not; a password or a certificate that is
+refused once is refused again, so that is said at once here. A cluster that is merely away is left to the client.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka.errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from omdml.errors import SourceRefused
+from streams.kafka.options import KafkaOptions, refused
+
+LIMIT_S = 3.0
+FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
+OWN = "log.ssl_certfile and log.ssl_keyfile"
+ADVICE = {  # by what the message says, the first that fits: the client has one class for all of TLS
+    "Hostname mismatch": "name the brokers in log.servers as their certificate does",
+    "IP address mismatch": "name the brokers in log.servers as their certificate does",
+    "CERTIFICATE_VERIFY_FAILED": "set log.ssl_cafile to the PEM file of the authority that signed their certificate",
+    "CERTIFICATE_REQUIRED": f"set {OWN}: they ask for a client's certificate",
+    "BAD_CERTIFICATE": f"set {OWN}: they ask for a client's certificate",
+    "UNKNOWN_CA": f"set {OWN} to a certificate of an authority that they trust",
+    "SSL:": "correct log.security_protocol or log.servers: this is no port for TLS",
+}
+
+
+def admitted(options: KafkaOptions) -> None:
+    """Return where TLS and SASL let us in, or where nobody can tell; raises SourceRefused saying what to correct."""
+    if options.security_protocol == "PLAINTEXT":
+        return
+    for name in FILES:
+        if path := getattr(options, name):
+            _readable(name, path)
+    net = NetworkSelector()
+    manager = KafkaConnectionManager(net, **options.client())
+    connection = manager.get_connection("bootstrap-0", timeout_ms=LIMIT_S * 1000)
+    try:
+        net.run(_made, connection)
+    except kafka.errors.KafkaError as error:
+        if connection.broker_version_data:  # so far TLS is well: brokers end the connection where SASL fails
+            raise refused(options, error) from error
+        if do := next((do for sign, do in ADVICE.items() if sign in str(error)), ""):
+            raise SourceRefused(f"Kafka at {options.servers}: {options.redact(str(error))}; {do}") from error
+    finally:
+        manager.close()
+        net.close()
+
+
+async def _made(connection: Any) -> Any:
+    return await connection
+
+
+def _readable(option: str, path: str) -> None:
+    """Refuse a file that cannot be read, by its name: OpenSSL does not say it."""
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        told = f"log.{option} {path}: cannot be read ({error.strerror}); expected a PEM file"
+        raise SourceRefused(told) from error

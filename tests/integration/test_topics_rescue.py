@@ -1,0 +1,121 @@
+"""``omdml topics status | rewind | rehome`` on real Kafka and Valkey, with a real worker: what they say and mend."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.kafka.topic import open_admin
+from streams.stores.opening import open_store
+from tests.processes import Process, wait_for
+from tests.worlds import catalogue, events
+from workers.cli import main
+
+NAMES = [f"user-{number}" for number in range(8)]
+SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
+
+
+class Place:
+    """A topic, a store, a configuration."""
+
+    def __init__(self, folder, kafka, url, topic):
+        self.folder, self.kafka, self.topic, self.store = folder, kafka, topic, open_store(url)
+        catalogue(folder / "items")
+        self.path = folder / "omdml.toml"
+        self.path.write_text(
+            f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models."user-*"]\nrank = 2\n'
+            "[guard]\non = false\n"
+        )
+
+    def send(self, first, last):
+        """These events of every model."""
+        sink = KafkaSink(KafkaOptions(servers=self.kafka.servers), topic=self.topic)
+        for name, said in SAID.items():
+            for event in said[first:last]:
+                sink.send(event, key=name)
+        sink.close()
+
+    def worker(self):
+        return Process(self.folder, "worker", "--config", str(self.path), name="worker")
+
+    def omdml(self, *arguments):
+        return CliRunner().invoke(main, ["topics", *arguments, "--config", str(self.path)])
+
+    def learned(self, version):
+        """Whether every model is saved at this version."""
+        found = [self.store.peek(name) for name in NAMES]
+        return all(one is not None and one.version == version for one in found)
+
+    def states(self):
+        return {name: self.store.peek(name).state for name in NAMES}
+
+
+@pytest.fixture
+def place(tmp_path, kafka, valkey_server, new_topic):
+    valkey_server.flush()
+    return Place(tmp_path, kafka, valkey_server.url, new_topic(partitions=2))
+
+
+def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes_again(place, valkey_server):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    assert worker.stop() == 0
+    before = place.states()
+    well = place.omdml("status")
+    assert well.exit_code == 0, well.output
+
+    valkey_server.flush()
+    worker = place.worker()
+    assert worker.wait(60) == 1
+    assert "omdml topics rewind" in worker.said
+    ill = place.omdml("status")
+    assert ill.exit_code == 1
+    assert "omdml topics rewind" in " ".join(ill.output.split())
+
+    rewound = place.omdml("rewind", "--yes")
+    assert rewound.output == "0 models deleted; workers begin at the beginning\n"
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned again", 60, worker)
+    assert worker.stop() == 0
+    assert place.states() == before
+
+
+def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    assert worker.stop() == 0
+    before = place.states()
+    assert place.omdml("rewind", "--to", "9999", "--yes").exit_code == 2
+    assert place.omdml("rewind", "--to", "beginning", "--yes").output.startswith("8 models deleted")
+    assert place.store.models() == []
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned again", 60, worker)
+    assert worker.stop() == 0
+    assert place.states() == before
+
+
+def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(place):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    assert worker.stop() == 0
+    admin = open_admin(KafkaOptions(servers=place.kafka.servers))
+    admin.create_partitions({place.topic: 6})
+    admin.close()
+    place.send(10, 20)
+
+    worker = place.worker()
+    wait_for(lambda: "omdml topics rehome" in worker.said, "the sentence that says what to do", 60, worker)
+    told = place.omdml("status")
+    assert told.exit_code == 1
+    assert "omdml topics rehome" in " ".join(told.output.split())
+    wait_for(lambda: place.omdml("rehome").exit_code == 0, "a rehome", 60, worker)
+    wait_for(lambda: place.learned(20), "everything learned", 60, worker)
+    assert worker.stop() == 0
+    assert place.omdml("status").exit_code == 0
+    assert place.omdml("rehome").output == "0 models moved\n"

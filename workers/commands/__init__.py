@@ -1,0 +1,1 @@
+"""Commands of operators, a file a noun; what they do lies beside, in workers/."""

@@ -1,0 +1,109 @@
+"""``omdml models``: what the store has learned, model by model."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from omdml.errors import OmdmlError
+from streams.protocols import Store
+from workers import config
+from workers.commands.options import print_table, stored
+
+
+@click.group()
+def models() -> None:
+    """The models in the store."""
+
+
+@models.command("list")
+@stored
+def list_models(configuration: config.Configuration) -> None:
+    """Every model that the store knows, and every configured one."""
+    from workers import wiring
+
+    store = wiring.open_stores(configuration)
+    kept = store.models()
+    absent = [name for name in configuration.models if not config.is_pattern(name) and name not in kept]
+    print_table(
+        ("model", "configured as", "learner", "learned", "live", "fixed", "since", "taken up to"),
+        [row(configuration, store, name) for name in (*kept, *absent)],
+    )
+
+
+def row(configuration: config.Configuration, store: Store, name: str) -> tuple[str, ...]:
+    """A model's line; what cannot be read is said in its place."""
+    matched = configuration.match(name)
+    label, learner = (matched[0], matched[1].learner) if matched else ("nothing", "")
+    try:
+        checkpoint, live = store.peek(name), store.current(name)
+    except OmdmlError as error:
+        return name, label, learner, str(error), "", "", "", ""
+    learned = f"{checkpoint.version:,}" if checkpoint else ""
+    home = f"partition {checkpoint.home[1]}, offset {checkpoint.next:,}" if checkpoint else ""
+    if live is None:
+        return name, label, learner, learned, "nothing", "", "", home
+    age = f"{time.time() - live.published_at:,.0f} s ago"
+    return name, label, learner, learned, f"{live.version:,}", "pinned" if live.pinned else "", age, home
+
+
+@models.command()
+@click.argument("model")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@stored
+def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
+    """Forget what MODEL learned; it goes on from its start, with the events that come from now on."""
+    from workers import lifecycle, upkeep, wiring
+
+    lifecycle.one_thread()
+    spec = upkeep.configured_spec(wiring.specs(configuration), model)
+    store = wiring.open_stores(configuration)
+    upkeep.require(store, model)
+    confirm(f"Forget what model {model} learned?", yes)
+    offset = upkeep.reset(store, spec, model, lifecycle.platform())
+    click.echo(f"{model}: at its start, version 0; it goes on from offset {offset:,}")
+
+
+@models.command()
+@click.argument("model")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@stored
+def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
+    """Remove everything about MODEL from the store: checkpoints, snapshots, history.
+
+    Nodes let go of it. An event for it that comes later begins it anew, as long as the configuration covers its name.
+    """
+    from workers import upkeep, wiring
+
+    store = wiring.open_stores(configuration)
+    upkeep.require(store, model)
+    confirm(f"Delete model {model} from {store}?", yes)
+    store.delete(model)
+    click.echo(f"{model}: deleted")
+
+
+@models.command()
+@click.argument("source")
+@click.argument("target")
+@stored
+def copy(configuration: config.Configuration, source: str, target: str) -> None:
+    """Begin model TARGET with what model SOURCE learned; it must be configured alike, and not exist yet."""
+    from workers import lifecycle, upkeep, wiring
+
+    lifecycle.one_thread()
+    spec = upkeep.configured_spec(wiring.specs(configuration), target)
+    log = wiring.open_bystander(configuration.log)
+    try:
+        home = log.home(target)
+    finally:
+        log.close()
+    store = wiring.open_stores(configuration)
+    version = upkeep.copy(store, source, target, spec, home, lifecycle.platform())
+    click.echo(f"{target}: begun as a copy of {source}, version {version:,} is live")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask, unless the answer is known; ends the command where it is no."""
+    if not yes:
+        click.confirm(question, abort=True)

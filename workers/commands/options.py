@@ -1,0 +1,81 @@
+"""What commands have in common: their configuration, and how they print."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from workers import config
+
+DEFAULT_FILE = "omdml.toml"
+
+
+def configured(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command its ``configuration``, from --config, the environment, --catalogue and --model."""
+
+    @click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
+    @click.option("--model", help="Name of the one model, instead of [models].")
+    @from_file
+    @functools.wraps(command)
+    def with_configuration(load: Callable[..., Any], catalogue: str | None, model: str | None, **options: Any) -> Any:
+        overrides: dict[str, Any] = {}
+        if catalogue:
+            overrides["catalogues"] = {"default": {"path": catalogue}}
+        if model:
+            overrides["models"] = {model: {"catalogue": "default"} if catalogue else {}}
+        return command(configuration=load(overrides), **options)
+
+    return with_configuration
+
+
+def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``load``, which answers the configuration of --config and the environment, with overrides."""
+
+    @click.option("-c", "--config", "path", help=f"TOML file; {DEFAULT_FILE} if it is there.", metavar="FILE")
+    @functools.wraps(command)
+    def with_file(path: str | None, **options: Any) -> Any:
+        if path is None and Path(DEFAULT_FILE).is_file():
+            path = DEFAULT_FILE
+
+        def load(overrides: dict[str, Any]) -> config.Configuration:
+            return config.load(path, os.environ, overrides)
+
+        return command(load=load, **options)
+
+    return with_file
+
+
+def stored(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command its ``configuration``, from --config and the environment."""
+
+    @from_file
+    @functools.wraps(command)
+    def with_configuration(load: Callable[..., Any], **options: Any) -> Any:
+        return command(configuration=load({}), **options)
+
+    return with_configuration
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """A table, wide where nobody watches."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def when(seconds: float | None) -> str:
+    """A time in seconds since the epoch, as people read it; empty for none."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

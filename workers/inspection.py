@@ -1,0 +1,106 @@
+"""What a snapshot holds, in words and numbers, and what changed between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import StoreError
+from omdml.evaluate import rank_by_distance
+from omdml.metrics import Metric
+from omdml.snapshot import Snapshot
+
+Array = NDArray[Any]
+SAMPLE, NEAREST = 200, 10  # items asked, and neighbours of each, to tell how much answers changed
+GALLERY = 5_000  # items among which these are looked for, at most
+
+
+class Part(NamedTuple):
+    """One tensor of a metric.
+
+    ``largest`` and ``smallest`` are singular values of a matrix, entries of a vector; ``directions`` is the effective
+    number of directions that a matrix stretches, ``exp`` of the entropy of its squared singular values' shares.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    norm: float
+    largest: float
+    smallest: float
+    directions: float | None
+
+
+def parts(metric: Metric) -> Iterator[Part]:
+    """The tensors of a metric but its weights."""
+    for name, tensor in metric.to_tensors()[0].items():
+        if name == "weights":
+            continue
+        values: Array = np.atleast_1d(tensor.astype(np.float64))
+        norm, directions = float(np.linalg.norm(values)), None
+        if values.ndim == 2:
+            values = np.linalg.svd(values, compute_uv=False)
+            share = values**2 / (float((values**2).sum()) or 1.0)
+            directions = float(np.exp(-(share * np.log(np.where(share > 0, share, 1.0))).sum()))
+        yield Part(name, tensor.shape, norm, float(values.max()), float(values.min()), directions)
+
+
+def weights(metric: Metric) -> dict[str, float]:
+    """Weights of the modalities; empty where a metric has none."""
+    tensors, description = metric.to_tensors()
+    return (
+        dict(zip(description["modalities"], tensors["weights"].tolist(), strict=True)) if "weights" in tensors else {}
+    )
+
+
+class Change(NamedTuple):
+    """How one tensor changed: ``relative`` is the norm of the difference, as a share of the norm before."""
+
+    name: str
+    relative: float
+
+
+def changes(before: Snapshot, after: Snapshot) -> list[Change]:
+    """How the tensors changed, weights among them.
+
+    Raises StoreError where the two are of different kinds or shapes.
+    """
+    old, new = before.metric.to_tensors()[0], after.metric.to_tensors()[0]
+    shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (old, new)]
+    if before.metric.kind != after.metric.kind or shapes[0] != shapes[1]:
+        raise StoreError(
+            f"model {before.model!r}: versions {before.version} and {after.version} are metrics of different shapes "
+            f"({before.metric.kind} {shapes[0]}, {after.metric.kind} {shapes[1]}): there is nothing to compare"
+        )
+    found = []
+    for name, tensor in old.items():
+        norm = float(np.linalg.norm(tensor))
+        difference = float(np.linalg.norm(new[name].astype(np.float64) - tensor))
+        found.append(Change(name, difference / norm if norm else float(difference > 0)))
+    return found
+
+
+def neighbours_kept(before: Metric, after: Metric, features: Mapping[str, Array], task: str | None = None) -> float:
+    """Share of the nearest items that two metrics agree on, over items drawn with a fixed seed."""
+    draw = np.random.default_rng(0)
+    count = len(next(iter(features.values())))
+    chosen = np.sort(draw.choice(count, min(GALLERY, count), replace=False))
+    table = {name: np.asarray(features[name][chosen]) for name in before.dims}
+    queries = draw.choice(len(chosen), min(SAMPLE, len(chosen)), replace=False)
+    near = [nearest(metric, table, queries, task) for metric in (before, after)]
+    kept = [len(set(a) & set(b)) / len(a) for a, b in zip(*(found.tolist() for found in near), strict=True)]
+    return float(np.mean(kept))
+
+
+def nearest(metric: Metric, table: Mapping[str, Array], queries: Array, task: str | None) -> Array:
+    """Rows of the items nearest to each query row, itself left out: (q, NEAREST)."""
+    if metric.euclidean:
+        return rank_by_distance(metric.embed(table, task), queries)[:, :NEAREST]
+    found = []
+    for query in queries:
+        scores = metric.score({name: rows[query] for name, rows in table.items()}, table, task)
+        order = np.argsort(-scores, kind="stable")
+        found.append(order[order != query][:NEAREST])
+    return np.array(found)

@@ -1,0 +1,30 @@
+"""What interrupts a partition, beside errors that end the worker: the loop knows how to go on."""
+
+from __future__ import annotations
+
+from omdml.errors import SourceError, StoreError
+from streams.protocols import Partition
+
+
+class StoreChanged(StoreError):
+    """The store may have forgotten what was saved: nothing is known to be kept but what it says now."""
+
+
+class Moved(SourceError):
+    """The partitioner sends a model's events elsewhere by now: at ``offset`` its new partition waits."""
+
+    def __init__(self, name: str, partition: Partition, before: Partition, offset: int) -> None:
+        super().__init__(
+            f"events of model {name!r} come by partition {partition.number} by now, those it learned lie in "
+            f"{before.number}: partitions were added to the log. Partition {partition.number} waits until: omdml "
+            "topics rehome"
+        )
+        self.partition, self.offset = partition, offset
+
+
+class Rewind(Exception):
+    """The source was moved back; what was polled meanwhile must be dropped. ``why`` is what the log calls it."""
+
+    def __init__(self, model: str, partition: Partition, offset: int, why: str) -> None:
+        super().__init__(f"model {model!r} goes on from offset {offset}")
+        self.partition, self.why = partition, why

@@ -1,0 +1,74 @@
+"""The models in memory: within a budget of bytes, the least recently used ones let go."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+
+class Residents:
+    """How much memory each model takes, in the order of their last use.
+
+    Parameters
+    ----------
+    budget
+        Bytes, of all models together. The one that is at hand stays, whatever it takes.
+    """
+
+    def __init__(self, budget: float = math.inf) -> None:
+        self.budget = budget
+        self.total = 0
+        self._sizes: OrderedDict[str, int] = OrderedDict()  # least recently used first
+        self._let_go: dict[str, Callable[[str], None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def use(self, name: str, size: int, let_go: Callable[[str], None]) -> None:
+        """A model is at hand, and takes so many bytes. ``let_go`` saves it, and then calls :meth:`forget`."""
+        self.forget(name)
+        self._sizes[name], self._let_go[name] = size, let_go
+        self.total += size
+
+    def make_room(self) -> None:
+        """Let go of what was not used for longest, until the others fit; raises what saving raises."""
+        while self.total > self.budget and len(self._sizes) > 1:
+            name = next(iter(self._sizes))
+            self._let_go[name](name)
+            log.debug("model_let_go", model=name, bytes_in_memory=self.total)
+
+    def forget(self, name: str) -> None:
+        """It is not in memory any more."""
+        self.total -= self._sizes.pop(name, 0)
+        self._let_go.pop(name, None)
+
+
+class Allowance:
+    """What may be written within a time: so many bytes a second, and at most what ``burst_s`` of them add up to.
+
+    Parameters
+    ----------
+    rate
+        Bytes a second.
+    burst_s
+        Seconds that may be saved up.
+    """
+
+    def __init__(self, rate: float = math.inf, burst_s: float = 1.0) -> None:
+        self.rate, self.burst = rate, rate * burst_s
+        self.left = self.burst
+        self._at = -math.inf
+
+    def grow(self, now: float) -> None:
+        """Time went by: ``now`` is in seconds, by any clock."""
+        self.left = min(self.burst, self.left + self.rate * max(0.0, now - self._at))
+        self._at = now
+
+    def spend(self, size: int) -> None:
+        """So many bytes were written; what was more than is left is taken off what is to come."""
+        self.left -= size
