@@ -82,7 +82,7 @@ def test_every_fiftieth_event_is_held_back_by_its_order_alone_and_across_restart
     hold_out, state = kept(world)
     assert state == twin.to_bytes()
     rows = triplets(260)[49::50].tolist()
-    assert hold_out == HoldOut(since=10, count=5, kept=[HeldEvent([row]) for row in rows])
+    assert hold_out == HoldOut(every=50, since=10, count=5, kept=[HeldEvent([row]) for row in rows])
 
 
 def test_with_the_guard_off_every_event_is_learned(tmp_path):
@@ -109,15 +109,15 @@ def literal_split(plain, every):
 @given(data=st.data(), every=st.integers(2, 6), plain=st.lists(st.booleans(), max_size=40))
 def test_which_events_are_held_back_depends_on_no_batch(items, data, every, plain):
     said = [event if can else own_vectors(event) for event, can in zip(feedback("triplet", 40), plain, strict=False)]
-    hold_out, learned, at = HoldOut(), [], 0
+    hold_out, learned, at = HoldOut(every=every), [], 0
     while at < len(said):
         count = data.draw(st.integers(1, len(said) - at))
         part = located(said[at : at + count], items)
-        learned += [at + record.offset for record in hold_out.split(part, items, every, ()).events.records]
+        learned += [at + record.offset for record in hold_out.split(part, items, ()).events.records]
         at += count
     held, since = literal_split(plain, every)
     assert learned == [at for at in range(len(said)) if at not in held]
-    assert hold_out == HoldOut(since, len(held), [HeldEvent([row]) for row in triplets(40)[held].tolist()])
+    assert hold_out == HoldOut(every, since, len(held), [HeldEvent([row]) for row in triplets(40)[held].tolist()])
 
 
 @pytest.mark.parametrize(("strange", "reason"), [({"features": BROUGHT}, None), ({"task": "three"}, "unknown_task"),
@@ -194,9 +194,9 @@ def test_an_event_that_is_held_back_alone_is_taken_all_the_same(tmp_path):
 
 # what is kept
 def test_the_newest_are_kept(items):
-    hold_out = HoldOut()
+    hold_out = HoldOut(every=2)
     for _ in range(3):
-        hold_out.split(located(feedback("triplet", 200), items), items, 2, ())
+        hold_out.split(located(feedback("triplet", 200), items), items, ())
     assert (hold_out.count, len(hold_out.kept)) == (300, WINDOW)
     rows = np.tile(triplets(200)[1::2], (3, 1))[-WINDOW:].tolist()
     assert hold_out.kept == [HeldEvent([row]) for row in rows]
@@ -206,8 +206,8 @@ def test_of_an_event_of_many_comparisons_some_are_kept_evenly_chosen_and_the_eve
     sides = {"relevant": tuple(f"i{i}" for i in range(1, 6)), "irrelevant": tuple(f"i{i}" for i in range(6, 12))}
     ranking = Ranking(model="shop", query="i0", **sides)
     triplet = Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")
-    hold_out = HoldOut()
-    learned = hold_out.split(located([triplet, ranking, triplet, triplet], items), items, 2, ())
+    hold_out = HoldOut(every=2)
+    learned = hold_out.split(located([triplet, ranking, triplet, triplet], items), items, ())
     assert [record.offset for record in learned.events.records] == [0, 2]
     many, one = hold_out.kept
     assert len(many.rows) == COMPARISONS
@@ -228,7 +228,7 @@ def test_a_new_generation_of_the_catalogue_forgets_rows_of_the_one_before(tmp_pa
     world.catalogue = catalogue(tmp_path / "other", seed=1)
     world.send(*events(1, seed=1))
     run_until_idle(world.worker())
-    assert kept(world)[0] == HoldOut(since=21, count=2, kept=[])
+    assert kept(world)[0] == HoldOut(every=50, since=21, count=2, kept=[])
 
 
 # what it says of a metric
@@ -281,26 +281,26 @@ def test_similar_pairs_are_compared_with_dissimilar_ones_of_their_task_the_newes
 
 @pytest.mark.parametrize("every", [2, 3, 50])
 def test_pairs_held_back_oppose_each_other_however_they_alternate_in_the_log(items, every):
-    metric, hold_out = started("cpmtml", items).metric, HoldOut()
+    metric, hold_out = started("cpmtml", items).metric, HoldOut(every=every)
     said = [msgspec.structs.replace(event, task="one") for event in feedback("pair", 10 * every)]
     assert all(event.similar != after.similar for event, after in pairwise(said))
-    hold_out.split(located(said, items, LEARNERS["cpmtml"]), items, every, TASKS)
+    hold_out.split(located(said, items, LEARNERS["cpmtml"]), items, TASKS)
     assert {event.similar for event in hold_out.kept} == {True, False}
     assert len(hold_out.margins(metric, items.features)) == len(hold_out.kept) // 2
 
 
 def test_a_log_of_similar_pairs_only_is_learned_all_but_one(items):
     alike = [event for event in feedback("pair", 40) if event.similar and event.task == "one"]
-    hold_out = HoldOut()
-    hold_out.split(located(alike, items, LEARNERS["cpmtml"]), items, 2, TASKS)
+    hold_out = HoldOut(every=2)
+    hold_out.split(located(alike, items, LEARNERS["cpmtml"]), items, TASKS)
     assert hold_out.count == 1
     assert hold_out.margins(started("cpmtml", items).metric, items.features).shape == (0,)
 
 
 def test_the_sets_of_a_judgement_come_back_as_they_were_said(items):
     (said,) = feedback("set", 1)
-    hold_out = HoldOut(since=1)
-    hold_out.split(located([said], items, LEARNERS["setnet"]), items, 2, ())
+    hold_out = HoldOut(every=2, since=1)
+    hold_out.split(located([said], items, LEARNERS["setnet"]), items, ())
     found = judgement(hold_out.kept[0])
     assert found.query.tolist() == items.rows(said.query).tolist()
     assert [one.tolist() for one in found.relevant] == [

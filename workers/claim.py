@@ -7,8 +7,7 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import CorruptError
-from omdml.metrics import Metric
-from omdml.snapshot import Checkpoint
+from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Store
 from workers.guard import Guard
 from workers.model import OwnedModel
@@ -46,10 +45,14 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     if checkpoint is not None:
         model.resume(checkpoint)
         changes = changed(checkpoint, spec, platform)
+        if (before := model.progress.hold_out.every) != spec.guard.every:
+            model.progress.hold_out.every = spec.guard.every
+            changes.append(Change("adopted", f"guard: one event of {before} held back -> one of {spec.guard.every}"))
         if live and any(change.what == "generation" for change in changes):
             model.published -= 1  # what is live must be live again, under the generation that nodes have by now
     if model.progress.held:
-        model.guard = Guard(spec.guard, _live(name, store), model.progress.held)
+        served = live_snapshot(name, store)
+        model.guard = Guard(spec.guard, served.metric if served else None, model.progress.held)
     model.measure()
     log.info("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
     return Claimed(model, fell_back, changes)
@@ -67,11 +70,11 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
     return found
 
 
-def _live(name: str, store: Store) -> Metric | None:
-    """What nodes answer with; None where that cannot be told."""
+def live_snapshot(name: str, store: Store) -> Snapshot | None:
+    """What nodes answer with; None where nothing is live, or it is damaged."""
     try:
         found = store.load(name)
     except CorruptError as error:
         log.warning("live_snapshot_damaged", model=name, reason=str(error))
         return None
-    return found[1].metric if found else None
+    return found[1] if found else None

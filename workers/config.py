@@ -106,6 +106,11 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     growth: float = 10.0
     moved: float = 0.5
 
+    @property
+    def every(self) -> int:
+        """One event of so many is held back; 0 is none."""
+        return self.hold_out if self.on else 0
+
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The retrieval node. Whoever posts feedback or moves versions must send ``token``, where there is one."""

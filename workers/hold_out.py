@@ -38,36 +38,37 @@ class HoldOut(msgspec.Struct):
     held back before in its task, both similar or both not: in a log where they alternate every so many are alike.
     """
 
+    every: int = 0  # one of so many; 0 holds back none
     since: int = 0  # accepted events after the last that was held back
     count: int = 0  # held back so far
     kept: list[HeldEvent] = []
 
-    def split(self, located: Located, catalogue: Catalogue, every: int, tasks: Collection[str]) -> Located:
-        """Hold back what is due, one event of ``every``; answers the others, to be learned.
+    def split(self, located: Located, catalogue: Catalogue, tasks: Collection[str]) -> Located:
+        """Hold back what is due; answers the others, to be learned.
 
         Parameters
         ----------
         tasks
             Those of the learner: it refuses pairs of other ones, so these are left to it.
         """
-        due = self._due(located.events.events, every, tasks)
+        due = self._due(located.events.events, tasks) if self.every else []
         if not due:
             return located
         self.kept = [*self.kept, *(held_event(located, event, catalogue) for event in due)][-WINDOW:]
         self.count += len(due)
         return located.without(due)
 
-    def _due(self, events: Sequence[AnyFeedback], every: int, tasks: Collection[str]) -> list[int]:
+    def _due(self, events: Sequence[AnyFeedback], tasks: Collection[str]) -> list[int]:
         due: list[int] = []
         newest = {event.task: event.similar for event in self.kept}
-        at = max(0, every - 1 - self.since)
+        at = max(0, self.every - 1 - self.since)
         while at < len(events):
             task, similar = (getattr(events[at], name, None) for name in ("task", "similar"))
             told = similar is not None and newest.get(task) == similar
             if events[at].features is None and task in (None, *tasks) and not told:
                 due.append(at)
                 newest[task] = similar
-                at += every
+                at += self.every
             else:
                 at += 1
         self.since = len(events) - due[-1] - 1 if due else self.since + len(events)

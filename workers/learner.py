@@ -256,7 +256,7 @@ class LearnerWorker:
         """
         for partition, before in list(self.partitions.items()):
             again = OwnedPartition(partition, self.services)
-            start = again.start(before.marked)
+            start = again.start(before.mark.offset)
             if start is not None and not self._is_member(partition, start, doubt):
                 self.lost(list(self.partitions))
                 break

@@ -67,10 +67,10 @@ class WorkerMetrics:
         """Time that went into a stage."""
         self.stage.labels(stage).inc(seconds)
 
-    def learned(self, label: str, kinds: Mapping[str, int]) -> None:
-        """Events of one batch that were learned, by kind."""
+    def taken(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
+        """Events of one batch by kind, and what became of them."""
         for kind, count in kinds.items():
-            self.events.labels(label, kind, "learned").inc(count)
+            self.events.labels(label, kind, outcome).inc(count)
 
     def refused(self, label: str, kind: str, reason: str) -> None:
         """One dead letter."""

@@ -62,9 +62,10 @@ class OwnedModel:
         self.configuration = configuration
         self.home: Partition | None = None
         self.next = 0
-        self.progress = Progress()
+        self.progress = Progress(hold_out=HoldOut(every=guard.config.every))
         self.drift = Drift()
         self.drifted = ""  # what to tell the history
+        self.held_back: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
         self.guard = guard
         self.event_time: float | None = None
         self.oldest: float | None = None  # event time of the oldest event in no publication yet
@@ -94,9 +95,9 @@ class OwnedModel:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""
         with timed("look-up"):
             located, refused = self._lookup.locate(batch)
-        if self.guard.config.on:
-            every, tasks = self.guard.config.hold_out, getattr(self.learner, "tasks", None) or ONLY_TASK
-            located = self.progress.hold_out.split(located, self.catalogue, every, tasks)
+        tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
+        sound, located = located, self.progress.hold_out.split(located, self.catalogue, tasks)
+        self.held_back = offsets(sound) - offsets(located) if sound is not located else frozenset()
         with timed("learn"):
             refused += self._learn(located)
         self.next = batch.records[-1].offset + 1
@@ -173,3 +174,8 @@ class OwnedModel:
             },
             metric=self.learner.metric,
         )
+
+
+def offsets(located: Located) -> frozenset[int]:
+    """Where these events lie."""
+    return frozenset(record.offset for record in located.events.records)

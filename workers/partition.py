@@ -28,14 +28,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from omdml.errors import FeedbackError, Fenced, GapError, StoreLost
 from streams.letters import DeadLetters
 from streams.protocols import Partition, Position, Record, Source, Store, Written
-from workers.claim import Change, Claimed, claim
+from workers.claim import Change, Claimed, claim, live_snapshot
 from workers.intake import Batch, Refusal, check_name, kind_of, sort_out
-from workers.interruptions import Moved, Rewind, StoreChanged
+from workers.interruptions import Moved, Rewind
+from workers.mark import Mark
 from workers.metrics import WorkerMetrics
 from workers.model import OwnedModel
 from workers.residents import Allowance, Residents
@@ -73,8 +75,7 @@ class OwnedPartition:
         self._strangers: dict[str, Partition] = {}  # models at home elsewhere
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
-        self.marked: int | None = None  # the mark that was last looked at: what is below it was kept
-        self._run = ""  # of the store, by then
+        self.mark = Mark(partition, services.store)
         self._cut: int | None = None  # where reading goes on after a gap that was accepted
         self._refused: list[Refusal] = []  # not in the dead letters yet
 
@@ -84,14 +85,7 @@ class OwnedPartition:
 
         Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
         """
-        marks = self.services.store.marks([self.partition])
-        mark = marks.get(self.partition)
-        if mark is None and committed is not None:
-            raise self._store_lost(committed)
-        self.marked, self._run = mark, marks.run
-        if mark is None or committed is None:
-            return mark
-        return min(mark, committed)
+        return self.mark.start(committed)
 
     # 2
     def claim(self, name: str) -> Claimed:
@@ -235,7 +229,11 @@ class OwnedPartition:
             refused = model.take(batch, self.services.metrics.timed)
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
-        self.services.metrics.learned(label, batch.kinds(without={refusal.record.offset for refusal in refused}))
+        without = model.held_back.union(refusal.record.offset for refusal in refused)
+        self.services.metrics.taken(label, batch.kinds(without), "learned")
+        if model.held_back:
+            held = batch.only([record.offset in model.held_back for record in batch.records])
+            self.services.metrics.taken(label, held.kinds(()), "held_back")
         return refused
 
     def _stray(self, record: Record, name: str) -> Refusal:
@@ -296,15 +294,20 @@ class OwnedPartition:
     def publish_first(self, name: str) -> None:
         """Publish a model that the store has no snapshot of (its version 0), or none under the catalogue's generation:
         nodes are ready before the first click."""
-        live = None if name in self.models else self.services.store.load(name)
-        if name in self.models or (live and live[1].generation == self._spec(name).catalogue.generation):
+        if name in self.models:
+            return
+        live = live_snapshot(name, self.services.store)
+        if live and live.generation == self._spec(name).catalogue.generation:
             return
         model = self.claim(name).model
         at_home = self.services.homes[name] == self.partition
         if model.home is None:
             del self.services.homes[name]  # that is where its first event will come by, here or elsewhere
-        if at_home and (live is None or model.learner.version >= live[1].version):
-            self._written(self.services.store.publish(model.snapshot(), model.epoch), name)
+        if at_home and (live is None or model.learner.version >= live.version):
+            new = model.snapshot()
+            if live and model.progress.held:  # what is held back stays so: nodes go on with what they have
+                new = msgspec.structs.replace(live, generation=new.generation)
+            self._written(self.services.store.publish(new, model.epoch), name)
 
     # 5 to 9
     def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:
@@ -345,8 +348,7 @@ class OwnedPartition:
         try:
             yield
         except StoreLost:
-            found = self.services.store.marks([self.partition])
-            if self.marked is None or (found.get(self.partition), found.run) != (self.marked, self._run):
+            if not self.mark.stands:
                 raise
             begin = model.unsaved_from if model.name in self.unsaved else None
             self._drop(model.name)
@@ -373,29 +375,10 @@ class OwnedPartition:
         unsaved = [model.unsaved_from for model in self.unsaved.values()]
         self._bury()
         self.services.letters.flush()
-        before = self.marked
-        self._move_mark(min([*unsaved, *([] if position is None else [position])], default=None))
-        if commit and self.marked is not None and self.marked != before:
-            self.services.source.commit({self.partition: self.marked})
-
-    def _move_mark(self, position: int | None) -> None:
-        """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it."""
-        store, left = self.services.store, self.marked if position is None else position
-        moved = left is None or left == self.marked or store.move_mark(self.partition, self.marked, left)
-        found = store.marks([self.partition])
-        if not moved or found.get(self.partition) != left or found.run != self._run:
-            raise StoreChanged(
-                f"partition {self.partition}: the store changed under this worker: its mark is "
-                f"{found.get(self.partition)}, left at {left if moved else self.marked}; its run is {found.run!r}, was "
-                f"{self._run!r}: it was restarted, brought back from a copy, or another one took over"
-            )
-        self.marked = left
-
-    def _store_lost(self, offset: int) -> StoreLost:
-        return StoreLost(
-            f"partition {self.partition} was read up to offset {offset}, but the store knows nothing of it: it was "
-            "emptied or is another one. Restore it, or learn anew: omdml topics rewind"
-        )
+        before = self.mark.offset
+        self.mark.move(min([*unsaved, *([] if position is None else [position])], default=None))
+        if commit and self.mark.offset is not None and self.mark.offset != before:
+            self.services.source.commit({self.partition: self.mark.offset})
 
     def _position(self) -> int | None:
         """The log's own position where it tells (it passes what is no event), else after the last record taken."""

@@ -1,0 +1,56 @@
+"""Steps 1, 7 and 8 of the protocol: the mark of a partition, below which everything is in checkpoints."""
+
+from __future__ import annotations
+
+from omdml.errors import StoreLost
+from streams.protocols import MarkStore, Partition
+from workers.interruptions import StoreChanged
+
+
+class Mark:
+    """A partition's mark as its owner left it, and the store's run by then.
+
+    Attributes
+    ----------
+    offset
+        The mark that was last looked at: what is below it was kept. None before there is one.
+    """
+
+    def __init__(self, partition: Partition, store: MarkStore) -> None:
+        self.offset: int | None = None
+        self._partition, self._store = partition, store
+        self._run = ""
+
+    def start(self, committed: int | None) -> int | None:
+        """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
+
+        Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
+        """
+        marks = self._store.marks([self._partition])
+        mark = marks.get(self._partition)
+        if mark is None and committed is not None:
+            raise StoreLost(
+                f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: it "
+                "was emptied or is another one. Restore it, or learn anew: omdml topics rewind"
+            )
+        self.offset, self._run = mark, marks.run
+        return mark if mark is None or committed is None else min(mark, committed)
+
+    def move(self, offset: int | None) -> None:
+        """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it."""
+        left = self.offset if offset is None else offset
+        moved = left is None or left == self.offset or self._store.move_mark(self._partition, self.offset, left)
+        found = self._store.marks([self._partition])
+        if not moved or found.get(self._partition) != left or found.run != self._run:
+            raise StoreChanged(
+                f"partition {self._partition}: the store changed under this worker: its mark is "
+                f"{found.get(self._partition)}, left at {left if moved else self.offset}; its run is {found.run!r}, "
+                f"was {self._run!r}: it was restarted, brought back from a copy, or another one took over"
+            )
+        self.offset = left
+
+    @property
+    def stands(self) -> bool:
+        """Whether the store still holds the mark as it was left, in the same run."""
+        found = self._store.marks([self._partition])
+        return self.offset is not None and (found.get(self._partition), found.run) == (self.offset, self._run)
