@@ -24,12 +24,12 @@ def die_with_parent() -> None:
 class Process:
     """An ``omdml`` command, its output in a file; it ends at the latest with the test run."""
 
-    def __init__(self, folder: Path, *arguments: str, name: str = "omdml") -> None:
+    def __init__(self, folder: Path, *arguments: str, name: str = "omdml", module: str = "workers.cli") -> None:
         self.output = folder / f"{name}.log"
         self._file = self.output.open("ab")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "workers.cli", *arguments],
+            [sys.executable, "-m", module, *arguments],
             cwd=folder, env=environment, stdout=self._file, stderr=subprocess.STDOUT,
             preexec_fn=die_with_parent,
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import tracemalloc
@@ -11,7 +12,7 @@ import pytest
 
 from omdml import LEARNERS
 from omdml.comparisons import Judgement
-from omdml.errors import FeedbackError, NotStarted
+from omdml.errors import FeedbackError, NotStarted, StartError
 from omdml.snapshot import Snapshot
 
 ITEMS, EVENTS = 60, 96
@@ -208,3 +209,11 @@ def test_memory_does_not_grow(name):
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 20_000
+
+
+def test_features_too_small_for_the_type_are_refused_at_the_start_or_learned_from(name):
+    tiny = {modality: x * 1e-30 for modality, x in features().items()}
+    model = made(name, dtype="float32")
+    with contextlib.suppress(StartError):
+        model.start({modality: x.astype(np.float32) for modality, x in tiny.items()})
+        assert all(np.isfinite(matrix).all() for matrix in model.matrices.values())

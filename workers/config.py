@@ -40,7 +40,7 @@ class KafkaLog(KafkaOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     letters: str = ""
     group: str = "omdml"
     member: str | None = None  # group.instance.id: back within the session timeout, it keeps its partitions
-    session_timeout_s: float = 10.0
+    session_timeout_s: float = 6.0
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -232,7 +232,9 @@ def _checked(table: dict[str, Any]) -> Configuration:
     if not isinstance(log["kind"], str) or log["kind"] not in logs:
         raise ConfigurationError(f"log.kind is {log['kind']!r}, expected 'file' or 'kafka'")
     known(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
-    sections: dict[str, type[msgspec.Struct]] = {"store": StoreConfig, "worker": WorkerConfig, "node": NodeConfig}
+    sections: dict[str, type[msgspec.Struct]] = {
+        "store": StoreConfig, "worker": WorkerConfig, "guard": GuardConfig, "node": NodeConfig
+    }  # fmt: skip
     for name, struct in sections.items():
         known(_table(table.get(name, {}), name), struct.__struct_fields__, name)
     catalogues = _table(table.get("catalogues", {}), "catalogues")

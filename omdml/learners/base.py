@@ -92,8 +92,19 @@ class Learner(base.Base):
             check_features(features, self.dims)
             if not len(next(iter(features.values()))):
                 raise StartError("no item to start from: give features of at least one, or init as arrays")
-            sampled = self._sampled(features)
-            self._engine = self._begin({name: array.astype(self.dtype) for name, array in sampled.items()})
+            self._engine = self._begin(self._finite_start(features))
+
+    def _finite_start(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        with np.errstate(all="ignore"):
+            try:
+                sampled = {name: array.astype(self.dtype) for name, array in self._sampled(features).items()}
+            except np.linalg.LinAlgError as error:
+                told = f"init={self.init!r} of these features cannot be computed ({error})"
+                raise StartError(f"{told}: scale them, or give init as arrays") from error
+        for name, array in sampled.items():
+            if not np.isfinite(array).all():
+                raise StartError(f"{name}: init={self.init!r} is not finite in {self.dtype}: scale the features")
+        return sampled
 
     @abstractmethod
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:

@@ -1,0 +1,176 @@
+"""How long learning stands still when a worker ends: handed over, killed, killed and restarted by its supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local import KafkaServer, ValkeyServer
+from omdml.comparisons import from_labels
+from omdml.feedback import Triplet, encode
+from streams.catalogues.build import build_catalogue
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.stores.opening import open_store
+
+MODEL, RATE, LABELS, ITEMS = "shop", 200, 10, 500
+TURNS = 3  # of each
+
+
+class Fleet:
+    """A topic, a store, events that keep coming, and workers as processes."""
+
+    def __init__(self, folder: Path, kafka: Any, valkey: Any, name: str) -> None:
+        self.folder, self.topic = folder, name
+        folder.mkdir()
+        kafka.create_topic(name, partitions=1)
+        draw = np.random.default_rng(0)
+        labels = draw.integers(0, LABELS, ITEMS)
+        build_catalogue(folder / "items", {"x": (np.eye(LABELS)[labels] + draw.normal(0, 1, (ITEMS, LABELS)))})
+        url = f"{valkey.url}?prefix={name}"
+        (folder / "omdml.toml").write_text(
+            f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{name}"\ngroup = "{name}"\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.{MODEL}]\n[guard]\non = false\n'
+        )
+        self.store = open_store(url)
+        self.sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=name)
+        self.rows = from_labels(labels, 100_000, seed=0).astype(str).tolist()
+        self.enough = threading.Event()
+        self.sent = 0
+        self.load = threading.Thread(target=self._send)
+        self.load.start()
+
+    def _send(self) -> None:
+        while not self.enough.wait(1 / RATE):
+            query, relevant, irrelevant = self.rows[self.sent % len(self.rows)]
+            event = Triplet(model=MODEL, query=query, relevant=relevant, irrelevant=irrelevant)
+            self.sink.send(encode(event), key=MODEL)
+            self.sent += 1
+
+    def worker(self, member: str) -> subprocess.Popen[bytes]:
+        """A worker that is a static member of the group."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+            "OMDML_LOG__MEMBER": member,
+        }
+        with (self.folder / f"{member}.log").open("ab") as log:
+            command = [sys.executable, "-m", "workers.cli", "worker"]
+            return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
+
+    def version(self) -> int:
+        """The live one."""
+        pointer = self.store.current(MODEL)
+        return pointer.version if pointer else 0
+
+    def moves(self) -> None:
+        """Return when another version goes live."""
+        before, deadline = self.version(), time.monotonic() + 120
+        while self.version() <= before:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no version went live for two minutes: see {self.folder}")
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self.enough.set()
+        self.load.join()
+        self.sink.close()
+
+
+def gap(fleet: Fleet, end: Callable[[], None]) -> float:
+    """Seconds from the end of a worker until another version goes live."""
+    fleet.moves()
+    begin = time.monotonic()
+    end()
+    time.sleep(0.05)  # what was on its way to the store
+    fleet.moves()
+    return time.monotonic() - begin
+
+
+def handed_over(fleet: Fleet, number: int) -> float:
+    """SIGTERM, while another worker waits."""
+    return ended(fleet, signal.SIGTERM, number)
+
+
+def killed(fleet: Fleet, number: int) -> float:
+    """SIGKILL, while another worker waits."""
+    return ended(fleet, signal.SIGKILL, number)
+
+
+def ended(fleet: Fleet, how: signal.Signals, number: int) -> float:
+    """One of two workers ends."""
+    first = fleet.worker(f"first-{number}")
+    fleet.moves()
+    second = fleet.worker(f"second-{number}")
+    try:
+        time.sleep(10)  # until the other one is a member
+        owner = first if owns(fleet, f"first-{number}") else second
+        return gap(fleet, lambda: owner.send_signal(how))
+    finally:
+        for one in (first, second):
+            one.kill()
+            one.wait()
+        time.sleep(8)  # until the group has forgotten them
+
+
+def owns(fleet: Fleet, member: str) -> bool:
+    """Whether a worker was the last to claim the model."""
+    claims = {log.stem: log.read_text().rfind("event=model_claimed") for log in fleet.folder.glob("*.log")}
+    times = {name: claimed_at(fleet.folder / f"{name}.log") for name, at in claims.items() if at >= 0}
+    return max(times, key=lambda name: times[name]) == member
+
+
+def claimed_at(log: Path) -> str:
+    """When a worker last claimed the model."""
+    lines = [line for line in log.read_text().splitlines() if "event=model_claimed" in line]
+    return lines[-1].partition("timestamp=")[2][:26] if lines else ""
+
+
+def restarted(fleet: Fleet, number: int) -> float:
+    """SIGKILL, and the same member is started again at once."""
+    first, again = fleet.worker(f"only-{number}"), []
+    fleet.moves()
+
+    def end() -> None:
+        first.kill()
+        first.wait()
+        again.append(fleet.worker(f"only-{number}"))
+
+    try:
+        return gap(fleet, end)
+    finally:
+        for one in (first, *again):
+            one.kill()
+            one.wait()
+        time.sleep(8)
+
+
+def main(console: Console) -> None:
+    """Print the table."""
+    table = Table("how", "seconds without learning", title=f"A worker ends, {RATE} events a second, default settings")
+    cases = {
+        "SIGTERM, another worker takes over": handed_over,
+        "kill -9, another worker takes over": killed,
+        "kill -9, the same member restarted at once": restarted,
+    }
+    with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
+        for number, (how, case) in enumerate(cases.items()):
+            fleet = Fleet(Path(name) / str(number), kafka, valkey, f"failover-{number}")
+            try:
+                table.add_row(how, ", ".join(f"{case(fleet, turn):.1f}" for turn in range(TURNS)))
+            finally:
+                fleet.close()
+    console.print(table)

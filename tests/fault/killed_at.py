@@ -1,0 +1,51 @@
+"""``python -m tests.fault.killed_at STEP TIMES ...``: omdml with these arguments, killed with SIGKILL by itself right
+after it has done a step of the protocol (workers/partition.py) so many times.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from streams.files.source import FileSource
+from streams.kafka.source import KafkaSource
+from streams.letters import DeadLetters
+from workers.cli import main
+from workers.mark import Mark
+from workers.partition import OwnedPartition
+
+STEPS = {
+    "start": [(Mark, "start")],
+    "claim": [(OwnedPartition, "claim")],
+    "take": [(OwnedPartition, "_take")],
+    "publish": [(OwnedPartition, "_publish")],
+    "save": [(OwnedPartition, "_write")],
+    "letters": [(DeadLetters, "flush")],
+    "mark": [(Mark, "move")],
+    "commit": [(FileSource, "commit"), (KafkaSource, "commit")],
+}
+
+
+def kill_after(step: str, times: int) -> None:
+    """Have this process end after a step was done so many times."""
+    done = 0
+
+    def counted(method):
+        def wrapped(*arguments, **options):
+            nonlocal done
+            answer = method(*arguments, **options)
+            done += 1
+            if done == times:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
+
+        return wrapped
+
+    for owner, name in STEPS[step]:
+        setattr(owner, name, counted(getattr(owner, name)))
+
+
+if __name__ == "__main__":
+    kill_after(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[3:])
