@@ -298,3 +298,19 @@ def test_damaged_state_is_refused():
     for damaged in (data[:-3], b"", data[:-9] + bytes(9)):
         with pytest.raises(CorruptError):
             Diagonal.from_bytes(damaged)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_weights_that_grow_beyond_their_type_are_refused_at_their_event(dtype):
+    draw = np.random.default_rng(0)
+    items, rows = {"x": draw.normal(0, 1, (50, 4))}, draw.integers(0, 50, (400, 4))
+    model = LEARNERS["signed"](dims={"x": 4}, step="ogd", lam=1e6, dtype=dtype)
+
+    def learn():
+        for row in rows:
+            model.learn_one(row, items)
+
+    with pytest.raises(FeedbackError, match="overflow"):
+        learn()
+    assert np.isfinite(model.matrices["x"]).all()
+    assert type(model).from_bytes(model.to_bytes()).version == model.version

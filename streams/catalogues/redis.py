@@ -231,7 +231,7 @@ def _connect(url: str, name: str | None) -> tuple[Any, str, str]:
     scheme, _, rest = address.partition("://")
     chosen = fragment or name or ""
     if not CATALOGUE_NAME.fullmatch(chosen):
-        raise CatalogueError(f"catalogue {masked(url)}: expected a name, as in redis://host:6379/0#shop")
+        raise CatalogueError(f"catalogue {masked(url)}: expected a name as in redis://host:6379/0#shop")
     retry = Retry(ExponentialBackoff(cap=0.5, base=0.05), RETRIES)
     where = f"{masked(address)}#{chosen}"
     try:

@@ -31,11 +31,13 @@ ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
     (exceptions.RedisError, "see the server's log"),
 ]
 REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+CLIENT_CERTIFICATE = "it asks for a client's certificate: ?ssl_certfile=client.pem&ssl_keyfile=client.key"
 TLS_ADVICE = {  # by what the message says, the first that fits: the client has no class for TLS
     "Hostname mismatch": "name the server in store.url as its certificate does",
     "IP address mismatch": "name the server in store.url as its certificate does",
     "CERTIFICATE_VERIFY_FAILED": "name the file of the authority that signed its certificate: ?ssl_ca_certs=ca.pem",
-    "CERTIFICATE_REQUIRED": "it asks for a client's certificate: ?ssl_certfile=client.pem&ssl_keyfile=client.key",
+    "CERTIFICATE_REQUIRED": CLIENT_CERTIFICATE,
+    "EOF occurred in violation of protocol": f"it broke the handshake off; perhaps {CLIENT_CERTIFICATE}",
 }
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
