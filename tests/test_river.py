@@ -188,3 +188,12 @@ def test_a_count_out_of_range_is_refused(name):
 def test_importing_omdml_leaves_rivers_heavy_modules_alone():
     code = "import sys, omdml, omdml.adapters.river; print([name for name in sys.modules if 'river.drift' in name])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_one_sample_of_huge_numbers_spoils_nothing():
+    adapter = MetricTransformer("lomdml", {"rank": 2}, warm_up=5)
+    draw = np.random.default_rng(0)
+    for turn in range(60):
+        x = {f"f{i}": float(value) for i, value in enumerate(draw.normal(turn % 3, 1, 4))}
+        adapter.learn_one({**x, "f0": 1e200} if turn in (2, 20) else x, "rare" if turn == 20 else turn % 3)
+    assert np.isfinite(list(adapter.transform_one(x).values())).all()

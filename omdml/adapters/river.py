@@ -19,6 +19,7 @@ from omdml.metrics.coupled import SHARED
 
 Array = NDArray[Any]
 MODALITY = "x"
+HUGE = 1e15  # from here on squares of differences begin to leave float32
 RATES = ("eta", "C")
 SLOW = 0.0003
 UNFIT = {
@@ -37,8 +38,9 @@ class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTrans
     Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
     uniform sample of each class. Dimensions come from the first ``warm_up`` samples, and so does the learner's start,
     from more of them where it takes more (PCA and WPCA: one more than the rank, at most than the features); until then
-    samples pass as they are. Features are numbers: one that a sample lacks (or that is not finite) is 0, one that no
-    sample of the warm-up had is ignored. They lie in the order of their names, as one modality called ``x``.
+    samples pass as they are. Features are numbers: one that a sample lacks (or that is not finite, or 1e15 and more)
+    is 0, one that no sample of the warm-up had is ignored. They lie in the order of their names, as one modality
+    called ``x``.
 
     ``KNNClassifier`` on river's ImageSegments, test-then-learn, exact search in the last 1,000 samples: 0.903 right on
     scaled features; behind this transformer 0.924, 0.922, 0.923 (seeds 0 to 2), with LOMDML 0.911, 0.907, 0.908
@@ -237,13 +239,15 @@ def fixed_size(parameters: Mapping[str, Any]) -> int:
 
 
 def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
-    """The features that are there and finite; raises FeedbackError for one that is no number."""
+    """The features that are there, finite and small enough to be squared; raises FeedbackError for one that is no
+    number.
+    """
     found = {}
     for name, value in x.items():
         try:
             number = math.nan if value is None else float(value)
         except (TypeError, ValueError):
             raise FeedbackError(f"feature {name!r} is {value!r}, expected a number: encode it first") from None
-        if math.isfinite(number):
+        if abs(number) < HUGE:  # nor is it NaN
             found[name] = number
     return found
