@@ -14,6 +14,7 @@ from streams.memory import MemorySource
 from tests.worlds import World, catalogue, events, learned_directly, letters, run_until_idle
 from workers.config import WorkerConfig
 from workers.learner import LearnerWorker
+from workers.mark import Mark
 
 NEVER = 1e9  # seconds
 
@@ -136,6 +137,32 @@ def test_a_partition_that_goes_to_another_member_is_saved_first(tmp_path):
     assert mark(world, 1) == 20
     assert last not in world.log.group("omdml").committed  # no client can commit inside a rebalance
     assert world.store.claim("user-1").checkpoint.version == 20
+
+
+def test_the_last_save_of_an_owner_that_was_already_replaced_is_kept_and_no_reason_to_stop(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    first = paced(world.worker())
+    world.send(*events(10))
+    run_until_idle(first)
+    paced(first, save=NEVER)
+    world.send(*events(10))
+    run_until_idle(first)
+    world.send(*events(10))
+    kill(world, first)
+    start, owned = Mark.start, first.partitions[world.log.partitions[0]]
+
+    def then_the_first_saves(self, committed):
+        begin = start(self, committed)
+        owned.save(commit=False)
+        return begin
+
+    monkeypatch.setattr(Mark, "start", then_the_first_saves)
+    second = paced(world.worker(), save=NEVER)
+    second.step()
+    second.stop()
+    second.run()  # raises where it would not save
+    assert mark(world) == 30
+    assert world.store.claim("shop").checkpoint.version == 30
 
 
 def test_what_was_polled_and_not_taken_is_left_to_the_member_that_gets_the_partition(tmp_path, monkeypatch):

@@ -37,15 +37,24 @@ class Mark:
         return mark if mark is None or committed is None else min(mark, committed)
 
     def move(self, offset: int | None) -> None:
-        """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it."""
+        """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it.
+
+        One further on, in the same run, is an earlier owner's last save, and stays: had that one missed anything that
+        this owner has claimed, it would have been fenced and the mark not moved.
+        """
         left = self.offset if offset is None else offset
         moved = left is None or left == self.offset or self._store.move_mark(self._partition, self.offset, left)
-        found = self._store.marks([self._partition])
-        if not moved or found.get(self._partition) != left or found.run != self._run:
+        expected = left if moved else self.offset
+        marks = self._store.marks([self._partition])
+        found = marks.get(self._partition)
+        if marks.run == self._run and found is not None and (expected is None or found > expected):
+            self.offset = found
+            self.move(found if left is None else max(found, left))
+            return
+        if not moved or found != left or marks.run != self._run:
             raise StoreChanged(
-                f"partition {self._partition}: the store changed under this worker: its mark is "
-                f"{found.get(self._partition)}, left at {left if moved else self.offset}; its run is {found.run!r}, "
-                f"was {self._run!r}: it was restarted, brought back from a copy, or another one took over"
+                f"partition {self._partition}: the store changed under this worker: its mark is {found}, left at "
+                f"{expected}; its run is {marks.run!r}, was {self._run!r}: it was restarted or brought back from a copy"
             )
         self.offset = left
 
