@@ -1,4 +1,4 @@
-"""``python -m benchmarks [speed] [learners] [coupled] [quality] [guard] [service] [many_models]``: all by default."""
+"""``python -m benchmarks [NAME ...]``: the benchmarks of these names, or all, one after the other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from rich.console import Console
 
-BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "service", "many_models")
+BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "drift", "service", "many_models", "failover")
 
 
 def main(names: list[str]) -> int:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from omdml.metrics import ProjectionMetric
 from tests.worlds import DIMS, World, events, items, run_until_idle, triplets
 from workers.config import GuardConfig, WorkerConfig
-from workers.guard import FEWEST, Guard, not_finite, sizes, weight_moved
+from workers.guard import FEWEST, NEAR, Guard, not_finite, sizes, weight_moved
 from workers.hold_out import HeldEvent, HoldOut
 
 NEVER = 1e9  # seconds
@@ -264,6 +264,25 @@ def test_freshness_counts_from_the_oldest_event_that_was_kept_from_going_live(bu
             break
     snapshot = world.store.load("shop")[1]
     assert (snapshot.oldest_event_time, snapshot.event_time) == (1.0, 9.0)
+
+
+def test_between_two_looks_what_is_near_the_last_one_judged_goes_live_and_what_is_not_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr("workers.guard.SHARE", 1e-9)  # after the first look there is no time for a second
+    world = World(tmp_path)
+    worker = world.worker()
+    worker.config, worker._saved_at = WorkerConfig(checkpoint_interval_s=NEVER), 0.0
+    live = []
+    for count in (10, NEAR, 1):
+        world.send(*events(count, seed=count))
+        run_until_idle(worker)
+        live.append(world.store.current("shop").version)
+    assert live == [10, 10 + NEAR, 10 + NEAR]
+
+
+def test_between_two_looks_a_leap_does_not_go_live():
+    guard = Guard(GuardConfig(), turned(0.3))
+    assert guard.follows(turned(0.31))
+    assert not guard.follows(turned(1.5))
 
 
 def test_with_the_guard_off_the_same_burst_goes_live(tmp_path):

@@ -113,7 +113,7 @@ def test_which_events_are_held_back_depends_on_no_batch(items, data, every, plai
     while at < len(said):
         count = data.draw(st.integers(1, len(said) - at))
         part = located(said[at : at + count], items)
-        learned += [at + record.offset for record in hold_out.split(part, items, ()).events.records]
+        learned += [at + record.offset for record in hold_out.split(part, items, ())[0].events.records]
         at += count
     held, since = literal_split(plain, every)
     assert learned == [at for at in range(len(said)) if at not in held]
@@ -207,7 +207,7 @@ def test_of_an_event_of_many_comparisons_some_are_kept_evenly_chosen_and_the_eve
     ranking = Ranking(model="shop", query="i0", **sides)
     triplet = Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")
     hold_out = HoldOut(every=2)
-    learned = hold_out.split(located([triplet, ranking, triplet, triplet], items), items, ())
+    learned, _ = hold_out.split(located([triplet, ranking, triplet, triplet], items), items, ())
     assert [record.offset for record in learned.events.records] == [0, 2]
     many, one = hold_out.kept
     assert len(many.rows) == COMPARISONS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -12,6 +14,7 @@ from workers.node_metrics import NodeMetrics
 
 WORKER = {
     "events": ("model", "kind", "outcome"),
+    "events_ahead": ("model",),
     "mistakes": ("model",),
     "mistake_ratio": ("model",),
     "hedge_loss": ("model",),
@@ -37,7 +40,7 @@ NODE = {
     "swap_seconds": ("model",),
     "stale_seconds": (),
 }
-COUNTERS = {"events", "mistakes", "updates", "snapshots", "dead_letters", "fenced"}
+COUNTERS = {"events", "events_ahead", "mistakes", "updates", "snapshots", "dead_letters", "fenced"}
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +90,15 @@ def test_refused_events_are_counted_by_kind(tmp_path):
     for model, kind in (("unknown", "unknown"), ("shop", "triplet"), ("shop", "pair")):
         assert read(worker, "events_total", model=model, kind=kind, outcome="refused") == 1
     assert read(worker, "dead_letters_total", reason="unknown_item") == 1
+
+
+def test_events_that_say_they_happened_after_they_were_logged_are_counted(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    told = b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"i2","at":%f}'
+    world.send(*(told % (time.time() + ahead) for ahead in (-60.0, 0.01, 60.0)))
+    run_until_idle(worker)
+    assert read(worker, "events_ahead_total", model="shop") == 1
 
 
 def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch):

@@ -22,7 +22,8 @@ Array = NDArray[Any]
 FEWEST = 32  # events held back before they say anything
 RENEWAL = 64  # events held back between two references
 RELEASE = 0.75  # of the doubt counts against a candidate once one was held back: it must be good, not just perhaps
-SHARE = 0.1  # of the time that judging may take: under load publications wait for it
+SHARE = 0.1  # of the time that judging may take: between two looks only what is near goes live
+NEAR = 64  # comparisons after a metric that was judged: too few to make it surely worse, whatever they say
 
 
 class Guard:
@@ -72,6 +73,13 @@ class Guard:
             self._live = candidate
         self._next_look = began + (time.monotonic() - began) / SHARE
         return self.held
+
+    def follows(self, candidate: Metric) -> bool:
+        """Whether what is ``NEAR`` one that was judged may go live without a look at events: sound, and no leap."""
+        if not_finite(candidate) or (self.config.on and self._leap(candidate)):
+            return False
+        self._live = candidate
+        return True
 
     def _weigh(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
         """Compare on the events held back; where they say nothing, or nothing good, a leap is not let through.

@@ -43,8 +43,8 @@ class HoldOut(msgspec.Struct):
     count: int = 0  # held back so far
     kept: list[HeldEvent] = []
 
-    def split(self, located: Located, catalogue: Catalogue, tasks: Collection[str]) -> Located:
-        """Hold back what is due; answers the others, to be learned.
+    def split(self, located: Located, catalogue: Catalogue, tasks: Collection[str]) -> tuple[Located, frozenset[int]]:
+        """Hold back what is due; answers the others, to be learned, and the offsets of what is not.
 
         Parameters
         ----------
@@ -53,10 +53,10 @@ class HoldOut(msgspec.Struct):
         """
         due = self._due(located.events.events, tasks) if self.every else []
         if not due:
-            return located
+            return located, frozenset()
         self.kept = [*self.kept, *(held_event(located, event, catalogue) for event in due)][-WINDOW:]
         self.count += len(due)
-        return located.without(due)
+        return located.without(due), frozenset(located.events.records[index].offset for index in due)
 
     def _due(self, events: Sequence[AnyFeedback], tasks: Collection[str]) -> list[int]:
         due: list[int] = []

@@ -17,6 +17,7 @@ JSON = "application/json"
 
 
 MAX_NAME = 200  # of a model, percent-encoded: a folder's limit is 255
+CLOCKS_DIFFER_S = 1.0  # between machines whose clocks are right, at most
 
 
 class Refusal(NamedTuple):
@@ -52,6 +53,12 @@ class Batch:
         """Whether an event brings vectors of its own."""
         return any(event.features is not None for event in self.events)
 
+    @property
+    def ahead(self) -> int:
+        """How many events said that they happened later than they were logged, by clocks that cannot both be right."""
+        said = zip(self.events, self.times, strict=True)
+        return sum(at is not None and (event.at or 0.0) > at + CLOCKS_DIFFER_S for event, at in said)
+
     def each(self) -> Iterator[tuple[Record, AnyFeedback, list[str]]]:
         """Every event with the items of its comparisons, as :meth:`add` took them."""
         at = 0
@@ -71,10 +78,11 @@ class Batch:
         rest.ids = list(compress(self.ids, chain.from_iterable(map(repeat, stay, self.named))))
         return rest
 
-    def kinds(self, without: Collection[int]) -> Counter[str]:
-        """How many events there are of each kind, those at some offsets left out."""
-        at = zip(self.records, self.events, strict=True)
-        return Counter(type(event).__name__.lower() for record, event in at if record.offset not in without)
+    def kinds(self, at: Collection[int] | None = None) -> Counter[str]:
+        """How many events there are of each kind; where offsets are given, only of those."""
+        every = zip(self.records, self.events, strict=True)
+        events = self.events if at is None else [event for record, event in every if record.offset in at]
+        return Counter({kind.__name__.lower(): count for kind, count in Counter(map(type, events)).items()})
 
 
 def sort_out(

@@ -32,6 +32,7 @@ class WorkerMetrics:
 
         self.registry = registry
         self.events = counter("events_total", "Events taken from the log", "model", "kind", "outcome")
+        self.ahead = counter("events_ahead_total", "Events that said they happened after they were logged", "model")
         self.mistakes = counter("mistakes_total", "Comparisons the metric had the wrong way round", "model")
         self.mistake_ratio = gauge("mistake_ratio", "Share of mistakes among the last thousand comparisons", "model")
         self.updates = counter("updates_total", "Comparisons that changed the metric", "model")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,7 +19,7 @@ from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Catalogue, Partition
 from workers.drift import Drift
-from workers.guard import Guard
+from workers.guard import NEAR, Guard
 from workers.hold_out import HoldOut
 from workers.intake import Batch, Refusal
 from workers.lookup import Located, Lookup
@@ -67,6 +68,7 @@ class OwnedModel:
         self.drifted = ""  # what to tell the history
         self.held_back: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
         self.guard = guard
+        self._judged = -math.inf  # version
         self.event_time: float | None = None
         self.oldest: float | None = None  # event time of the oldest event in no publication yet
         self.changed_at = 0.0  # clock of the oldest change in no checkpoint yet, and the offset of its event
@@ -96,8 +98,7 @@ class OwnedModel:
         with timed("look-up"):
             located, refused = self._lookup.locate(batch)
         tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
-        sound, located = located, self.progress.hold_out.split(located, self.catalogue, tasks)
-        self.held_back = offsets(sound) - offsets(located) if sound is not located else frozenset()
+        located, self.held_back = self.progress.hold_out.split(located, self.catalogue, tasks)
         with timed("learn"):
             refused += self._learn(located)
         self.next = batch.records[-1].offset + 1
@@ -132,8 +133,20 @@ class OwnedModel:
         if self.learner.version > self.published:  # else a replay of what is live already
             self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
 
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether the guard takes a candidate by now."""
+        return self.guard.looks or self._near
+
+    @property
+    def _near(self) -> bool:
+        return not self.progress.held and self.learner.version - self._judged <= NEAR
+
     def judge(self, candidate: Metric) -> str:
         """Why a metric of this model must not go live; empty where it may. Says so when that changes."""
+        if not self.guard.looks and self._near and self.guard.follows(candidate):
+            return ""
+        self._judged = self.learner.version
         before, held = self.progress.held, self.guard.judge(candidate, self.progress.hold_out, self.catalogue.features)
         if held and not before:
             log.warning("snapshot_held", model=self.name, version=self.learner.version, reason=held)
@@ -174,8 +187,3 @@ class OwnedModel:
             },
             metric=self.learner.metric,
         )
-
-
-def offsets(located: Located) -> frozenset[int]:
-    """Where these events lie."""
-    return frozenset(record.offset for record in located.events.records)

@@ -229,11 +229,10 @@ class OwnedPartition:
             refused = model.take(batch, self.services.metrics.timed)
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
-        without = model.held_back.union(refusal.record.offset for refusal in refused)
-        self.services.metrics.taken(label, batch.kinds(without), "learned")
-        if model.held_back:
-            held = batch.only([record.offset in model.held_back for record in batch.records])
-            self.services.metrics.taken(label, held.kinds(()), "held_back")
+        held, not_sound = batch.kinds(model.held_back), batch.kinds({refusal.record.offset for refusal in refused})
+        self.services.metrics.taken(label, batch.kinds() - held - not_sound, "learned")
+        self.services.metrics.taken(label, held, "held_back")
+        self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
 
     def _stray(self, record: Record, name: str) -> Refusal:
@@ -275,7 +274,7 @@ class OwnedPartition:
 
     def _publish(self, model: OwnedModel, record: bool = False) -> None:
         """What is held back goes into the store only where it is to be on ``record``: with a checkpoint, that is."""
-        if not record and not model.guard.looks:
+        if not record and not model.can_be_judged:
             return
         with self.services.metrics.timed("publish"):
             snapshot = model.snapshot()

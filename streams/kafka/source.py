@@ -19,12 +19,12 @@ from kafka import TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
 
-from omdml.errors import GapError, SourceError
+from omdml.errors import GapError, OmdmlError, SourceError, SourceRefused
 from streams.kafka import gap
 from streams.kafka import topic as topics
 from streams.kafka.consumer import ANSWER_LIMIT_S, as_records, leave, offset_range, open_consumer, remove_static_member
 from streams.kafka.options import KafkaOptions, translated
-from streams.kafka.watch import Flow, Outage
+from streams.kafka.watch import Failures, Flow, Outage
 from streams.protocols import Listener, Partition, Record
 
 LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
@@ -92,6 +92,7 @@ class KafkaSource:
         self._looked_at = float("-inf")
         self._outage = Outage(options.servers)
         self._flow = Flow()
+        self._failures = Failures()
         self._closed = False
         self._admin = topics.open_admin(options)
         try:
@@ -116,8 +117,9 @@ class KafkaSource:
         GapError
             A position is out of the log's range, or the topic is not the one it was. ``error.partition`` stops until
             :meth:`seek`; the others go on with the next call. A topic created anew is reported by every call.
-        SourceError
-            The cluster refuses this member, a record is damaged.
+        SourceRefused
+            The cluster refuses this member, another process has its ``group_instance_id``, or one client after the
+            other failed.
         Exception
             What the listener raised, also where it was raised on the client's thread.
         """
@@ -218,6 +220,13 @@ class KafkaSource:
         except kafka.errors.RetriableError:
             time.sleep(timeout_s)  # an outage: the looks tell when it begins and ends
             return []
+        except kafka.errors.FencedInstanceIdError as error:
+            raise self._replaced() from error
+        except (OmdmlError, kafka.errors.AuthorizationError, kafka.errors.SaslAuthenticationFailedError):
+            raise
+        except Exception as error:  # whatever it is: a client that raises it is not to be trusted any more
+            self._replace_client(error)
+            return []
         if batches:
             self._check_identity()
             self._flow.delivered()
@@ -275,9 +284,31 @@ class KafkaSource:
         if stuck := self._flow.look(progress):
             numbers = sorted(at.partition for at in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, do="making a new client")
-            leave(self._consumer, self.group)
-            self._consumer, self._flow = self._connect(), Flow()
-            self.subscribe(self._listener)
+            self._make_client()
+
+    def _replace_client(self, error: Exception) -> None:
+        """Go on with another client; raises SourceRefused where that was tried enough."""
+        what = f"{type(error).__name__}: {self.options.redact(str(error))}"
+        log.error("kafka_client_failed", topic=self.topic, error=what, do="making a new client", exc_info=True)
+        if not self._failures.wait():
+            raise SourceRefused(
+                f"topic {self.topic!r} at {self.options.servers}: one client after the other fails: {what}; "
+                "a new process may get on, else see the broker's log"
+            ) from error
+        self._make_client()
+
+    def _make_client(self) -> None:
+        leave(self._consumer, self.group)
+        self._take(list(self._owned), self._listener.lost)  # those that leaving did not tell of
+        self._given.clear()
+        self._consumer, self._flow = self._connect(), Flow()
+        self.subscribe(self._listener)
+
+    def _replaced(self) -> SourceRefused:
+        return SourceRefused(
+            f"another process took the place of member {self.group_instance_id!r} in group {self.group!r}: give every "
+            "process a log.member of its own"
+        )
 
     # Gaps
 

@@ -1,4 +1,4 @@
-"""What a Kafka source watches once a second: the way to the cluster, and the flow of each partition."""
+"""What a Kafka source watches: the way to the cluster, the flow of each partition, and how often its client fails."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from kafka import TopicPartition
 
 OUTAGE_AFTER_S = 2.0  # shorter ones are not worth a line in the log
 STUCK_LOOKS = 10
+CLIENTS_IN_A_ROW = 6
+STEADY_S = 60.0  # a client that worked for so long is no longer in a row with the one before
 
 log = structlog.get_logger(__name__)
 
@@ -68,3 +70,21 @@ class Flow:
                 last, looks = before.get(at, (position, 0))
                 self._still[at] = (position, looks + 1 if last == position else 1)
         return [at for at, (_, looks) in self._still.items() if looks > STUCK_LOOKS]
+
+
+class Failures:
+    """Paces the making of new clients, where one failed in a way that no outage explains."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._failed_at = float("-inf")
+
+    def wait(self) -> bool:
+        """Wait before another client is made, twice as long each time; at once False where that was tried enough."""
+        now = time.monotonic()
+        self._in_a_row = 1 if now - self._failed_at > STEADY_S else self._in_a_row + 1
+        if self._in_a_row >= CLIENTS_IN_A_ROW:
+            return False
+        time.sleep(0.25 * 2**self._in_a_row)
+        self._failed_at = time.monotonic()
+        return True

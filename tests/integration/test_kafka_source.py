@@ -3,12 +3,13 @@
 import kafka.errors
 import pytest
 import structlog
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import MemberToRemove
 
 from deploy.local import KafkaServer
-from omdml.errors import SourceError
+from omdml.errors import SourceError, SourceRefused
 from streams.kafka import source as kafka_source
+from streams.kafka import watch
 from streams.protocols import Partition
 from tests.integration.kafka_reader import NewTopic, Open, administer, numbered, write
 from tests.integration.waiting import until
@@ -273,3 +274,34 @@ def test_a_client_that_stopped_fetching_is_replaced(
     write(kafka, topic, numbered(5))
     reader.read_until(lambda: reader.values == numbered(5))
     assert reader.told == [("assigned", {0}), ("revoked", {0}), ("assigned", {0})]
+
+
+def test_a_client_that_fails_in_any_other_way_is_replaced_and_nothing_is_lost_or_repeated(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    reader = open_reader(topic)
+    write(kafka, topic, numbered(5))
+    reader.read_until(lambda: len(reader.values) == 5)
+    reader.commit()
+    broken = reader.source._consumer
+    monkeypatch.setattr(broken, "poll", _raise)
+    write(kafka, topic, numbered(5, start=5))
+    reader.read_until(lambda: len(reader.values) == 10)
+    assert reader.values == numbered(10)
+    assert reader.source._consumer is not broken
+
+
+def test_where_one_client_after_the_other_fails_it_says_so_and_gives_up(
+    new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "CLIENTS_IN_A_ROW", 3)
+    reader = open_reader(new_topic())
+    with monkeypatch.context() as broken:
+        broken.setattr(KafkaConsumer, "poll", _raise)
+        with pytest.raises(SourceRefused, match="one client after the other fails: KeyError"):
+            reader.read_until(lambda: False)
+
+
+def _raise(*_: object, **__: object) -> None:
+    raise KeyError("what no client should raise")

@@ -1,0 +1,89 @@
+"""Recovery after the labels of the stream change meaning: the paper's weights, Hedge with memory, memory and alarm.
+
+The alarm is what a worker raises (workers/drift.py). That it shortens the memory for a while is tried here only: it
+slows recovery, so workers do not do it (DECISIONS.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.quality import data_folder, split
+from omdml import LOMDML
+from omdml.comparisons import from_labels
+from omdml.evaluate import mean_average_precision
+from workers.drift import Drift
+
+Array = NDArray[Any]
+SETS = ("yaleb", "mfeat", "caltech101_20")
+SEEDS = range(3)
+EACH, WRONG, STEP = 20_000, 0.05, 100  # comparisons before and after the change, share inverted, in a call
+LOOKS = (0, 1_000, 2_000, 5_000, 10_000, 20_000)  # comparisons after the change
+SHORT, SPAN = 500, 2_000  # gated events that Hedge remembers after an alarm, for so many comparisons
+VARIANTS: dict[str, dict[str, Any]] = {
+    "the paper's weights": {"beta": 0.99, "memory": 0},
+    "memory": {},
+    "memory, shorter after the alarm": {},
+}
+
+
+def later_labels(name: str, before: Array) -> Array:
+    """What is similar after the change: of yaleb the light instead of the person, else classes thrown together anew."""
+    if name == "yaleb":
+        with np.load(data_folder() / f"{name}.npz") as data:
+            return np.asarray(data["y_illumination"])
+    classes = int(before.max()) + 1
+    return np.random.default_rng(9).permutation(classes)[before] // max(2, classes // 4)
+
+
+def triplets(labels: Array, seed: int, train: Array) -> Array:
+    """Triplets by label (EACH, 3), a share of them inverted."""
+    rows = from_labels(labels, EACH, seed, among=train)
+    inverted = np.random.default_rng(seed).random(EACH) < WRONG
+    rows[inverted] = rows[inverted][:, [0, 2, 1]]
+    return rows
+
+
+def recovered(name: str, seed: int, variant: str) -> tuple[list[float], float]:
+    """MAP under the new labels at every look, and comparisons from the change to the alarm (NaN without one)."""
+    features, labels, train, test = split(name, seed)
+    model = LOMDML(dims={name: x.shape[1] for name, x in features.items()}, seed=seed, **VARIANTS[variant])
+    model.start({name: x[train] for name, x in features.items()})
+    new = later_labels(name, labels)
+    usual, drift, until, alarm, scores = model._engine.rule, Drift(), 0, np.nan, []
+    rows = np.concatenate([triplets(labels, seed, train), triplets(new, seed + 100, train)])
+    for first in range(0, len(rows) + 1, STEP):
+        if first - EACH in LOOKS:
+            scores.append(mean_average_precision(model.metric.embed(features), new, test))
+        if variant.endswith("alarm"):
+            model._engine.rule = usual._replace(keep=1 - 1 / SHORT) if first < until else usual
+        if first < len(rows) and drift.add(model.learn_many(rows[first : first + STEP], features).scores):
+            until = first + SPAN
+            alarm = first + STEP - EACH if first >= EACH and np.isnan(alarm) else alarm
+    return scores, alarm
+
+
+def main(console: Console) -> None:
+    """Print the table, or say why there is none."""
+    if not all((data_folder() / f"{name}.npz").is_file() for name in SETS):
+        console.print("Drift: the data sets are not here; set OMDML_DATA to the folder that holds them. Left out.")
+        return
+    title = f"mAP under new labels, comparisons after the change ({EACH:,} before it); means over {len(SEEDS)} seeds"
+    table = Table("set", "weights", *(f"{look:,}" for look in LOOKS), "alarm after", title=title)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("drift", total=len(SETS) * len(VARIANTS) * len(SEEDS))
+        for name in SETS:
+            for variant in VARIANTS:
+                runs = []
+                for seed in SEEDS:
+                    runs.append(recovered(name, seed, variant))
+                    progress.advance(task)
+                scores, alarms = np.mean([run[0] for run in runs], axis=0), [run[1] for run in runs]
+                table.add_row(name, variant, *(f"{score:.3f}" for score in scores), f"{np.nanmean(alarms):,.0f}")
+    console.print(table)
