@@ -143,6 +143,7 @@ def restarted(fleet: Fleet, number: int) -> float:
     """SIGKILL, and the same member is started again at once."""
     first, again = fleet.worker(f"only-{number}"), []
     fleet.moves()
+    time.sleep(5)  # until it learns what comes, not a backlog
 
     def end() -> None:
         first.kill()

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 from numpy.typing import NDArray
 
-from omdml.errors import FeedbackError
+from omdml.errors import CorruptError, FeedbackError
 from omdml.evaluate import Prequential
 from omdml.learners import Learner
 from omdml.learners.pairs import ONLY_TASK
@@ -78,11 +78,14 @@ class OwnedModel:
         self.counted = {name: getattr(learner, name) for name in ("mistakes", "updates") if hasattr(learner, name)}
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Take on the position and the counts of a checkpoint (the learner is made from its state)."""
+        """Take on position and counts of a checkpoint (the learner is made from its state); raises CorruptError."""
         self.home = Partition(*checkpoint.home)
         self.next = checkpoint.next
         self.event_time = checkpoint.event_time
-        self.progress = msgspec.convert(checkpoint.progress, Progress)
+        try:
+            self.progress = msgspec.convert(checkpoint.progress, Progress)
+        except msgspec.ValidationError as error:
+            raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
         self.drift = Drift(self.progress.drift)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table

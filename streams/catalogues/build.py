@@ -12,10 +12,10 @@ import structlog
 from omdml.errors import CatalogueError
 from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
 from streams.catalogues.inputs import Inputs, open_tables
-from streams.catalogues.manifest import FolderManifest, generation_of
+from streams.catalogues.manifest import FolderManifest, Part, generation_of
 from streams.catalogues.progress import progress
 from streams.catalogues.scan import Advance, Scan
-from streams.catalogues.sets import Sets, open_sets
+from streams.catalogues.sets import ItemSet, Sets, open_sets
 from streams.catalogues.tables import Columns, Table
 from streams.catalogues.writing import append_part, locked, put_in_place, unfinished, write_manifest
 
@@ -70,14 +70,7 @@ def build_catalogue(
     listed = open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
     with _writing(target), progress(f"building {target.name}", _count(tables)) as advance, unfinished(target) as folder:
-        scan = Scan(scaling)
-        step = _items_done(advance, tables)
-        scan.read(tables, step)
-        scan.take(listed)
-        modalities = dict(sorted(scan.modalities.items()))
-        part = append_part(folder, (), modalities, scan, tables, step)
-        generation = generation_of(modalities, part)
-        write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, parts=(part,)))
+        part, generation = _write(folder, Scan(scaling), tables, listed, _items_done(advance, tables))
         if replace or _is_new(target, generation):
             put_in_place(folder, target)
             log.info("catalogue_built", path=str(target), generation=generation, items=part.count)
@@ -151,6 +144,17 @@ def _is_new(target: Path, generation: str) -> bool:
 
 def _count(tables: Sequence[Table]) -> int | None:
     return max((table.count for table in tables if table.count is not None), default=None)
+
+
+def _write(folder: Path, scan: Scan, tables: Sequence[Table], sets: list[ItemSet], step: Advance) -> tuple[Part, str]:
+    """Check the items, fit the scaling and write; answers the catalogue's only part and its generation."""
+    scan.read(tables, step)
+    scan.take(sets)
+    modalities = dict(sorted(scan.modalities.items()))
+    part = append_part(folder, (), modalities, scan, tables, step)
+    generation = generation_of(modalities, part)
+    write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, parts=(part,)))
+    return part, generation
 
 
 def _items_done(advance: Callable[[float], None], tables: Sequence[Table]) -> Advance:

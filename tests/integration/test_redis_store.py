@@ -17,9 +17,13 @@ from streams.stores.redis import RedisStore
 from streams.stores.retention import Retention
 from tests.integration.waiting import until
 from tests.store_samples import checkpoint, live, published, snapshot
-from tests.test_stores import Damage, TestAnyStore
+from tests.test_stores import Damage, TestCheckpointsOfAnyStore
+from tests.test_stores_live import TestSnapshotsOfAnyStore
 
-__all__ = ["TestAnyStore"]  # collected here once more, with the fixtures of this module
+__all__ = [
+    "TestCheckpointsOfAnyStore",
+    "TestSnapshotsOfAnyStore",
+]  # once more, here
 
 EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
     "claim": lambda store: store.claim("shop"),
