@@ -219,3 +219,19 @@ def test_a_fantope_drives_the_rank_down():
         values = np.linalg.eigvalsh(model.matrices["x"])
         ranks[mu] = int((values > 1e-6 * values[-1]).sum())
     assert ranks[1.0] == 3 < ranks[0.0]
+
+
+@pytest.mark.parametrize("options", [{}, {"trace": 1e9}, {"mu": 1.0, "k": 2}], ids=["plain", "trace", "fantope"])
+@pytest.mark.parametrize("eta", [1e20, 1e38, 1e300])
+def test_what_a_diverging_rate_leaves_behind_can_be_read_again(eta, options):
+    features, rows, margins = world(3, [5], events=40)
+    model = Qwise(dims_of(features), step="ogd", eta=eta, **options)
+    model.start(features)
+    refused = set()
+    for row, margin in zip(rows, margins, strict=True):
+        try:
+            model.learn_many(row[None], features, margin=[margin])
+        except FeedbackError as error:
+            refused.add(error.reason)
+        Qwise.from_bytes(model.to_bytes())
+    assert refused == {"diverged"}

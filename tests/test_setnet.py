@@ -146,6 +146,18 @@ def test_the_papers_rate_can_diverge_and_then_nothing_is_learned():
     assert model.to_bytes() == before
 
 
+def test_what_a_diverging_rate_leaves_behind_can_be_read_again():
+    model, items = SetNet(dims=DIMS, clusters=3, rank=4, step="ogd", eta=10.0, momentum=0.99, decay=1.0), features()
+    refused = 0
+    for one in judgements(100):
+        try:
+            model.learn_one(one, items)
+        except FeedbackError:
+            refused += 1
+        SetNet.from_bytes(model.to_bytes())
+    assert 0 < refused < 100
+
+
 def test_where_elements_lie_in_a_set_and_beside_which_rows_does_not_matter():
     items, told = features(), judgements(20)
     turned = [

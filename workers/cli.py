@@ -158,6 +158,7 @@ def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bo
     by id: each holds other modalities of the same items.
     """
     from streams.catalogues.targets import add_at, build_at
+    from streams.stores.redis_client import masked
     from workers.feed import amount
 
     if add and (replace or scaling):
@@ -168,7 +169,8 @@ def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bo
         built = build_at(target, list(inputs), scaling=scaling or "minmax", replace=replace, **options)
     modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
     sets = f", {amount(len(built.sets), 'set')}" if built.sets else ""
-    click.echo(f"{target}: {amount(len(built.ids), 'item')}{sets}, {modalities}, generation {built.generation[:12]}")
+    told = f"{amount(len(built.ids), 'item')}{sets}, {modalities}, generation {built.generation[:12]}"
+    click.echo(f"{masked(target)}: {told}")
 
 
 @main.command()

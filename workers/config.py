@@ -23,6 +23,7 @@ from workers.lifecycle import address
 from workers.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
+NOT_TOML = (ValueError, RecursionError)  # among them numbers of thousands of digits, and brackets as deep
 
 
 class FileLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="file", tag_field="kind"):
@@ -170,7 +171,7 @@ def load(
             table = tomllib.loads(Path(path).read_text())
         except OSError as error:
             raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror})") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except NOT_TOML as error:
             raise ConfigurationError(f"configuration {path}: not TOML: {error}") from error
     read_secrets(table)
     _merge(table, _of_environment(environment))
@@ -213,7 +214,7 @@ def _plain(text: str) -> Any:
     """A value of the environment as TOML would read it, or else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except NOT_TOML:
         return text
 
 
@@ -300,6 +301,8 @@ def _check_texts(found: Configuration) -> None:
     for name, text in texts.items():
         if not text.strip():
             raise ConfigurationError(f"{name} is {text!r}, expected a value: set it, or leave it out for its default")
+        if "\0" in text:
+            raise ConfigurationError(f"{name} holds a NUL (not shown), expected text without")
 
 
 def _check_letters(log: FileLog | KafkaLog) -> None:

@@ -82,7 +82,7 @@ class Batch:
         """How many events there are of each kind; where offsets are given, only of those."""
         every = zip(self.records, self.events, strict=True)
         events = self.events if at is None else [event for record, event in every if record.offset in at]
-        return Counter({kind.__name__.lower(): count for kind, count in Counter(map(type, events)).items()})
+        return Counter({said_as(kind): count for kind, count in Counter(map(type, events)).items()})
 
 
 def sort_out(
@@ -134,7 +134,12 @@ def kind_of(record: Record) -> str:
         event = decode(record.value, content_type(record.headers) if record.headers else JSON)
     except FeedbackError:
         return "unknown"
-    return type(event).__name__.lower()
+    return said_as(type(event))
+
+
+def said_as(kind: type[AnyFeedback]) -> str:
+    """A kind of feedback as events name it in ``type``."""
+    return str(kind.__struct_config__.tag)
 
 
 def event_time(at: float | None, logged: float | None) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -81,6 +82,6 @@ def serve_metrics(bind: str, registry: CollectorRegistry) -> None:
 def address(bind: str, where: str) -> tuple[str, int]:
     """Host and port of ``host:port``; raises ConfigurationError."""
     host, _, port = bind.rpartition(":")
-    if not host or not port.isdigit() or not 0 <= int(port) < 65536:
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) >= 65536:
         raise ConfigurationError(f"{where} is {bind!r}, expected host:port, such as 127.0.0.1:8080")
     return host, int(port)

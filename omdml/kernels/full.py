@@ -19,6 +19,8 @@ from omdml.kernels.dots import inner, project
 from omdml.kernels.hedge import discount, softmax
 from omdml.kernels.memory import matrix
 
+FARTHEST = 2.0**-64  # of the largest number: no entry moves further in one step, so that steps do not add up to it
+
 
 class Shape(NamedTuple):
     """m modalities, and where each one's part of the flat buffers begins; R rows a modality, B events a block."""
@@ -152,6 +154,14 @@ def squared_norm(i: int, e: int, shape: Shape, work: Work) -> float:
 
 
 @njit(cache=True)
+def reach(i: int, e: int, shape: Shape, work: Work) -> float:
+    """``|a|^2 + |b|^2``: no entry of M moves by more than this times the rate."""
+    D = matrix(work.D, shape.at_d[i] + 2 * e * shape.n[i], 2, shape.n[i])
+    aa, bb, _ = inner(D[0], D[1])
+    return aa + bb
+
+
+@njit(cache=True)
 def update(e: int, f: float, margin: float, shape: Shape, state: State, rule: Rule, work: Work) -> bool:
     """Step every modality that comparison ``e`` asks to; False where a step overflows."""
     total = 0.0
@@ -167,6 +177,8 @@ def update(e: int, f: float, margin: float, shape: Shape, state: State, rule: Ru
             rate = rule.rate
             if rule.exact:
                 rate = min(rate, loss / norm) if norm > 0.0 else 0.0
+            if not rate * reach(i, e, shape, work) <= np.finfo(work.D.dtype).max * FARTHEST:
+                return False
             if rate > 0.0:
                 step(i, e, rate, shape, state, work)
     return True

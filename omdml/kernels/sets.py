@@ -203,7 +203,9 @@ def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) 
                 rate = min(rate, rest * REACH * state.lengths[i] / math.sqrt(squares[i]))
             shrink = min(rate * rule.decay, rest * REACH)
         part = slice(blocks[i], blocks[i + 1])
-        moved += move(state.theta[part], state.velocity[part], gradient[part], rule.momentum, rate, shrink)
+        move(state.theta[part], state.velocity[part], gradient[part], rule.momentum, rate, shrink)
+        if not finite(state.velocity[part]) or not finite(state.theta[part]):
+            moved = np.nan
     return moved
 
 
@@ -217,15 +219,21 @@ def square(x: Array) -> float:
 
 
 @njit(cache=True, fastmath=REORDER)
-def move(theta: Array, velocity: Array, gradient: Array, momentum: float, rate: float, shrink: float) -> float:
-    """One block of parameters, in place; answers a sum that is finite where all of it is."""
+def move(theta: Array, velocity: Array, gradient: Array, momentum: float, rate: float, shrink: float) -> None:
+    """One block of parameters, in place."""
     m, a, b = theta.dtype.type(momentum), theta.dtype.type(rate), theta.dtype.type(shrink)
-    total = theta.dtype.type(0)
     for j in range(theta.shape[0]):
         velocity[j] = m * velocity[j] - a * gradient[j] - b * theta[j]
         theta[j] += velocity[j]
-        total += theta[j] - theta[j]
-    return np.float64(total)
+
+
+@njit(cache=True)
+def finite(x: Array) -> bool:
+    """Whether all of it is; not inside ``fastmath``, which may take ``x - x`` for zero."""
+    sound = True
+    for j in range(x.shape[0]):
+        sound &= math.isfinite(x[j])
+    return sound
 
 
 @njit(cache=True)
