@@ -12,14 +12,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from omdml import LEARNERS
 from omdml.comparisons import Judgement, conversion
-from omdml.errors import FeedbackError
+from omdml.errors import ConfigurationError, CorruptError, FeedbackError
 from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet, encode
-from streams.catalogues.build import add_items
+from streams.catalogues.build import add_items, build_catalogue
 from streams.files.source import FileSink, FileSource
 from streams.memory import MemorySink
 from streams.protocols import Partition, Record
 from streams.stores.directory import DirectoryStore
+from streams.stores.memory import MemoryStore
+from tests.store_samples import checkpoint
 from tests.worlds import TASKS, World, catalogue, feedback, letters, run_until_idle
+from workers.claim import claim
+from workers.config import load
 from workers.feed import send_events
 from workers.intake import Batch
 from workers.lookup import Lookup
@@ -316,3 +320,18 @@ def test_a_judgement_of_more_sets_than_the_limit_is_refused():
 def replace_task(pair, task):
     """The same pair of another task."""
     return msgspec.structs.replace(pair, task=task)
+
+
+def test_a_model_that_cannot_start_is_named(tmp_path):
+    tiny = build_catalogue(tmp_path / "items", {"color": 1e-20 * np.eye(20)}, scaling="none")
+    models = {"catalogues": {"items": {"path": "items"}}, "models": {"shop": {"learner": "qwise"}}}
+    spec = Specs(load(None, {}, models), {"items": tiny}).find("shop")
+    with pytest.raises(ConfigurationError, match=r"model .shop. cannot start: color: "):
+        claim("shop", spec, MemoryStore(), "here")
+
+
+def test_a_checkpoint_whose_state_is_none_of_a_learners_is_named_with_what_to_do(tmp_path):
+    world = World(tmp_path)
+    world.store.save(checkpoint(1, state=b"no state"), world.store.claim("shop").epoch)
+    with pytest.raises(CorruptError, match=r"checkpoint of model .shop.: .*omdml models reset"):
+        claim("shop", world.worker().services.specs.find("shop"), world.store, "here")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import CorruptError
+from omdml.errors import ConfigurationError, CorruptError, StartError
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Store
 from workers.guard import Guard
@@ -34,10 +34,16 @@ class Claimed(NamedTuple):
 def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     """Become the owner of a model, and resume it with today's settings.
 
-    Raises ConfigurationError where its state does not fit them, else what the store raises.
+    Raises ConfigurationError where its state does not fit them or it cannot start, CorruptError where its state is none
+    of its learner's, else what the store raises.
     """
     epoch, checkpoint, fell_back = store.claim(name)
-    learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
+    try:
+        learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
+    except StartError as error:
+        raise ConfigurationError(f"model {name!r} cannot start: {error}") from error
+    except CorruptError as error:
+        raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))
     live = store.current(name)
     model.published = live.version if live else -1
