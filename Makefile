@@ -2,9 +2,8 @@
 # servers in a cache folder (deploy/local/README.md). PYTHON=... picks the Python, 3.11 or newer.
 SHELL := /bin/bash
 export PYTHON
-SETUP := deploy/local/setup.sh
 BIN := .venv/bin
-.PHONY: demo test lint format bench services constraints clean
+.PHONY: demo test lint format bench papers chaos fuzz services constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -14,27 +13,28 @@ test: .venv/.dev .venv/.kernels ## flat tests first, then those that need Kafka 
 	$(BIN)/python -m pytest tests/integration tests/fault
 
 lint: .venv/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy omdml streams workers deploy
 
 format: .venv/.dev
-	$(BIN)/ruff check --fix-only .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only . && $(BIN)/ruff format .
 
-bench: .venv/.dev .venv/.kernels
-	$(BIN)/python -m benchmarks
+bench papers chaos: .venv/.dev .venv/.kernels ## what is fast and good; the papers' tables; what faults lose, double and delay
+	$(BIN)/python -m $(patsubst chaos,tests.fault.chaos,$(patsubst papers,benchmarks.papers,$(@:bench=benchmarks)))
+
+fuzz: .venv/.fuzz .venv/.kernels ## decoders and loaders, FUZZ_S=60 seconds each
+	$(BIN)/python -m tests.fuzz
 
 services: .venv/.dev ## a real Kafka, with a topic, and a real Valkey until Ctrl-C
 	$(BIN)/python -m deploy.local up kafka valkey --topic feedback
 
 constraints:
-	$(SETUP) constraints
+	deploy/local/setup.sh constraints
 .venv/.kernels: $(wildcard omdml/kernels/*.py) # numba looks only at a function's own file, not at those it calls
 	@rm -f omdml/kernels/__pycache__/*.nb[ci] && touch $@
 
-.venv/.demo .venv/.dev: pyproject.toml constraints.txt
-	@$(SETUP) $(@F:.%=%)
+.venv/.demo .venv/.dev .venv/.fuzz: pyproject.toml constraints.txt
+	@deploy/local/setup.sh $(@F:.%=%)
 
 clean:
 	rm -rf .venv .venv.lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -137,6 +137,8 @@ class GapError(SourceError):
         The offset that the log no longer holds; None where it belongs to another log.
     available
         First offset that the log holds now, and its end.
+    resume
+        Where going on without what is missing begins, if that is neither of the two.
     """
 
     reason = "gap"
@@ -148,8 +150,10 @@ class GapError(SourceError):
         partition: tuple[str, int] | None = None,
         position: int | None = None,
         available: tuple[int, int] | None = None,
+        resume: int | None = None,
     ) -> None:
         super().__init__(message)
         self.partition = partition
         self.position = position
         self.available = available
+        self.resume = resume

@@ -22,6 +22,7 @@ from omdml.metrics.base import Metric, metric_from_tensors
 Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
 FORMAT = 1
+UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)  # where JSON holds other things than ours
 
 
 def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> bytes:
@@ -51,7 +52,7 @@ def unpack(data: bytes, what: str = "state") -> tuple[Tensors, dict[str, Any]]:
         metadata = msgspec.json.decode(header["__metadata__"][KEY])
         check = metadata.pop("check")
         found, expected = metadata["format"], metadata["sha256"]
-    except (SafetensorError, msgspec.DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (SafetensorError, msgspec.DecodeError, *UNLIKE) as error:
         raise CorruptError(f"{what}: {len(data)} bytes that are no omdml safetensors ({error})") from error
     if found != FORMAT:
         raise CorruptError(f"{what}: format {found!r}, this omdml reads format {FORMAT}: use the release that wrote it")
@@ -103,7 +104,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         tensors, metadata = unpack(data, "checkpoint")
         try:
             return msgspec.convert({**metadata["checkpoint"], "state": tensors["state"].tobytes()}, cls)
-        except (KeyError, msgspec.ValidationError) as error:
+        except (msgspec.ValidationError, *UNLIKE) as error:
             raise CorruptError(f"checkpoint: not of this kind ({error})") from error
 
 
@@ -141,5 +142,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         try:
             metric = metric_from_tensors(metadata["metric"]["kind"], tensors, metadata["metric"])
             return msgspec.convert({**metadata["snapshot"], "metric": metric}, cls)
-        except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        except (msgspec.ValidationError, *UNLIKE) as error:
             raise CorruptError(f"snapshot: not of this kind ({error})") from error

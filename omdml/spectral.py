@@ -88,7 +88,7 @@ class BlockSpectrum:
 
         A hint is halved until it holds, or is too small to matter.
         """
-        while hint > LEAST * self.M[0, 0]:
+        while hint > LEAST * abs(self.M[0, 0]):
             if self._factored(hint):
                 for row in X[len(self._solved) :]:
                     solved = solve_triangular(self._factor, row.astype(np.float64), lower=True, check_finite=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -11,7 +12,7 @@ from omdml import LOMDML
 from omdml.errors import CorruptError, ParameterError, StartError
 from omdml.initial import STARTS, start_matrices
 from omdml.learners import LEARNERS
-from omdml.snapshot import Checkpoint, Snapshot
+from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
 
 DIMS = {"color": 3, "shape": 4}
 everyone = pytest.mark.parametrize("name", sorted(LEARNERS))
@@ -62,3 +63,31 @@ def test_a_start_from_no_rows_is_refused_without_a_warning(name):
 def test_what_is_no_bytes_is_refused_as_such(decode, data):
     with pytest.raises(CorruptError, match=f"got {type(data).__name__}, expected bytes"):
         decode(data)
+
+
+def state_of(name):
+    """Arrays of a learner that has begun, and what is said of them."""
+    draw = np.random.default_rng(0)
+    learner = LEARNERS[name](dims=DIMS)
+    learner.start({modality: draw.normal(0, 1, (100, dim)) for modality, dim in DIMS.items()})
+    arrays, described = unpack(learner.to_bytes())
+    return arrays, {part: described[part] for part in ("learner", "parameters")}
+
+
+@everyone
+@pytest.mark.parametrize("counts", [[17, 20, 0, 0], [-1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 2, 0], [0, 0, 0, -1]], ids=str)
+def test_a_state_of_counts_that_no_learning_leads_to_is_refused(name, counts):
+    arrays, described = state_of(name)
+    with pytest.raises(CorruptError, match="counts are"):
+        LEARNERS[name].from_bytes(pack({**arrays, "counts": np.array(counts)}, described))
+
+
+@everyone
+def test_a_state_that_claims_more_than_it_holds_is_refused_before_it_takes_the_memory(name):
+    arrays, described = state_of(name)
+    described["parameters"]["dims"] = {**DIMS, "color": 10**9}
+    tracemalloc.start()
+    with pytest.raises(CorruptError, match=r"expected \d{10,}"):
+        LEARNERS[name].from_bytes(pack(arrays, described))
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()

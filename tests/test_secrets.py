@@ -113,6 +113,9 @@ def test_options_that_lack_one_another_or_would_do_nothing_are_refused_and_not_s
         f"redis://u:#{SECRET}@127.0.0.1:1",
         f"redis://u:/{SECRET}@127.0.0.1:1/0#shop",
         f"rediss://u:{SECRET}@127.0.0.1:1?no_such_option=1",
+        f"REDIS://u:{SECRET}@127.0.0.1:1",
+        f"redis://u:{SECRET}@[127.0.0.1",
+        f"mysql://u:{SECRET}@127.0.0.1:1",
     ],
 )
 def test_no_error_about_an_address_shows_its_password(url):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from omdml import comparisons
-from omdml.errors import SourceError, StoreError
+from omdml.errors import GapError, SourceError, StoreError
 from omdml.feedback import Ranking, encode
 from streams.files.source import FileSink, FileSource
 from streams.memory import MemorySource
@@ -341,3 +341,65 @@ def test_letters_that_cannot_be_written_for_a_while_are_written_once_and_kept_on
     assert [letter.offset for letter in letters(world)] == [0, 1, 2, 3, 4]
     assert worker.services.metrics.letters.labels("invalid")._value.get() == 5
     assert world.store.peek("shop").state == learned_directly(world, 10).to_bytes()
+
+
+def test_a_worker_that_is_stopped_in_doubt_saves_no_position_behind_what_it_passed_over(tmp_path, monkeypatch):
+    # Given a worker that is fenced for a model of one partition and cannot tell whether it is a member
+    world = World(tmp_path, partitions=2)
+    other, home = world.log.partitions
+    source = MemorySource(world.log)
+    worker = world.worker(source=source)
+    world.send(*events(10, model="user-1"), key=key_for(world, home))
+    run_until_idle(worker)
+    world.store.claim("user-1")
+    world.send(*events(10, seed=1, model="user-1"), key=key_for(world, home))
+    with monkeypatch.context() as unsure:
+        unsure.setattr(source, "commit", lambda offsets: None)
+        run_until_idle(worker, 3)
+        world.send(*events(5, model="user-2"), key=key_for(world, other))
+        run_until_idle(worker, 3)
+    # When it is stopped just as that can be told again
+    worker.stop()
+    with pytest.raises(StoreError, match="stopped unsaved"):
+        worker.run()
+    # Then its successor learns what came meanwhile, in the other partition too.
+    run_until_idle(world.worker())
+    assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [20, 5]
+
+
+def test_a_letter_alone_moves_its_model_like_a_learned_event(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(10))
+    run_until_idle(worker)
+    with monkeypatch.context() as away:
+        away.setattr(world.store, "move_mark", refuse)
+        away.setattr(comparisons, "MAX_COMPARISONS", 3)
+        many = Ranking(model="shop", query="i0", relevant=("i1", "i2"), irrelevant=("i3", "i4"))
+        world.send(encode(many))
+        run_until_idle(worker)
+        kill(world, worker)
+    run_until_idle(world.worker())
+    assert (world.store.peek("shop").version, world.store.peek("shop").next, mark(world)) == (10, 11, 11)
+    assert [letter.reason for letter in letters(world)] == ["too_many"]
+
+
+def test_where_a_log_was_cut_and_written_on_it_is_gone_on_at_the_cut_once_that_is_accepted(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    source = MemorySource(world.log)
+    worker = world.worker(source=source)
+    worker.accept_gap = True
+    world.send(*events(20))
+    run_until_idle(worker)
+    cut = GapError("cut", partition=world.log.partitions[0], position=20, available=(0, 25), resume=15)
+    world.send(*events(5, seed=1))
+    told, poll = iter([cut]), source.poll
+
+    def cut_once(*arguments):
+        for error in told:
+            raise error
+        return poll(*arguments)
+
+    monkeypatch.setattr(source, "poll", cut_once)
+    run_until_idle(worker)
+    assert (world.store.peek("shop").version, world.store.peek("shop").next) == (30, 25)

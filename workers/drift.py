@@ -11,6 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 from river._river_rust.drift import AdaptiveWindowing  # private, but river.drift imports scikit-learn: two seconds
 
+from omdml.errors import CorruptError
+
 DELTA = 0.002  # these and the others are river's own defaults
 LOOKS = {"clock": 32, "max_buckets": 5, "min_window_length": 5, "grace_period": 10}
 
@@ -22,17 +24,24 @@ class Drift:
     ----------
     state
         What :meth:`to_bytes` gave; empty: nothing seen yet. It must be whole: keep it under a checksum.
+
+    Raises CorruptError for other bytes, as far as river can tell.
     """
 
     def __init__(self, state: bytes = b"") -> None:
         self._window = AdaptiveWindowing(delta=DELTA, **LOOKS)
         self._detected = False  # the window then begins anew with the next comparison
         if state:
-            self._window.__setstate__(state)
+            try:
+                self._window.__setstate__(state)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # what Rust raises in a panic is no Exception
+                raise CorruptError(f"drift state: {len(state)} bytes that are none ({error})") from error
 
     def to_bytes(self) -> bytes:
-        """The state, about 2 kB."""
-        return bytes(self._window.__getstate__())
+        """The state, about 2 kB; none where the window begins anew with the next comparison."""
+        return b"" if self._detected else bytes(self._window.__getstate__())
 
     def add(self, scores: NDArray[Any]) -> str:
         """Take in f of comparisons, f > 0 being a mistake; says what changed where mistakes became more frequent."""

@@ -76,10 +76,7 @@ class Guard:
 
     def follows(self, candidate: Metric) -> bool:
         """Whether what is ``NEAR`` one that was judged may go live without a look at events: sound, and no leap."""
-        if not_finite(candidate) or (self.config.on and self._leap(candidate)):
-            return False
-        self._live = candidate
-        return True
+        return not not_finite(candidate) and not (self.config.on and self._leap(candidate))
 
     def _weigh(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
         """Compare on the events held back; where they say nothing, or nothing good, a leap is not let through.

@@ -128,8 +128,9 @@ class LearnerWorker:
             return
         first, end = gap.available
         lost_its_end = gap.position is not None and gap.position > end
-        self.services.source.seek(partition, end if lost_its_end else first)
-        self.partitions[partition].go_on_at(end if lost_its_end else first)
+        there = gap.resume if gap.resume is not None else end if lost_its_end else first
+        self.services.source.seek(partition, there)
+        self.partitions[partition].go_on_at(there)
 
     def _pause(self, error: OmdmlError) -> None:
         """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
@@ -221,6 +222,8 @@ class LearnerWorker:
     def _finish(self) -> None:
         """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
         try:
+            if self._doubt:  # what was polled meanwhile was passed over: positions say nothing
+                raise self._doubt
             for partition in self.partitions.values():
                 partition.save(self._untaken(partition.partition))
         except Rewind as rewind:
@@ -307,11 +310,12 @@ class LearnerWorker:
             if owned is None:
                 continue
             try:
-                if not self._stopping:
+                if not self._stopping and not self._doubt:
                     owned.save(untaken, commit=False, until=until)
             except (OmdmlError, Rewind) as error:
                 log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
-            owned.forget()
+            finally:
+                owned.forget()
 
     def lost(self, partitions: Iterable[Partition]) -> None:
         """Let go, unsaved."""

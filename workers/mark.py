@@ -60,6 +60,7 @@ class Mark:
 
     @property
     def stands(self) -> bool:
-        """Whether the store still holds the mark as it was left, in the same run."""
-        found = self._store.marks([self._partition])
-        return self.offset is not None and (found.get(self._partition), found.run) == (self.offset, self._run)
+        """Whether the store still holds the mark as it was left, or further on, in the same run."""
+        marks = self._store.marks([self._partition])
+        found = marks.get(self._partition)
+        return found is not None and marks.run == self._run and (self.offset is None or found >= self.offset)

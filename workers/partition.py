@@ -220,9 +220,7 @@ class OwnedPartition:
             if not batch.records:
                 return []
         model.home = self.partition
-        if model.name not in self.unsaved:
-            model.changed_at, model.unsaved_from = self.services.clock(), batch.records[0].offset
-            self.unsaved[model.name] = model
+        self._changed(model, batch.records[0].offset)
         self.services.residents.use(model.name, model.size, self.let_go)
         label = self._spec(model.name).label
         with self.services.metrics.learn_seconds.labels(label).time():
@@ -234,6 +232,12 @@ class OwnedPartition:
         self.services.metrics.taken(label, held, "held_back")
         self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
+
+    def _changed(self, model: OwnedModel, offset: int) -> None:
+        """Have a model saved: what lies from ``offset`` on is in no checkpoint of it."""
+        if model.name not in self.unsaved:
+            model.changed_at, model.unsaved_from = self.services.clock(), offset
+            self.unsaved[model.name] = model
 
     def _stray(self, record: Record, name: str) -> Refusal:
         message = (
@@ -253,6 +257,8 @@ class OwnedPartition:
             if name in self.models:
                 model = self.models[name]
                 model.next = max(model.next, record.offset + 1)
+                if model.home:  # else nothing of it is learned that a checkpoint could hold
+                    self._changed(model, record.offset)
 
     # 4
     def publish(self, until: float = math.inf) -> None:
@@ -370,9 +376,9 @@ class OwnedPartition:
     # 6 to 9
     def settle(self, untaken: int | None, commit: bool = True) -> None:
         """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
-        position = self._position() if untaken is None else untaken
-        unsaved = [model.unsaved_from for model in self.unsaved.values()]
         self._bury()
+        position = untaken if untaken is not None else self._position() if commit else self._taken
+        unsaved = [model.unsaved_from for model in self.unsaved.values()]
         self.services.letters.flush()
         before = self.mark.offset
         self.mark.move(min([*unsaved, *([] if position is None else [position])], default=None))

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Makes .venv with the project in it, as an ordinary user:  deploy/local/setup.sh demo | dev | constraints
+# Makes .venv with the project in it, as an ordinary user:  deploy/local/setup.sh demo | dev | fuzz | constraints
 #   demo         what the demo needs
 #   dev          every extra: tests, lint, benchmarks
+#   fuzz         these, and what leads 'make fuzz'
 #   constraints  writes constraints.txt anew from the newest versions that pyproject.toml allows
 # PYTHON names the Python to use; without it python3.11 is taken, else python3.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=''
-everything=console,demo,dev,parquet
+everything=console,demo,dev,papers,parquet
 
 refuse() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -56,7 +57,7 @@ constraints() {
     scratch=$(mktemp -d)
     trap 'rm -rf "$scratch"' EXIT
     make_venv "$scratch/venv"
-    "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check ".[$everything]"
+    "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check ".[$everything,fuzz]"
     {
         echo "# Exact versions of everything in the development environment, on Python 3.11: 'make constraints' writes them."
         "$scratch/venv/bin/python" -m pip freeze --exclude omdml
@@ -72,7 +73,7 @@ main() {
     exec 9>.venv.lock # two at once: the second waits, and finds the work done
     flock 9
     case "${1:-}" in
-    demo | dev) if done_already ".venv/.$1"; then return; fi ;;&
+    demo | dev | fuzz) if done_already ".venv/.$1"; then return; fi ;;&
     demo)
         install demo
         touch .venv/.demo
@@ -81,8 +82,12 @@ main() {
         install "$everything"
         touch .venv/.demo .venv/.dev
         ;;
+    fuzz)
+        install "$everything,fuzz"
+        touch .venv/.demo .venv/.dev .venv/.fuzz
+        ;;
     constraints) constraints ;;
-    *) refuse "say demo, dev or constraints" ;;
+    *) refuse "say demo, dev, fuzz or constraints" ;;
     esac
 }
 

@@ -119,6 +119,14 @@ class Engine(ABC):
         """Raises KeyError or ValueError."""
         for name in self.state._fields:
             fill(getattr(self.state, name), tensors[name], name)
+        self._filled()
+
+    def _filled(self) -> int:
+        """Events in the open block; raises ValueError for counts that no learning leads to: kernels trust them."""
+        filled, version, *fewer = self.state.counts.tolist()
+        if not (0 <= filled < self.block and filled <= version and min(fewer) >= 0 and max(fewer) <= version):
+            raise ValueError(f"counts are {self.state.counts.tolist()}, the first expected below {self.block}")
+        return int(filled)
 
 
 def fill(target: Array, source: Array, name: str) -> None:

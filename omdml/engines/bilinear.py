@@ -68,9 +68,9 @@ class BilinearEngine(Engine):
         for name in self.state._fields:
             if name not in GROWN:
                 fill(getattr(self.state, name), tensors[name], name)
-        filled, used = self.state.counts[0], self.state.used
-        if not 0 <= used.min() <= used.max() <= filled < BLOCK:
-            raise ValueError(f"used is {used.tolist()} of {filled} events, expected fewer than {BLOCK}")
+        filled, used = self._filled(), self.state.used
+        if not 0 <= used.min() <= used.max() <= filled:
+            raise ValueError(f"used is {used.tolist()} of {filled} events, expected one an event at most")
         for i, name in enumerate(self.names):
             for part, target in zip("QU", self._rows(i), strict=True):
                 fill(target, tensors[f"{name}/{part}"], f"{name}/{part}")

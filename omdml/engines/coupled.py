@@ -87,9 +87,9 @@ class CoupledEngine(Engine):
         for name in self.state._fields:
             if name not in GROWN:
                 fill(getattr(self.state, name), tensors[name], name)
-        used, filled = self.state.used[0], self.state.counts[0]
-        if not 0 <= used <= filled < BLOCK:
-            raise ValueError(f"{used} rows of {filled} events, expected no more of fewer than {BLOCK}")
+        filled, used = self._filled(), self.state.used[0]
+        if not 0 <= used <= filled:
+            raise ValueError(f"{used} rows of {filled} events, expected one an event at most")
         for name in GROWN:
             fill(getattr(self.state, name)[:used], tensors[name], name)
         if not np.isin(self.state.task[:used], np.arange(len(self.shape.parts))).all():

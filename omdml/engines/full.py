@@ -96,10 +96,10 @@ class FullEngine(Engine):
             if not np.isfinite(scores[e - 1]):
                 return e - 1
             for i in np.flatnonzero(self.work.pending).tolist():
-                if self.dense:
-                    self._regularise(i)
-                else:
+                if not self.dense:
                     self._project(i)
+                elif not self._regularise(i):
+                    return e - 1
         return e
 
     def _matrix(self, i: int, flat: Array | None = None) -> Array:
@@ -124,8 +124,11 @@ class FullEngine(Engine):
             state.bites[i] += 1
             state.cut[i] = 1
 
-    def _regularise(self, i: int) -> None:
-        """``M_i <- PSD(M_i - rate (mu F + trace I + a a' - b b'))``: many eigenvalues may turn negative."""
+    def _regularise(self, i: int) -> bool:
+        """``M_i <- PSD(M_i - rate (mu F + trace I + a a' - b b'))``: many eigenvalues may turn negative.
+
+        False where that overflows.
+        """
         state, M, rate = self.state, self._matrix(i), self.work.rates[i]
         at, k = self.bottoms[i]
         bottom = state.bottom[at : at + k * len(M)].reshape(k, len(M))
@@ -136,11 +139,14 @@ class FullEngine(Engine):
         for row in np.sqrt(rate * self.mu) * bottom:
             M -= np.outer(row, row)
         M[np.diag_indices(len(M))] -= rate * self.trace
+        if not np.isfinite(M).all():
+            return False
         values, vectors = np.linalg.eigh(M.astype(np.float64))
         state.bites[i] += clip(M, values, vectors.T, 0.0) > 0
         state.age[i] += 1
         if state.age[i] >= self.refresh:
             bottom[:], state.age[i] = vectors.T[:k], 0
+        return True
 
     def _close(self) -> None:
         """End the block: flush it into M, cut away what rounding made negative, begin the next."""
@@ -185,11 +191,9 @@ class FullEngine(Engine):
         for name in self.state._fields:
             if name not in GROWN:
                 fill(getattr(self.state, name), tensors[name], name)
-        used, filled = self.state.used, self.state.counts[FILLED]
-        if used.min() < 0 or used.max() > self.state.c.shape[1]:
-            raise ValueError(f"used is {used.tolist()}, expected up to {self.state.c.shape[1]}")
-        if not 0 <= filled < self.block:
-            raise ValueError(f"{filled} events in the open block, expected fewer than {self.block}")
+        filled, used = self._filled(), self.state.used
+        if used.min() < 0 or used.max() > 3 * filled:
+            raise ValueError(f"used is {used.tolist()} of {filled} events, expected three an event at most")
         for i, name in enumerate(self.names):
             X, c = self._rows(i)
             fill(X, tensors[f"{name}/X"], f"{name}/X")

@@ -101,9 +101,12 @@ class LowRankEngine(Engine):
     def ranks(tensors: Mapping[str, Array], names: Sequence[str]) -> dict[str, int]:
         """r_i of a state; raises CorruptError."""
         try:
-            return {name: tensors[_parts(name)[1]].shape[1] for name in names}
+            ranks = {name: tensors[_parts(name)[1]].shape[1] for name in names}
         except (KeyError, IndexError) as error:
             raise CorruptError(f"state lacks the rows of a modality: {error}") from error
+        if min(ranks.values()) < 1:
+            raise CorruptError(f"state of ranks {ranks}, expected at least 1")
+        return ranks
 
     def _rows(self, i: int) -> tuple[Array, Array, Array]:
         used, n, r = self.state.used[i], self.shape.n[i], self.shape.r[i]
@@ -116,9 +119,9 @@ class LowRankEngine(Engine):
         for name in self.state._fields:
             if name not in GROWN:
                 fill(getattr(self.state, name), tensors[name], name)
-        used = self.state.used
-        if (used % 2).any() or used.min() < 0 or used.max() > 2 * BLOCK:
-            raise ValueError(f"used is {used.tolist()}, expected even numbers up to {2 * BLOCK}")
+        filled, used = self._filled(), self.state.used
+        if (used % 2).any() or used.min() < 0 or used.max() > 2 * filled:
+            raise ValueError(f"used is {used.tolist()} of {filled} events, expected even numbers, two an event at most")
         for i, name in enumerate(self.names):
             for part, target in zip(_parts(name), self._rows(i), strict=True):
                 fill(target, tensors[part], part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
@@ -18,6 +19,7 @@ from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
 
 Array = NDArray[Any]
+ROOM = 1 << 24  # numbers that a state may stand for without holding them: those of coordinates that share a weight
 GIVEN = "init//"  # before the names of arrays that ``init`` brought; no modality's name holds a slash
 LEARNERS: dict[str, type[Learner]] = {}
 
@@ -80,8 +82,8 @@ class Learner(base.Base):
         """The engine that starts from these arrays."""
 
     @abstractmethod
-    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """Zeros of the start's shapes, for an engine that takes on these tensors; raises CorruptError."""
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        """Of the start's arrays, for an engine that takes on these tensors; raises CorruptError."""
 
     def start(self, features: Mapping[str, Array]) -> None:
         """Begin from a sample of these features; without effect on a learner that has begun.
@@ -140,10 +142,17 @@ class Learner(base.Base):
         Raises ParameterError, or CorruptError where the state has another shape under them.
         """
         tensors = self._started("learning_on").to_tensors()
-        learner = type(self)(dims=self.dims, **hyperparameters)
-        learner._engine = learner._begin(learner._blank(tensors))
-        learner._started("learning_on").restore(tensors)
-        return learner
+        return type(self)(dims=self.dims, **hyperparameters)._resumed(tensors)
+
+    def _resumed(self, tensors: Mapping[str, Array]) -> Self:
+        """This learner, gone on to a state; raises CorruptError where that has another shape."""
+        shapes = self._shapes(tensors)
+        claimed, held = sum(map(math.prod, shapes.values())), sum(array.size for array in tensors.values())
+        if claimed > max(held, ROOM):
+            raise CorruptError(f"learner state of {held} numbers, expected {claimed} for dims {dict(self.dims)}")
+        self._engine = self._begin({name: np.zeros(shape, self.dtype) for name, shape in shapes.items()})
+        self._started("from_bytes").restore(tensors)
+        return self
 
     @property
     @abstractmethod
@@ -188,15 +197,14 @@ class Learner(base.Base):
     def from_bytes(cls, data: bytes) -> Self:
         """A learner that continues with the same bytes; raises CorruptError."""
         tensors, metadata = unpack(data, "learner state")
-        if metadata.get("learner") not in LEARNERS:
-            raise CorruptError(f"learner state of {metadata.get('learner')!r}; known: {', '.join(sorted(LEARNERS))}")
-        if not issubclass(LEARNERS[metadata["learner"]], cls):
-            raise CorruptError(f"learner state of {metadata['learner']!r}, expected one of {cls.__name__}")
-        parameters = dict(metadata["parameters"])
+        name = metadata.get("learner")
+        if not isinstance(name, str) or name not in LEARNERS:
+            raise CorruptError(f"learner state of {name!r}; known: {', '.join(sorted(LEARNERS))}")
+        if not issubclass(LEARNERS[name], cls):
+            raise CorruptError(f"learner state of {name!r}, expected one of {cls.__name__}")
         given = {name.removeprefix(GIVEN): array for name, array in tensors.items() if name.startswith(GIVEN)}
-        if given:
-            parameters["init"] = given
-        learner = LEARNERS[metadata["learner"]](**parameters)
-        learner._engine = learner._begin(learner._blank(tensors))
-        learner._started("from_bytes").restore(tensors)
-        return learner  # type: ignore[return-value]
+        try:
+            learner = LEARNERS[name](**{**metadata["parameters"], **({"init": given} if given else {})})
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptError(f"learner state of {name!r}: not its parameters ({error})") from error
+        return learner._resumed(tensors)  # type: ignore[return-value]

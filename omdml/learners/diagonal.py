@@ -154,9 +154,8 @@ def check_groups(name: str, given: object, size: int) -> None:
         fits = 0 < given <= size and size % given == 0  # type: ignore[operator]
         expect(fits, f"groups[{name!r}]", given, f"a number that divides {size}")
     else:
-        numbers = np.asarray(given)
-        fits = numbers.shape == (size,) and numbers.dtype.kind in "iu"
-        expect(fits, f"groups[{name!r}]", numbers.shape, f"a whole number, or one for each of {size} coordinates")
+        fits = isinstance(given, Sequence | np.ndarray) and len(given) == size and all(map(whole, given))
+        expect(fits, f"groups[{name!r}]", given, f"a whole number, or one for each of {size} coordinates")
 
 
 def check_shared(weights: Array, group: Array | None) -> None:

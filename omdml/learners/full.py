@@ -50,8 +50,8 @@ class FullMatrixLearner(QuadrupletLearner):
         with one_blas_thread():
             return {name: self._share() * (matrix.T @ matrix) for name, matrix in rows.items()}
 
-    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: np.zeros((size, size), self.dtype) for name, size in self.dims.items()}
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        return {name: (size, size) for name, size in self.dims.items()}
 
     @property
     def metric(self) -> FullMetric:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.engines.lowrank import LowRankEngine
@@ -123,9 +122,9 @@ class LOMDML(Learner):
         rule = Rule(float(self.eta), float(self.gamma), math.log(self.beta), keep, self.step == "pa", int(self.average))
         return LowRankEngine({name: start[name] for name in self.dims}, rule)
 
-    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         ranks = LowRankEngine.ranks(tensors, list(self.dims))
-        return {name: np.zeros((ranks[name], size), self.dtype) for name, size in self.dims.items()}
+        return {name: (ranks[name], size) for name, size in self.dims.items()}
 
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
         """Learn triplets in order, all of them or none.

@@ -86,8 +86,9 @@ class MtLMCA(CoupledLearner):
         R = np.stack([start.get(task, np.eye(len(L), dtype=L.dtype)) for task in self._tasks])
         return LmcaEngine(self.dims, L[None], R, self._rule())
 
-    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        return {SHARED: np.zeros((rank_of(tensors), sum(self.dims.values())), self.dtype)}
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        rank = rank_of(tensors)
+        return {SHARED: (rank, sum(self.dims.values())), **dict.fromkeys(self._tasks, (rank, rank))}
 
     @property
     def metric(self) -> CoupledMetric:

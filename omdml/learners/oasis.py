@@ -111,8 +111,8 @@ class OASIS(Learner):
     def _begin(self, start: Mapping[str, Array]) -> BilinearEngine:
         return BilinearEngine({name: start[name] for name in self.dims}, float(self.C))
 
-    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: np.zeros((size, size), self.dtype) for name, size in self.dims.items()}
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        return {name: (size, size) for name, size in self.dims.items()}
 
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
         """Learn triplets in order, all of them or none.

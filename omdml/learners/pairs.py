@@ -91,8 +91,8 @@ class PairLearner(Learner):
         parts = np.array([[names.index(name) for name in stack] for stack in self._stacks], np.int64)
         return CoupledEngine(self.dims, np.stack([start[name] for name in names]), parts, self._rule())
 
-    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: np.zeros((rank_of(tensors), sum(self.dims.values())), self.dtype) for name in self._names}
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(self._names, (rank_of(tensors), sum(self.dims.values())))
 
     def learn_many(
         self,
@@ -164,7 +164,7 @@ def check_array(name: str, array: Array, shape: tuple[int, int]) -> None:
 def rank_of(tensors: Mapping[str, Array]) -> int:
     """r of a state; raises CorruptError."""
     L = tensors.get("L", np.zeros(0))
-    if L.ndim != 3:
+    if L.ndim != 3 or L.shape[1] < 1:
         raise CorruptError(f"state holds L of shape {L.shape}, expected (M, r, d)")
     return L.shape[1]
 

@@ -159,10 +159,10 @@ class SetNet(Learner):
         rule = Rule(float(self.eta), float(self.momentum), float(self.decay), self.step == "pa", MEMORY)
         return SetsEngine(self.dims, start, rule, self.whiten)
 
-    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
         (K, r), D = SetsEngine.sizes(tensors), sum(self.dims.values())
         shapes = {"A": (K, D), "bias": (K,), "c": (K, D), "P": (r, K * D), "p0": (r,), "w": (), "b": ()}
-        return {name: np.zeros(shape, self.dtype) for name, shape in {**shapes, "scale": (len(self.dims),)}.items()}
+        return {**shapes, "scale": (len(self.dims),)}
 
     def learn_many(self, judgements: Sequence[Judgement], features: Mapping[str, Array], **kw: Any) -> Outcome:  # type: ignore[override]
         """Learn judgements in order, all of them or none.

@@ -33,8 +33,8 @@ class VectorLearner(QuadrupletLearner):
             sound = np.shape(array) == (self.dims[name],) and bool(np.isfinite(array).all())
             expect(sound, f"init[{name!r}]", np.shape(array), f"finite numbers of shape ({self.dims[name]},)")
 
-    def _blank(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: np.zeros(size, self.dtype) for name, size in self.dims.items()}
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        return {name: (size,) for name, size in self.dims.items()}
 
     @property
     def matrices(self) -> dict[str, Array]:

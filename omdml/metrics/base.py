@@ -67,6 +67,9 @@ def metric_from_tensors(kind: str, tensors: Mapping[str, Array], description: Ma
     """The metric of this kind; raises CorruptError for an unknown one."""
     if kind not in METRICS:
         raise CorruptError(f"metric kind {kind!r}, this omdml knows {', '.join(sorted(METRICS))}: update it")
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind != "f":
+            raise CorruptError(f"metric: {name} is {tensor.dtype}, expected floating numbers")
     return METRICS[kind].from_tensors(tensors, description)
 
 

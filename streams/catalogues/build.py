@@ -14,6 +14,7 @@ from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
 from streams.catalogues.inputs import Inputs, open_tables
 from streams.catalogues.manifest import FolderManifest, Part, generation_of
 from streams.catalogues.progress import progress
+from streams.catalogues.redis import elsewhere
 from streams.catalogues.scan import Advance, Scan
 from streams.catalogues.sets import ItemSet, Sets, open_sets
 from streams.catalogues.tables import Columns, Table
@@ -121,7 +122,7 @@ def add_items(
 
 def _refuse_url(target: str | Path) -> None:
     if "://" in str(target):
-        raise CatalogueError(f"{target}: a catalogue is made in a folder, or in Redis at redis://host:6379#shop")
+        raise elsewhere(str(target))
 
 
 def _refuse_foreign(target: Path) -> None:

@@ -82,7 +82,7 @@ class MappedCatalogue(Items):
         added = manifest.parts[known:]
         if not added:
             return 0
-        ids = read_lines(self.path / IDS, self._parts, added).decode().removesuffix("\n").split("\n")
+        ids = _decoded(self.path / IDS, read_lines(self.path / IDS, self._parts, added))
         sets = decode_sets(read_lines(self.path / SETS, self._parts, added), str(self.path / SETS))
         self.features = {
             name: map_rows(self.path / f"{name}.npy", manifest.count, dim) for name, dim in self.dims.items()
@@ -129,6 +129,13 @@ def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> byte
     except OSError as error:
         raise CatalogueError(f"{path}: {error.strerror}: restore or build the catalogue again") from error
     return b"".join(lines)
+
+
+def _decoded(path: Path, lines: bytes) -> list[str]:
+    try:
+        return lines.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CatalogueError(f"{path}: not UTF-8 ({error}): restore or build the catalogue again") from error
 
 
 def digest_of(matrix: NDArray[np.float32]) -> str:

@@ -7,6 +7,7 @@ anew. The file is one that ``numpy.load`` reads at any time.
 from __future__ import annotations
 
 import os
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from omdml.errors import CatalogueError
 
 DTYPE = np.dtype("<f4")
+UNREADABLE = (OSError, ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # numpy parses Python
 
 
 def map_rows(path: Path, rows: int, dim: int, writable: bool = False) -> NDArray[np.float32]:
@@ -34,7 +36,7 @@ def map_rows(path: Path, rows: int, dim: int, writable: bool = False) -> NDArray
             if os.fstat(file.fileno()).st_size < start + rows * dim * DTYPE.itemsize:
                 raise CatalogueError(f"{path}: shorter than its {rows} rows of {dim} numbers: restore or build again")
             mapped = np.memmap(file, DTYPE, "r+" if writable else "r", start, (rows, dim))
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise CatalogueError(f"{path}: no matrix to read ({error}): restore or build the catalogue again") from error
     return np.asarray(mapped)  # a plain array over the same pages: the subclass slows every indexing down
 

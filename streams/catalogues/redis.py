@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urldefrag, urlsplit
 
 import numpy as np
 import redis
@@ -193,8 +192,16 @@ def current_generation(url: str) -> str | None:
 
 
 def is_redis_url(place: str) -> bool:
-    """Whether this names a server and not a folder."""
-    return urlsplit(place).scheme in SCHEMES
+    """Whether this names a server and not a folder; raises CatalogueError for one of another kind."""
+    scheme, separator, _ = place.partition("://")
+    if separator and scheme.lower() not in SCHEMES:
+        raise elsewhere(place)
+    return bool(separator)
+
+
+def elsewhere(place: str) -> CatalogueError:
+    """The error for an address where no catalogue can be."""
+    return CatalogueError(f"{masked(place)}: a catalogue is made in a folder, or in Redis at redis://host:6379#shop")
 
 
 def current_key(name: str) -> str:
@@ -227,7 +234,7 @@ def sets_of(catalogue: Items) -> list[ItemSet]:
 
 def _connect(url: str, name: str | None) -> tuple[Any, str, str]:
     """A client, the name of the catalogue, and what messages call it: the URL without a password."""
-    address, fragment = urldefrag(url)
+    address, _, fragment = url.partition("#")
     scheme, _, rest = address.partition("://")
     chosen = fragment or name or ""
     if not CATALOGUE_NAME.fullmatch(chosen):
@@ -236,7 +243,7 @@ def _connect(url: str, name: str | None) -> tuple[Any, str, str]:
     where = f"{masked(address)}#{chosen}"
     try:
         client = redis.Redis.from_url(
-            f"{SCHEMES[scheme]}://{rest}", socket_timeout=TIMEOUT_S, socket_connect_timeout=2.0, retry=retry
+            f"{SCHEMES[scheme.lower()]}://{rest}", socket_timeout=TIMEOUT_S, socket_connect_timeout=2.0, retry=retry
         )
         pool = client.connection_pool
         pool.connection_class(**pool.connection_kwargs)  # options that it does not know are found out only here

@@ -16,6 +16,7 @@ from streams.catalogues.redis import RedisCatalogue, current_generation, is_redi
 from streams.catalogues.scan import Scan
 from streams.catalogues.sets import ItemSet, Sets, open_sets
 from streams.catalogues.writing import append_part, write_manifest
+from streams.stores.redis_client import masked
 
 Ids = str | Path | Sequence[str]
 
@@ -45,8 +46,8 @@ def build_at(
         built = build_catalogue(place, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets)
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
-                f"{target} holds generation {there}, these inputs make {built.generation}: replace it (--replace), "
-                f"which running processes adopt when they open it anew, or choose another name"
+                f"{masked(target)} holds generation {there}, these inputs make {built.generation}: replace it "
+                f"(--replace), which running processes adopt when they open it anew, or choose another name"
             )
         upload_catalogue(built, target)
     return RedisCatalogue(target)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import kafka.errors
 import structlog
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import MemberToRemove
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from streams.kafka.options import KafkaOptions, connecting
@@ -17,6 +18,7 @@ from streams.protocols import Partition, Record
 ANSWER_LIMIT_S = 3.0
 FETCH_BYTES = 16 << 20  # what may lie in memory unread
 FETCH_PARTITION_BYTES = 1 << 20
+Told = Callable[[Collection[TopicPartition]], None]
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +42,18 @@ def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | No
             max_partition_fetch_bytes=FETCH_PARTITION_BYTES,
             metrics_enabled=False,
         )
+
+
+class Rebalance:
+    """What kafka-python calls, on its own thread, when partitions are given, taken away, or were lost."""
+
+    def __init__(self, given: Told, revoked: Told, lost: Told) -> None:
+        self.on_partitions_assigned = given
+        self.on_partitions_revoked = revoked
+        self.on_partitions_lost = lost
+
+
+ConsumerRebalanceListener.register(Rebalance)  # an untyped class cannot be inherited from under strict checking
 
 
 def offset_range(consumer: Any, at: TopicPartition) -> tuple[int, int]:

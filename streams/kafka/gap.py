@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from kafka import TopicPartition
+
 from omdml.errors import GapError
 from streams.protocols import Partition
+
+
+class Gaps:
+    """Partitions of a source that stopped, each told of once.
+
+    Attributes
+    ----------
+    stopped
+        Those that wait for a seek.
+    """
+
+    def __init__(self) -> None:
+        self.stopped: set[TopicPartition] = set()
+        self._untold: dict[TopicPartition, GapError] = {}
+
+    def add(self, at: TopicPartition, error: GapError) -> None:
+        """A partition stopped."""
+        self.stopped.add(at)
+        self._untold[at] = error
+
+    def tell(self) -> None:
+        """Raise the next error that was not told of yet, if there is one."""
+        if self._untold:
+            raise self._untold.pop(min(self._untold))
+
+    def forget(self, gone: Iterable[TopicPartition]) -> None:
+        """These go on, or are others' by now."""
+        for at in gone:
+            self.stopped.discard(at)
+            self._untold.pop(at, None)
 
 
 def out_of_range(topic: str, partition: Partition, position: int | None, available: tuple[int, int]) -> GapError:
@@ -15,6 +49,27 @@ def out_of_range(topic: str, partition: Partition, position: int | None, availab
         partition=partition,
         position=position,
         available=available,
+    )
+
+
+def cut(topic: str, partition: Partition, position: int | None, available: tuple[int, int], at: int | None) -> GapError:
+    """The log was cut below the position, and written on: by a leader that had not everything.
+
+    Parameters
+    ----------
+    at
+        Where it was cut, as far as the cluster knows.
+    """
+    end = available[1]
+    resume = at if at is not None else end if position is None else min(position, end)
+    known = f"at offset {at}" if at is not None else f"somewhere below offset {resume}"
+    return GapError(
+        f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
+        f"others have the offsets of events that were learned; `omdml worker --accept-gap` goes on at {resume}",
+        partition=partition,
+        position=position,
+        available=available,
+        resume=resume,
     )
 
 

@@ -11,18 +11,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import kafka.errors
 import structlog
 from kafka import TopicPartition
-from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
 
 from omdml.errors import GapError, OmdmlError, SourceError, SourceRefused
 from streams.kafka import gap
 from streams.kafka import topic as topics
-from streams.kafka.consumer import ANSWER_LIMIT_S, as_records, leave, offset_range, open_consumer, remove_static_member
+from streams.kafka.consumer import (
+    ANSWER_LIMIT_S,
+    Rebalance,
+    as_records,
+    leave,
+    offset_range,
+    open_consumer,
+    remove_static_member,
+)
 from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.watch import Failures, Flow, Outage
 from streams.protocols import Listener, Partition, Record
@@ -87,7 +95,7 @@ class KafkaSource:
         self._kept_error: Exception | None = None
         self._given: set[TopicPartition] = set()
         self._owned: dict[TopicPartition, Partition] = {}
-        self._gapped: set[TopicPartition] = set()
+        self._gaps = gap.Gaps()
         self._ends: dict[TopicPartition, int] = {}
         self._looked_at = float("-inf")
         self._outage = Outage(options.servers)
@@ -107,7 +115,8 @@ class KafkaSource:
     def subscribe(self, listener: Listener) -> None:
         """Join the group; the listener hears of partitions inside a later :meth:`poll`."""
         self._listener = listener
-        self._consumer.subscribe([self.topic], listener=_Rebalance(self, listener))
+        revoked, lost = partial(self._take, tell=listener.revoked), partial(self._take, tell=listener.lost)
+        self._consumer.subscribe([self.topic], listener=Rebalance(self._give, revoked, lost))
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
         """Records in order within each partition; see :meth:`streams.protocols.Source.poll`.
@@ -138,7 +147,7 @@ class KafkaSource:
             raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
         self._consumer.seek(at, offset)
         self._consumer.resume(at)
-        self._gapped.discard(at)
+        self._gaps.forget([at])
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
         """Record offsets, with the topic's id beside them; False when not owned, None when that cannot be told now."""
@@ -204,9 +213,13 @@ class KafkaSource:
     # The polling thread
 
     def _connect(self) -> Any:
-        return open_consumer(self.options, self.group, self.group_instance_id, self.session_timeout_s)
+        consumer = open_consumer(self.options, self.group, self.group_instance_id, self.session_timeout_s)
+        with translated(self.options, f"asking for topic {self.topic!r}"):
+            consumer.partitions_for_topic(self.topic)  # a group's leader that knows it too late shares out nothing
+        return consumer
 
     def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
+        self._gaps.tell()
         try:
             if time.monotonic() - self._looked_at >= LOOK_EVERY_S and self._look():
                 self._restart_if_stuck()
@@ -214,9 +227,12 @@ class KafkaSource:
                 self._take_over()
             batches = self._consumer.poll(timeout_ms=_ms(timeout_s), max_records=max_records)
         except kafka.errors.OffsetOutOfRangeError as error:
-            raise self._gap(error.args[0]) from error
+            self._stop(error.args[0], gap.out_of_range)
+            return []
         except kafka.errors.LogTruncationError as error:
-            raise self._gap({at: self._position(at) for at in error.divergent_offsets}) from error
+            for at, kept in error.divergent_offsets.items():
+                self._stop({at: self._position(at)}, partial(gap.cut, at=kept and kept.offset))
+            return []
         except kafka.errors.RetriableError:
             time.sleep(timeout_s)  # an outage: the looks tell when it begins and ends
             return []
@@ -227,9 +243,9 @@ class KafkaSource:
         except Exception as error:  # whatever it is: a client that raises it is not to be trusted any more
             self._replace_client(error)
             return []
-        if batches:
-            self._check_identity()
-            self._flow.delivered()
+        if batches and not self._is_ours(batches):
+            return []
+        self._flow.delivered(batches)
         return [record for at, batch in batches.items() for record in as_records(self._owned[at], batch)]
 
     def _take_over(self) -> None:
@@ -248,10 +264,9 @@ class KafkaSource:
             start = starts[partition]
             self._consumer.seek(at, begins[at] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere))
-        if elsewhere:
-            self._gapped |= elsewhere
-            at = min(elsewhere)
-            raise self._committed_elsewhere(at, committed[at], (begins[at], ends[at]))
+        for at in elsewhere:
+            self._gaps.add(at, self._committed_elsewhere(at, committed[at], (begins[at], ends[at])))
+        self._gaps.tell()
 
     def _look(self) -> bool:
         """Once a second: where are the ends, and is the topic still the same? True if the cluster answered."""
@@ -272,14 +287,20 @@ class KafkaSource:
         self.partitions = found.partitions
         return True
 
-    def _check_identity(self) -> None:
-        """Before records are answered, at no cost: the client reads by name, and fetches on from a topic made anew."""
+    def _is_ours(self, batches: Mapping[TopicPartition, list[Any]]) -> bool:
+        """Whether records are those of this topic, at no cost: the client reads by name, and goes on in one made anew.
+
+        Raises GapError where it surely is another; where that cannot be told for now they are polled again.
+        """
         seen = self._consumer._cluster.topic_id(self.topic)  # private, but what a fetch's error refreshes first
-        if seen is not None and str(seen) != self.topic_id:
-            self._look()
+        if seen is None or str(seen) == self.topic_id or self._look():
+            return True
+        for at, batch in batches.items():
+            self._consumer.seek(at, batch[0].offset)
+        return False
 
     def _restart_if_stuck(self) -> None:
-        flowing = self._owned.keys() - self._gapped
+        flowing = self._owned.keys() - self._gaps.stopped
         progress = {at: (position, self._ends[at]) for at in flowing if (position := self._position(at)) is not None}
         if stuck := self._flow.look(progress):
             numbers = sorted(at.partition for at in stuck)
@@ -312,13 +333,12 @@ class KafkaSource:
 
     # Gaps
 
-    def _gap(self, positions: Mapping[TopicPartition, int | None]) -> GapError:
-        """Stop these partitions; the error tells of the first."""
+    def _stop(self, positions: Mapping[TopicPartition, int | None], tell: Callable[..., GapError]) -> None:
+        """Stop these partitions; the next polls tell why, one after the other."""
         self._look()  # a topic created anew is told as such
         self._consumer.pause(*positions)
-        self._gapped |= set(positions)
-        at, position = min(positions.items())
-        return gap.out_of_range(self.topic, self._owned[at], position, offset_range(self._consumer, at))
+        for at, position in positions.items():
+            self._gaps.add(at, tell(self.topic, self._owned[at], position, offset_range(self._consumer, at)))
 
     def _created_anew(self, now: str) -> GapError:
         """Stop everything: positions in the old topic mean nothing in the new one. Every poll says so again."""
@@ -347,7 +367,7 @@ class KafkaSource:
 
     def _take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
         self._given -= set(taken)
-        self._gapped -= set(taken)
+        self._gaps.forget(taken)
         gone = [self._owned.pop(at) for at in sorted(taken) if at in self._owned]
         if gone:
             try:
@@ -374,26 +394,6 @@ class KafkaSource:
         except kafka.errors.KafkaError:  # it asks the broker after a change of leader, which may be out of reach
             return None
         return position
-
-
-class _Rebalance:
-    """What kafka-python calls on its thread."""
-
-    def __init__(self, source: KafkaSource, listener: Listener) -> None:
-        self._source = source
-        self._listener = listener
-
-    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self._source._give(assigned)
-
-    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        self._source._take(revoked, self._listener.revoked)
-
-    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
-        self._source._take(lost, self._listener.lost)
-
-
-ConsumerRebalanceListener.register(_Rebalance)  # an untyped class cannot be inherited from under strict checking
 
 
 def _ms(seconds: float) -> int:

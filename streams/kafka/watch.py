@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import structlog
 from kafka import TopicPartition
 
 OUTAGE_AFTER_S = 2.0  # shorter ones are not worth a line in the log
-STUCK_LOOKS = 10
+STUCK_LOOKS = 10  # a second apart, while nothing else is delivered
+STUCK_BUSY_LOOKS = 60
 CLIENTS_IN_A_ROW = 6
 STEADY_S = 60.0  # a client that worked for so long is no longer in a row with the one before
 
@@ -48,28 +49,29 @@ class Outage:
 class Flow:
     """Finds partitions that a client stopped fetching (seen in kafka-python after odd metadata).
 
-    Such a partition is behind its end and does not move, look after look, although the client has nothing else to
-    deliver. Under load a partition may well wait for its turn, so only idle looks in a row count.
+    Such a partition is behind its end and does not move, look after look. Where the client delivers nothing else that
+    is told soon; under load a partition may well wait for its turn, so it takes longer.
     """
 
     def __init__(self) -> None:
         self._idle = False
-        self._still: dict[TopicPartition, tuple[int, int]] = {}
+        self._still: dict[TopicPartition, tuple[int, int, int]] = {}  # position, looks, those of them that were idle
 
-    def delivered(self) -> None:
-        """Records came."""
-        self._idle = False
+    def delivered(self, partitions: Collection[TopicPartition]) -> None:
+        """Records of these came."""
+        self._idle = self._idle and not partitions
 
     def look(self, progress: Mapping[TopicPartition, tuple[int, int]]) -> list[TopicPartition]:
         """Take note of positions and ends; answers the partitions that are stuck."""
-        before = self._still if self._idle else {}
+        before, idle = self._still, self._idle
         self._idle = True
         self._still = {}
         for at, (position, end) in progress.items():
             if position < end:
-                last, looks = before.get(at, (position, 0))
-                self._still[at] = (position, looks + 1 if last == position else 1)
-        return [at for at, (_, looks) in self._still.items() if looks > STUCK_LOOKS]
+                last, looks, quiet = before.get(at, (position, 0, 0))
+                moved = last != position
+                self._still[at] = (position, 1, 0) if moved else (position, looks + 1, quiet + 1 if idle else 0)
+        return [at for at, (_, looks, quiet) in self._still.items() if quiet >= STUCK_LOOKS or looks > STUCK_BUSY_LOOKS]
 
 
 class Failures:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import LogTruncationError
 from kafka.structs import OffsetAndMetadata
 
 from deploy.local import KafkaServer
@@ -23,6 +24,15 @@ def recreate(kafka: KafkaServer, topic: str, meanwhile: Callable[[], object]) ->
     until(lambda: (meanwhile(), topic not in administer(kafka, lambda admin: admin.list_topics()))[1])
     kafka.create_topic(topic)
     write(kafka, topic, numbered(100, start=1000))
+
+
+def raising(error: Exception) -> Callable[..., object]:
+    """A function that does nothing else."""
+
+    def fail(*_: object, **__: object) -> object:
+        raise error
+
+    return fail
 
 
 def gap(reader: Reader) -> GapError:
@@ -60,6 +70,41 @@ def test_a_position_past_the_end_of_the_log_is_a_gap(
     topic = new_topic()
     write(kafka, topic, numbered(3))
     assert gap(open_reader(topic, 1000)).available == (0, 3)
+
+
+def test_gaps_in_several_partitions_are_told_one_after_the_other(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(partitions=2)
+    for number in (0, 1):
+        write(kafka, topic, numbered(20), partition=number)
+    reader = open_reader(topic)
+    reader.read_until(lambda: len(reader.records) == 40)
+    cuts = {TopicPartition(topic, 0): OffsetAndMetadata(15, "", -1), TopicPartition(topic, 1): None}
+    with monkeypatch.context() as truncated:
+        truncated.setattr(reader.source._consumer, "poll", raising(LogTruncationError(cuts)))
+        first, second = gap(reader), gap(reader)
+    assert [(error.partition.number, error.resume) for error in (first, second)] == [(0, 15), (1, 20)]
+    assert "was cut at offset 15: its new leader lacks the newest events" in str(first)
+    for error in (first, second):
+        reader.source.seek(error.partition, error.resume)
+    assert [record.offset for record in reader.read_to_the_end().records[40:]] == [15, 16, 17, 18, 19]
+
+
+def test_what_may_belong_to_a_topic_made_anew_is_not_answered_while_nobody_can_tell(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    with monkeypatch.context() as unsure:
+        unsure.setattr(reader.source._consumer._cluster, "topic_id", lambda _: "another")
+        unsure.setattr(reader.source, "_look", lambda: False)
+        write(kafka, topic, numbered(5))
+        for _ in range(10):
+            reader.read()
+        assert reader.records == []
+    assert reader.read_until(lambda: reader.values).values == numbered(5)
 
 
 @pytest.mark.parametrize("doing", ["reads", "stands still"])

@@ -50,6 +50,14 @@ def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Pa
     assert run(target, items).exit_code == 0  # once more: the same generation
 
 
+def test_a_password_in_the_target_s_address_is_not_shown(items: Path, redis_url: str) -> None:
+    target = redis_url.replace("://", "://default:hush-hush@") + "#shop"  # this user is let in with any password
+    built, refused = run(target, items), run(target, rows("other.npz", 0, 25, seed=1))
+    assert "#shop: 25 items" in built.output
+    assert "#shop holds generation" in str(refused.exception)
+    assert "hush" not in built.output + str(refused.exception)
+
+
 def test_items_and_sets_are_added_to_the_generation_in_redis_as_in_a_folder(items: Path, redis_url: str) -> None:
     more = rows("more.npz", 25, 30)
     Path("sets.csv").write_text("set,item\nphoto,i1\nphoto,i29\n")

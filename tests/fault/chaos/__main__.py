@@ -1,0 +1,64 @@
+"""``python -m tests.fault.chaos [FAULT ...] [--times N] [--seed N]``: every fault, many times; prints the table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from tests.fault.chaos.faults import FAULTS, Trial, trial
+from tests.fault.chaos.servers import Servers
+
+COLUMNS = ("fault", "times", "events", "lost", "doubled", "longest gap in learning", "longest gap in serving")
+
+
+def main(arguments: list[str]) -> int:
+    """Run faults; answers the exit code: 1 where anything was lost, doubled, or not as it was to be."""
+    asked = parsed(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    table, sound = Table(*COLUMNS, title="Faults under load: 4 models, 4 partitions, 2 workers, 400 events/s"), True
+    with Servers() as servers, Progress(console=console, disable=not sys.stdout.isatty()) as progress:
+        for name in asked.faults or FAULTS:
+            fault, times, began = FAULTS[name], asked.times or FAULTS[name].times, time.monotonic()
+            bar = progress.add_task(fault.told, total=times)
+            with tempfile.TemporaryDirectory() as folder:
+                found = tried(partial(trial, fault, times, asked.seed, servers, Path(folder)), progress, bar)
+            table.add_row(fault.told, *found)
+            sound &= found[2:4] == ["0", "0"]
+            console.print(f"{name}: {', '.join(found)}; took {time.monotonic() - began:.0f} s", markup=False)
+    console.print(table)
+    return int(not sound)
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    """What is asked for."""
+    parser = argparse.ArgumentParser(prog="tests.fault.chaos", description="What faults cost a service under load.")
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)}; all without it")
+    parser.add_argument("--times", type=int, help="how often each is injected, within a quarter of an hour")
+    parser.add_argument("--seed", type=int, default=0, help="of when, and to whom, things happen")
+    asked = parser.parse_args(arguments)
+    for name in asked.faults:
+        if name not in FAULTS:
+            parser.error(f"no fault {name!r}: there are {', '.join(FAULTS)}")
+    return asked
+
+
+def tried(run, progress: Progress, bar) -> list[str]:
+    """The cells of a trial's row; of one that failed, why."""
+    try:
+        found: Trial = run(lambda: progress.advance(bar))
+    except AssertionError as error:
+        return ["failed", str(error)]
+    counts = [f"{count:,}" for count in (found.times, *found.verdict)]
+    return [*counts, f"{found.learning_s:.1f} s", f"{found.serving_s:.2f} s"]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

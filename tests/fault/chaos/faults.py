@@ -1,0 +1,106 @@
+"""All faults, and a trial of one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from tests.fault.chaos import clocks, deliveries, disks, kills, networks, rebalances, restarts
+from tests.fault.chaos.servers import Servers
+from tests.fault.chaos.service import Service
+from tests.fault.chaos.verdict import Verdict, judge
+
+LIMIT_S = 900.0  # for the injections of one fault
+
+
+class Fault(NamedTuple):
+    """Something that breaks.
+
+    Parameters
+    ----------
+    told
+        As the table calls it.
+    inject
+        Breaks it once, and mends what operators and supervisors mend.
+    times
+        How often in the long run.
+    store
+        What the models are kept in: a server by its name, a folder, or a small disk.
+    entry
+        The module that workers run.
+    anew
+        Whether models are learned from the beginning again, so that versions go back.
+    """
+
+    told: str
+    inject: Callable[[Service, Random], None]
+    times: int
+    store: str = "valkey"
+    entry: str = "workers.cli"
+    anew: bool = False
+
+
+FAULTS = {
+    "kill": Fault("kill -9 of a worker at random, restarted", kills.any_moment, 100),
+    "steps": Fault("kill -9 right after each step of the protocol", kills.every_step, 24),
+    "broker": Fault("Kafka restarted", restarts.broker, 10),
+    "store": Fault("Valkey restarted, its memory kept", restarts.store, 10),
+    "store-lost": Fault("Valkey restarted empty, topics rewind", restarts.store_lost, 3, "forgetful", anew=True),
+    "cut-log": Fault("20 s between a worker and Kafka cut", networks.log_out_of_reach, 3),
+    "cut-store": Fault("20 s between a worker and Valkey cut", networks.store_out_of_reach, 3),
+    "storm": Fault("25 s of a third worker that joins and leaves", rebalances.storm, 3),
+    "books": Fault("Kafka's commits moved back, or ahead", deliveries.books_rewritten, 10),
+    "clocks": Fault("Events from tomorrow, workers' clocks jump", clocks.ahead, 10, entry="tests.fault.chaos.clocks"),
+    "disk-full": Fault("Disk of the store full for 3 s", disks.full, 10, "small disk"),
+    "torn": Fault("Checkpoint half written, kill -9", disks.torn, 10, "folder"),
+}
+
+
+class Trial(NamedTuple):
+    """What a fault did."""
+
+    times: int
+    verdict: Verdict
+    learning_s: float
+    serving_s: float
+
+
+def trial(
+    fault: Fault, times: int, seed: int, servers: Servers, folder: Path, tell: Callable[[], None] = lambda: None
+) -> Trial:
+    """Inject a fault so often, or until time is up, into a service of its own, each time once every model learns;
+    ``tell`` is called after each.
+
+    Raises AssertionError where that is not what it was to be, in the end or in between.
+    """
+    chance, until = Random(f"{fault.told} {seed}"), time.monotonic() + LIMIT_S
+    with stored(fault.store, servers, folder) as urls, Service(folder, servers, *urls, fault.entry) as service:
+        while service.injected < times and time.monotonic() < until:
+            time.sleep(chance.uniform(0, 1))
+            fault.inject(service, chance)
+            service.learns()
+            service.injected += 1
+            tell()
+        service.learning.end()
+        verdict = judge(service)
+        service.serving.end()
+        if not fault.anew:
+            assert not (back := service.learning.back + service.serving.back), back
+        return Trial(service.injected, verdict, service.learning.longest_s, service.serving.longest_s)
+
+
+@contextmanager
+def stored(store: str, servers: Servers, folder: Path) -> Iterator[tuple[str, str]]:
+    """The address of what models are kept in, and that by way of the detour."""
+    if store == "small disk":
+        with disks.small_disk(folder) as disk:
+            yield f"dir:{disk}/state", f"dir:{disk}/state"
+    elif store == "folder":
+        yield f"dir:{folder}/state", f"dir:{folder}/state"
+    else:
+        server = getattr(servers, store)
+        yield server.url, server.url_by_detour

@@ -1,0 +1,160 @@
+"""An installation under load: models over partitions, two workers and a node as processes, and who watches them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.kafka.topic import partition_of
+from streams.stores.opening import open_store
+from tests.fault.asking import version_served
+from tests.fault.chaos.load import Load
+from tests.fault.chaos.servers import Servers
+from tests.fault.chaos.watch import Watch, learning, serving
+from tests.processes import Process, free_port, wait_for
+from tests.worlds import catalogue
+
+PARTITIONS, WORKERS, SENDERS, RANK = 4, 2, 2, 3
+FAR, GUEST = 0, WORKERS  # the worker that takes the detours to the servers; one more, which only some faults need
+NODE = "node"
+LIMIT_S = 90.0  # for anything to go on
+ASSIGNED = "event=partition_assigned"
+_topics = itertools.count()
+
+
+def model_in(partition: int) -> str:
+    """A model whose events go to this partition."""
+    names = (f"shop-{number}" for number in itertools.count())
+    return next(name for name in names if partition_of(name.encode(), PARTITIONS) == partition)
+
+
+MODELS = [model_in(partition) for partition in range(PARTITIONS)]
+
+
+class Service:
+    """As a context manager it is learning and serving on entry; whatever runs is ended on exit.
+
+    Parameters
+    ----------
+    url, far_url
+        Address of the store, and that by way of the detour.
+    entry
+        The module that workers run.
+
+    Attributes
+    ----------
+    injected
+        Faults so far.
+    assigned
+        How often each worker had been given a partition when it was started last.
+    learning, serving
+        Who watches the versions in the store, and those that the node answers with.
+    """
+
+    def __init__(self, folder: Path, servers: Servers, url: str, far_url: str, entry: str = "workers.cli") -> None:
+        self.folder, self.servers, self.entry, self.injected = folder, servers, entry, 0
+        self.topic = f"chaos-{next(_topics)}"
+        servers.kafka.create_topic(self.topic, PARTITIONS)
+        self.assigned = [0] * WORKERS
+        self.items = catalogue(folder / "items")
+        self.node_port = free_port()
+        self.metrics_ports = [free_port() for _ in range(WORKERS + 1)]
+        prefix = f"?prefix={self.topic}" if url.startswith("redis") else ""
+        self.store = open_store(url + prefix)
+        for number in range(WORKERS + 1):
+            far = number == FAR
+            log = servers.kafka.servers_by_detour if far else servers.kafka.servers
+            self._configure(self.name(number), log, (far_url if far else url) + prefix, self.metrics_ports[number])
+        self._configure(NODE, servers.kafka.servers, url + prefix)
+        options = KafkaOptions(servers=servers.kafka.servers)
+        self.sinks = [KafkaSink(options, topic=self.topic, delivery_s=120) for _ in range(SENDERS)]
+
+    @staticmethod
+    def name(number: int) -> str:
+        return f"worker-{number}"
+
+    def configuration(self, name: str) -> Path:
+        """The configuration file of a process."""
+        return self.folder / f"{name}.toml"
+
+    def __enter__(self) -> Self:
+        self.node = self.start_process(NODE, "workers.cli", "node")
+        self.workers = [self._worker(number) for number in range(WORKERS)]
+        self.load, self.watches = Load(self.sinks, MODELS), list[Watch]()
+        try:
+            self.learns()
+            wait_for(lambda: all(version_served(self.node_port, model) for model in MODELS), "answers", LIMIT_S)
+        except BaseException:
+            self.__exit__()
+            raise
+        self.watches = [learning(self.store, MODELS), serving(self.node_port, MODELS)]
+        self.learning, self.serving = self.watches
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.servers.start()
+        for thread in (self.load, *self.watches):
+            thread.end()
+        for process in (*self.workers, self.node):
+            process.close()
+        for sink in self.sinks:
+            sink.close()
+
+    def start(self, number: int, *arguments: str, entry: str = "") -> None:
+        """Start a worker that has ended; ``arguments`` come before those of the command line."""
+        self.workers[number].close()
+        self.assigned[number] = self.workers[number].said.count(ASSIGNED)
+        self.workers[number] = self._worker(number, *arguments, entry=entry)
+
+    def live(self) -> dict[str, int]:
+        """The live version of every model; -1 where there is none."""
+        pointers = {model: self.store.current(model) for model in MODELS}
+        return {model: pointer.version if pointer else -1 for model, pointer in pointers.items()}
+
+    def learns(self) -> None:
+        """Return when every worker has partitions since its start, and every model has learned something more."""
+        started = list(zip(self.workers, self.assigned, strict=True))
+        self.wait(lambda: all(worker.said.count(ASSIGNED) > given for worker, given in started), "workers to join")
+        before = self.live()
+        self.wait(lambda: all(now != before[model] for model, now in self.live().items()), "every model to learn")
+
+    def serves(self, versions: dict[str, int]) -> None:
+        """Return when the node answers with these versions."""
+        wait_for(lambda: self.serving.versions == versions, f"the node to serve {versions}", LIMIT_S, self.node)
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Return when the condition holds; fail with the workers' last words where it does not, or one ended."""
+        try:
+            wait_for(lambda: self._ended() or condition(), what, LIMIT_S)
+            assert not self._ended(), f"{self._ended()} ended before {what}"
+        except AssertionError as error:
+            said = "\n".join(f"{worker.output.name}: {worker.said[-1500:]}" for worker in self.workers)
+            raise AssertionError(f"{error}\n{said}") from None
+
+    def _ended(self) -> list[str]:
+        return [worker.output.stem for worker in self.workers if not worker.running]
+
+    def said(self, words: str) -> int:
+        """How often the workers have said something."""
+        return sum(worker.said.count(words) for worker in self.workers)
+
+    def start_process(self, name: str, entry: str, *arguments: str) -> Process:
+        """A process with the configuration of this name."""
+        return Process(self.folder, *arguments, "--config", str(self.configuration(name)), name=name, module=entry)
+
+    def _worker(self, number: int, *arguments: str, entry: str = "") -> Process:
+        return self.start_process(self.name(number), entry or self.entry, *arguments, "worker")
+
+    def _configure(self, name: str, log: str, url: str, metrics_port: int | None = None) -> None:
+        bind = "" if metrics_port is None else f"127.0.0.1:{metrics_port}"
+        self.configuration(name).write_text(
+            f'[log]\nkind = "kafka"\nservers = "{log}"\ntopic = "{self.topic}"\ngroup = "{self.topic}"\n'
+            f'member = "{name}"\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{self.folder}/items"\n'
+            f'[worker]\nbind = "{bind}"\n[node]\nbind = "127.0.0.1:{self.node_port}"\n'
+            "[guard]\ntolerance = 2.0\ngrowth = 1e9\nmoved = 1.0\n"  # random clicks: nothing may be held back
+            + "".join(f'[models."{model}"]\nrank = {RANK}\n' for model in MODELS)
+        )

@@ -1,0 +1,86 @@
+"""Who looks at versions all the time: how long they stood still, and whether any went back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from omdml.errors import StoreError
+from streams.protocols import Store
+from tests.fault.asking import version_served
+
+LOOK_EVERY_S = 0.01
+Look = Callable[[str], int | None]
+
+
+class Watch(threading.Thread):
+    """Looks at every model in turn until :meth:`end`.
+
+    Parameters
+    ----------
+    look
+        Answers the version of a model, None where there is no answer.
+    moving
+        Whether only another version is a sign of life, not just any answer.
+
+    Attributes
+    ----------
+    longest_s
+        The longest time that a model gave no sign of life, seconds.
+    back
+        What went back, a sentence each.
+    """
+
+    def __init__(self, look: Look, models: Sequence[str], moving: bool) -> None:
+        super().__init__()
+        self._look, self._moving = look, moving
+        self.longest_s, self.back = 0.0, list[str]()
+        self.versions: dict[str, int | None] = dict.fromkeys(models)
+        self._alive_at = dict.fromkeys(models, time.monotonic())
+        self._enough = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._enough.wait(LOOK_EVERY_S):
+            for model in self.versions:
+                self._note(model, self._look(model))
+
+    def end(self) -> None:
+        """Look no more."""
+        self._enough.set()
+        self.join()
+        for model in self.versions:
+            self._stood_still(model, time.monotonic())
+
+    def _note(self, model: str, version: int | None) -> None:
+        before, now = self.versions[model], time.monotonic()
+        if version is None:
+            return
+        if before is not None and version < before:
+            self.back.append(f"{model} went from version {before} back to {version}")
+        if version != before or not self._moving:
+            self._stood_still(model, now)
+            self._alive_at[model] = now
+        self.versions[model] = version
+
+    def _stood_still(self, model: str, now: float) -> None:
+        self.longest_s = max(self.longest_s, now - self._alive_at[model])
+
+
+def learning(store: Store, models: Sequence[str]) -> Watch:
+    """What is live in the store: that no other version goes live is a gap."""
+
+    def live(model: str) -> int | None:
+        try:
+            pointer = store.current(model)
+        except StoreError:
+            return None
+        return pointer.version if pointer else None
+
+    return Watch(live, models, moving=True)
+
+
+def serving(port: int, models: Sequence[str]) -> Watch:
+    """What a node at this port of the loopback answers with: that it does not answer is a gap."""
+    return Watch(lambda model: version_served(port, model), models, moving=False)

@@ -1,0 +1,33 @@
+"""Faults of the long run (``make chaos``) that no other test here injects: models over several partitions, two workers,
+events that keep coming. Afterwards every event is learned once, in the order of the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fault.chaos import networks, rebalances
+from tests.fault.chaos.faults import FAULTS, trial
+from tests.fault.chaos.servers import Servers
+
+# Each list happens to one service, whose store and workers are those of its first fault.
+QUICK = [["clocks", "cut-log", "storm", "books"], ["store-lost"], ["disk-full", "torn"]]
+
+
+@pytest.fixture(scope="module")
+def servers():
+    with Servers() as started:
+        yield started
+
+
+@pytest.mark.parametrize("names", QUICK, ids=", ".join)
+def test_after_faults_under_load_every_event_is_learned_once(names, servers, tmp_path, monkeypatch):
+    monkeypatch.setattr(networks, "CUT_S", 8.0)  # more than the session timeout: another worker takes over
+    monkeypatch.setattr(rebalances, "STORM_S", 5.0)
+
+    def one_after_the_other(service, chance):
+        for name in names:
+            FAULTS[name].inject(service, chance)
+            service.learns()
+
+    found = trial(FAULTS[names[0]]._replace(inject=one_after_the_other), 1, 0, servers, tmp_path)
+    assert (found.verdict.lost, found.verdict.doubled) == (0, 0)

@@ -1,0 +1,293 @@
+"""Whatever bytes come in, what goes out is an answer or one of our errors: decoders and loaders, under hypothesis.
+
+``make fuzz`` drives these very tests by coverage (:mod:`tests.fuzz`); what it finds, hypothesis replays here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from omdml import LEARNERS
+from omdml.errors import CatalogueError, ConfigurationError, CorruptError, FeedbackError
+from omdml.feedback import MESSAGEPACK, REASONS, decode, encode
+from omdml.learners import Learner
+from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
+from streams.catalogues.folder import MANIFEST, MappedCatalogue
+from streams.catalogues.manifest import IDS, SETS
+from streams.memory import MemoryLog
+from streams.protocols import Partition, Record
+from streams.stores.memory import MemoryStore
+from tests import worlds
+from tests.damage import altered, altered_arrays, damaged
+from tests.processes import ROOT
+from tests.test_learners import DIMS, comparisons, learn, made
+from workers.claim import claim
+from workers.config import Configuration, load
+from workers.intake import sort_out
+from workers.specs import Specs
+
+BOTH = ("application/json", MESSAGEPACK)
+NAMES = sorted(LEARNERS)
+fuzzed = settings(deadline=None, suppress_health_check=list(HealthCheck))
+ABOUT = {"triplet": "shop", "quadruplet": "user-1", "pair": "shop", "set": "photo-1"}  # the pair is not accepted
+EVENTS = [encode(event) for kind, model in ABOUT.items() for event in worlds.feedback(kind, 2, model=model)]
+EVENTS.append(b'{"type":"ranking","model":"user-7","query":"i1","relevant":["i2","i3"],"irrelevant":["i4"],"at":5.0}')
+EVENTS.append(
+    b'{"type":"triplet","model":"shop","query":"i1","relevant":"new","irrelevant":"i2","features":{"new":'
+    b'{"shape":[1,2,3,4,5,6,7,8,9],"noise":[1,-2,3e8,4,5]}}}'
+)
+
+
+@functools.cache
+def world() -> worlds.World:
+    """Items, and models of several kinds that feedback is about."""
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"shop": {"rank": 2}, "user-*": {"learner": "qwise"}, "photo-*": {"learner": "setnet", "rank": 3}}
+        return worlds.World(Path(folder), models=models)
+
+
+def turned(payload: bytes, content_type: str) -> bytes:
+    """An event's JSON as it travels under this content type; as it is where MessagePack cannot hold its numbers."""
+    with contextlib.suppress(OverflowError):
+        return payload if content_type == BOTH[0] else msgspec.msgpack.encode(msgspec.json.decode(payload))
+    return payload
+
+
+packed = st.sampled_from(BOTH).flatmap(
+    lambda kind: st.tuples(damaged([turned(event, kind) for event in EVENTS]), st.just(kind))
+)
+meant = st.tuples(
+    st.sampled_from(EVENTS).map(msgspec.json.decode).flatmap(altered).map(msgspec.json.encode), st.sampled_from(BOTH)
+).map(lambda drawn: (turned(*drawn), drawn[1]))
+
+
+@fuzzed
+@given(st.lists(packed | meant, min_size=1, max_size=4))
+def test_every_event_is_learned_or_becomes_a_dead_letter(sent):
+    place = world()
+    place.log, place.store, place.graves = MemoryLog(), MemoryStore(), MemoryLog()
+    for payload, content_type in sent:
+        place.log.send(payload, "shop", [("content-type", content_type.encode())])
+    place.send(EVENTS[0])
+    worker = place.worker()
+    worker.step()
+    (partition,) = worker.partitions.values()
+    partition.save()
+    refused = worlds.letters(place)
+    learned = sum(model.progress.mistakes.count > 0 for model in partition.models.values())
+    assert partition.mark.offset == len(sent) + 1
+    assert {letter.reason for letter in refused} <= REASONS.keys()
+    assert learned or len(refused) == len(sent) + 1
+
+
+@fuzzed
+@given(packed)
+def test_what_decodes_as_an_event_survives_the_wire(sent):
+    payload, content_type = sent
+    with contextlib.suppress(FeedbackError):
+        event = decode(payload, content_type)
+        assert decode(encode(event, content_type), content_type) == event
+
+
+SAMPLE = (ROOT / "deploy" / "omdml.toml").read_bytes()
+SAMPLES = [SAMPLE, re.sub(rb"(?m)^# (?=\S+ = |\[)", b"", SAMPLE), b'[models.m]\ngroups = {a = [0, 1]}\ntasks = ["one"]']
+variables = st.dictionaries(
+    st.sampled_from(
+        ["STORE__URL", "MODELS__shop__RANK", "LOG__KIND", "LOG", "MODELS__x", "NODE__BIND", "X__Y", "LOG_PATH"]
+    )
+    | st.text(max_size=8),
+    st.text(max_size=12) | st.sampled_from(["[1, 2]", "{a = 1}", "10000000000000000000000", "nan", "-1", "dir:state"]),
+    max_size=3,
+).map(lambda named: {f"OMDML_{name}": value for name, value in named.items()})
+
+
+def used(configuration: Configuration) -> None:
+    """What every command does with a configuration."""
+    repr(configuration)
+    for name, model in configuration.models.items():
+        assert configuration.match(name) == (name, model)
+        model.digest()
+
+
+@fuzzed
+@given(damaged(SAMPLES), variables)
+@example(b"a = " + b"[" * 5000, {"OMDML_WORKER__MEMORY_MB": "[" * 5000})
+@example(b"a = 1" + b"0" * 5000, {"OMDML_WORKER__MEMORY_MB": "1" + "0" * 5000})
+@example(b"", {"OMDML_WORKER__MEMORY_MB": "[" * 5000})
+@example(b"", {"OMDML_NODE__BIND": "localhost:\u00b2", "OMDML_WORKER__BIND": "localhost:" + "9" * 5000})
+@example(b'[log]\npath = "a\\u0000b"', {})
+@example(b'[catalogues.c]\npath = "c"\n[models.m]\nlearner = "diagonal"\ngroups = {a = [[1], [2, 3]]}', {})
+def test_a_configuration_is_sound_or_refused(text, environment):
+    with tempfile.NamedTemporaryFile() as file, contextlib.suppress(ConfigurationError):
+        Path(file.name).write_bytes(text)
+        used(load(file.name, environment))
+
+
+@fuzzed
+@given(altered(tomllib.loads(SAMPLE.decode())), variables)
+def test_options_of_any_type_and_size_are_sound_or_refused(table, environment):
+    with contextlib.suppress(ConfigurationError):
+        used(load(None, environment, table if isinstance(table, dict) else {"models": table}))
+
+
+@functools.cache
+def state(name: str, dtype: str = "float32") -> tuple[dict, dict]:
+    """What a learner has learned, its block still open: arrays, and what is said of them."""
+    model = made(name, dtype=dtype)
+    learn(model, *comparisons(name), end=21)
+    return unpack(model.to_bytes())
+
+
+@st.composite
+def changed(draw, arrays, described, keep=()):
+    """The same bytes but for a change of the arrays, of what is said of them, or both, under digests that fit."""
+    which = draw(st.sampled_from(["arrays", "words", "both"]))
+    arrays = draw(altered_arrays(arrays)) if which != "words" else arrays
+    words = {name: value for name, value in described.items() if name not in ("format", "sha256")}
+    for name in words if which != "arrays" else ():
+        words[name] = draw(altered(words[name])) if draw(st.booleans()) else words[name]
+    return pack(arrays, words)
+
+
+def goes_on(model: Learner, name: str) -> None:
+    """What a worker does with a learner that it loaded."""
+    assert Learner.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
+    model.metric.to_tensors()
+    if dict(model.dims) == DIMS and model.name == name:
+        with contextlib.suppress(FeedbackError):
+            learn(model, *comparisons(name, 40))
+        model.metric.to_tensors()
+
+
+@fuzzed
+@given(st.data())
+def test_a_learner_s_state_of_any_content_goes_on_or_is_refused(data):
+    name = data.draw(st.sampled_from(NAMES))
+    with contextlib.suppress(CorruptError), np.errstate(all="ignore"):
+        goes_on(Learner.from_bytes(data.draw(changed(*state(name)))), name)
+
+
+@functools.cache
+def snapshot(name: str) -> bytes:
+    """What a node gets of a learner."""
+    return Snapshot(
+        model="m", learner=name, version=21, generation="g", event_time=None, oldest_event_time=None,
+        progress={"mistake_rate": 0.5}, metric=Learner.from_bytes(pack(*state(name))).metric,
+    ).to_bytes()  # fmt: skip
+
+
+def answers(found: Snapshot) -> None:
+    """What a node does with a snapshot that it loaded."""
+    metric = Snapshot.from_bytes(found.to_bytes()).metric
+    if metric.dims == DIMS:
+        items = {name: np.ones((4, size), np.float32) for name, size in DIMS.items()}
+        for task in (None, *metric.tasks):
+            metric.score({name: rows[0] for name, rows in items.items()}, items, task)
+
+
+@fuzzed
+@given(st.data())
+def test_a_snapshot_of_any_content_answers_or_is_refused(data):
+    sound = unpack(snapshot(data.draw(st.sampled_from(NAMES))))
+    with contextlib.suppress(CorruptError), np.errstate(all="ignore"):
+        answers(Snapshot.from_bytes(data.draw(changed(*sound))))
+
+
+@functools.cache
+def checkpoint() -> bytes:
+    """What a worker saved of a model after 60 events, some of which it held back."""
+    place = world()
+    place.log, place.store, place.graves = MemoryLog(), MemoryStore(), MemoryLog()
+    place.send(*worlds.events(60))
+    worker = place.worker()
+    worker.step()
+    next(iter(worker.partitions.values())).save()
+    return place.store.peek("shop").to_bytes()
+
+
+def resumed(found: Checkpoint) -> None:
+    """What a worker does with a checkpoint that its store has of a model."""
+    place, store = world(), MemoryStore()
+    store.save(msgspec.structs.replace(found, model="shop"), store.claim("shop").epoch)
+    spec = Specs(place.configuration, {"items": place.catalogue}).find("shop")
+    with contextlib.suppress(ConfigurationError):  # of another shape than is configured
+        model = claim("shop", spec, store, "test").model
+        model.judge(model.learner.metric)
+        records = [Record(Partition("t", 0), 10**6 + at, event) for at, event in enumerate(worlds.events(20))]
+        batches, _ = sort_out(records, lambda name: spec.learner.accepts)
+        model.take(batches["shop"], lambda stage: contextlib.nullcontext())
+        store.publish(model.snapshot(), model.epoch, model.judge(model.learner.metric))
+        model.home = Partition("t", 0)
+        Checkpoint.from_bytes(model.checkpoint("test").to_bytes())
+
+
+@fuzzed
+@given(st.data())
+def test_a_checkpoint_of_any_content_is_resumed_or_refused(data):
+    with contextlib.suppress(CorruptError), np.errstate(all="ignore"):
+        resumed(Checkpoint.from_bytes(data.draw(changed(*unpack(checkpoint())))))
+
+
+@fuzzed
+@given(st.data())
+def test_damaged_bytes_of_states_snapshots_and_checkpoints_are_refused(data):
+    name = data.draw(st.sampled_from(NAMES))
+    samples = [pack(*state(name)), snapshot(name), checkpoint()]
+    sent = data.draw(damaged(samples))
+    for load_it in (Learner.from_bytes, Snapshot.from_bytes, Checkpoint.from_bytes, unpack):
+        with contextlib.suppress(CorruptError):
+            load_it(sent)
+            assert sent in samples
+
+
+@functools.cache
+def files() -> dict[str, bytes]:
+    """What a catalogue's folder holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        worlds.catalogue(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+@st.composite
+def another_catalogue(draw):
+    """The same files, one of them damaged, or the manifest another; digests of what is read whole fit."""
+    folder = dict(files())
+    name = draw(st.sampled_from(sorted(folder)))
+    manifest = json.loads(folder[MANIFEST])
+    if name == MANIFEST and draw(st.booleans()):
+        manifest = draw(altered(manifest))
+    else:
+        folder[name] = draw(damaged([folder[name]]))
+    if name in (IDS, SETS):
+        manifest["parts"][0]["sha256"][name] = hashlib.sha256(folder[name]).hexdigest()
+        manifest["parts"][0]["ids_bytes" if name == IDS else "sets_bytes"] = len(folder[name])
+    if name != MANIFEST or manifest != json.loads(files()[MANIFEST]):
+        folder[MANIFEST] = json.dumps(manifest).encode()
+    return folder
+
+
+@fuzzed
+@given(another_catalogue())
+def test_a_catalogue_of_any_files_is_read_or_refused(given_files):
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(CatalogueError):
+        for name, data in given_files.items():
+            (Path(folder) / name).write_bytes(data)
+        found = MappedCatalogue(folder)
+        rows = found.rows([*found.ids, "nobody"])
+        assert rows.tolist() == [*range(len(found.ids)), -1]
+        for members in found.sets.values():
+            {name: matrix[members] for name, matrix in found.features.items()}
+        found.scale({name: np.ones((2, dim)) for name, dim in found.dims.items() if dim < 1000})
+        found.verify()

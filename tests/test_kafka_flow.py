@@ -1,0 +1,34 @@
+"""When a partition counts as one that the client stopped fetching."""
+
+from __future__ import annotations
+
+from kafka import TopicPartition
+
+from streams.kafka.watch import STUCK_BUSY_LOOKS, STUCK_LOOKS, Flow
+
+STUCK, FLOWING = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def looks_until_told(flow, progress, delivered=()):
+    """How many looks it takes, of at most a thousand."""
+    for look in range(1, 1000):
+        flow.delivered(delivered)
+        if told := flow.look(progress(look)):
+            assert told == [STUCK]
+            return look
+    return None
+
+
+def test_a_partition_that_stands_still_is_told_soon_where_nothing_else_comes():
+    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)})
+    assert STUCK_LOOKS < told <= STUCK_LOOKS + 2
+
+
+def test_and_later_where_other_partitions_are_delivered():
+    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200), FLOWING: (look, 10_000)}, [FLOWING])
+    assert STUCK_BUSY_LOOKS < told <= STUCK_BUSY_LOOKS + 2
+
+
+def test_one_that_moves_now_and_then_or_is_at_its_end_is_not_stuck():
+    assert looks_until_told(Flow(), lambda look: {STUCK: (look // 30, 10_000)}, [FLOWING]) is None
+    assert looks_until_told(Flow(), lambda look: {STUCK: (100, 100)}) is None
