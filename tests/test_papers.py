@@ -29,22 +29,27 @@ def checkout(tmp_path, monkeypatch):
     """Gives a table of a checkout that holds these sources."""
     monkeypatch.setenv("OMDML_CACHE", str(tmp_path / "kept"))
 
-    def made(table=TABLE, scale=SCALE):
+    def made(table=TABLE, scale=SCALE, core="ETA = 0.01  # words\n"):
         root = tmp_path / str(len(list(tmp_path.iterdir())))
         papers = root / "benchmarks" / "papers"
         papers.mkdir(parents=True)
         (papers / "toy.py").write_text(table)
         (papers / "scale.py").write_text(scale)
+        (root / "omdml").mkdir()
+        (root / "omdml" / "steps.py").write_text(core)
         monkeypatch.setattr(cache, "ROOT", root)
+        cache.core.cache_clear()
         return SimpleNamespace(__name__="benchmarks.papers.toy", DATA=(), run=lambda seed: 2 / (1 - seed))
 
-    return made
+    yield made
+    cache.core.cache_clear()
 
 
 def test_what_a_table_tells_may_change_without_computing_it_again(checkout):
     told = cache.path(checkout(), {"seed": 0})
     assert cache.path(checkout(TABLE.replace("prose", "other prose").replace("ords", "riting")), {"seed": 0}) == told
     assert cache.path(checkout(scale=SCALE.replace("return 1", "return 2")), {"seed": 0}) == told
+    assert cache.path(checkout(core="ETA = 0.01\n"), {"seed": 0}) == told
 
 
 def test_what_a_table_computes_with_may_not(checkout):
@@ -52,6 +57,7 @@ def test_what_a_table_computes_with_may_not(checkout):
     assert cache.path(checkout(), {"seed": 1}) != told
     assert cache.path(checkout(TABLE.replace("return scaled(seed)", "return scaled(-seed)")), {"seed": 0}) != told
     assert cache.path(checkout(scale=SCALE.replace("FACTOR = 2", "FACTOR = 3")), {"seed": 0}) != told
+    assert cache.path(checkout(core="ETA = 0.02\n"), {"seed": 0}) != told
 
 
 def test_an_interrupted_table_goes_on_where_it_stopped(checkout):

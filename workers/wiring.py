@@ -15,7 +15,7 @@ from omdml.errors import CatalogueError, ConfigurationError, StoreError, StoreRe
 from streams.catalogues.folder import open_catalogue
 from streams.files.bystander import FileBystander
 from streams.files.source import FileSink, FileSource
-from streams.kafka.extents import Extent, extents
+from streams.kafka.extents import Extent, extents, members
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
@@ -81,6 +81,12 @@ def look_at_topic(log: FileLog | KafkaLog) -> tuple[list[Extent], Callable[[str]
         raise ConfigurationError("log.kind is 'file': a log in files has no topic")
     found = extents(connection(log), log.topic, log.group)
     return found, lambda name: found[partition_of(name.encode(), len(found))].partition
+
+
+def require_stopped(log: FileLog | KafkaLog) -> None:
+    """Raise ConfigurationError where a worker reads the topic just now."""
+    if isinstance(log, KafkaLog) and (found := members(connection(log), log.group)):
+        raise ConfigurationError(f"group {log.group!r} has members ({', '.join(found)}): stop the workers first")
 
 
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:

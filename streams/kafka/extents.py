@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
+import kafka.errors
 from kafka import TopicPartition
 
 from streams.kafka.consumer import ANSWER_LIMIT_S, leave, open_consumer
@@ -44,3 +46,15 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
         Extent(Partition(found.id, at.partition), begins[at], ends[at], offset)
         for at, offset in zip(places, committed, strict=True)
     ]
+
+
+def members(options: KafkaOptions, group: str) -> list[str]:
+    """Who reads with a group just now: clients and their hosts; raises SourceError."""
+    admin = open_admin(options)
+    try:
+        with translated(options, f"looking at group {group!r}"), suppress(kafka.errors.GroupIdNotFoundError):
+            found = admin.describe_groups([group])[group]["members"]
+            return [f"{one['client_id']} at {one['client_host'].lstrip('/')}" for one in found]
+    finally:
+        admin.close()
+    return []

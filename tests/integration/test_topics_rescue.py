@@ -88,8 +88,10 @@ def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
     place.send(0, 10)
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    before, refused = place.states(), place.omdml("rewind", "--yes")
+    assert (refused.exit_code, place.states()) == (2, before)
+    assert "has members (omdml at 127.0.0.1): stop the workers first" in " ".join(refused.output.split())
     assert worker.stop() == 0
-    before = place.states()
     assert place.omdml("rewind", "--to", "9999", "--yes").exit_code == 2
     assert place.omdml("rewind", "--to", "beginning", "--yes").output.startswith("8 models deleted")
     assert place.store.models() == []

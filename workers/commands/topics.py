@@ -63,6 +63,7 @@ def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
     if to != "beginning" and not to.isdigit():
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
     extents, _ = wiring.look_at_topic(configuration.log)
+    wiring.require_stopped(configuration.log)
     if not yes:
         click.confirm(f"Delete the models of {len(extents)} partitions, to learn them anew?", abort=True)
     learned = topics.rewind(extents, wiring.open_stores(configuration), None if to == "beginning" else int(to))

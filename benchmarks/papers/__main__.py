@@ -1,0 +1,59 @@
+"""``python -m benchmarks.papers [TABLE ...]``: these tables, or all; computes what is not kept yet, writes the page."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.papers import TABLES
+from benchmarks.papers.cache import Kept, compute, kept
+from benchmarks.papers.page import Claim, Plot, draw, publish, section, show
+from benchmarks.quality import data_folder
+from omdml.blas import one_blas_thread
+
+BAR = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+
+
+def main(names: list[str]) -> int:
+    """Run these tables; answers the exit code: 1 where a claim does not hold, 2 for a name that there is not."""
+    unknown = [name for name in names if name not in TABLES]
+    if unknown:
+        print(f"no table {unknown[0]!r}: there are {', '.join(TABLES)}")
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    tables = {name: importlib.import_module(f"benchmarks.papers.{name}") for name in names or TABLES}
+    sound = True
+    with Progress(*BAR, console=console, disable=not console.is_terminal) as progress, one_blas_thread():
+        task = progress.add_task("", total=sum(len(table.UNITS) for table in tables.values()))
+        for name, table in tables.items():
+            progress.update(task, description=name)
+            absent = [one for one in table.DATA if not (data_folder() / f"{one}.npz").is_file()]
+            if absent:
+                console.print(f"{name}: no {', '.join(absent)} here; OMDML_DATA says which folder has it. Left out.")
+                continue
+            units = []
+            for unit in table.UNITS:
+                units.append(kept(table, unit) or compute(table, unit))
+                progress.advance(task)
+            sound &= told(console, name, table, units)
+    return 0 if sound else 1
+
+
+def told(console: Console, name: str, table: ModuleType, units: list[Kept]) -> bool:
+    """Print a table, draw its plots, put it into the page; answers whether all its claims hold."""
+    blocks = table.section([unit.result for unit in units])
+    for block in blocks:
+        show(console, block)
+        if isinstance(block, Plot) and not draw(block):
+            console.print(f"plot {block.name} stays as it is: pip install 'omdml[papers]' brings matplotlib")
+    minutes = sum(unit.seconds for unit in units) / 60
+    publish({name: section(table.TITLE, name, minutes, blocks)}, TABLES)
+    return all(block.holds for block in blocks if isinstance(block, Claim))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""Results kept by content: of the code that computes them, its parameters, the data files and the numeric libraries."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from benchmarks.quality import data_folder
+from deploy.local.cache import folder
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = ("clarabel", "numba", "numpy", "scipy")
+LOCAL = ("benchmarks", "streams", "workers")  # followed from name to name; of omdml everything counts
+
+
+class Kept(NamedTuple):
+    """What one unit of a table gave, and what it took."""
+
+    result: Any
+    seconds: float  # of processor, so that other work on the machine does not count
+
+
+def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
+    """What is already there for a unit of a table, if anything."""
+    place = path(table, unit)
+    return Kept(**json.loads(place.read_text())) if place.is_file() else None
+
+
+def compute(table: ModuleType, unit: Mapping[str, Any]) -> Kept:
+    """Run one unit, and keep what it gives, whole or not at all."""
+    began = time.process_time()
+    found = Kept(table.run(**unit), time.process_time() - began)
+    place = path(table, unit)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = place.with_suffix(".part")
+    part.write_text(json.dumps(found._asdict()))
+    part.replace(place)
+    return found
+
+
+def path(table: ModuleType, unit: Mapping[str, Any]) -> Path:
+    """Where the result of a unit lies: named by the content of all that it comes from."""
+    name = table.__name__.rpartition(".")[2]
+    told = json.dumps([core(), data(tuple(table.DATA)), unit], sort_keys=True)
+    digest = hashlib.sha256((told + "".join(used(table.__name__, "run"))).encode())
+    return folder() / "papers" / name / f"{digest.hexdigest()[:32]}.json"
+
+
+@cache
+def core() -> str:
+    """Digest of the code of omdml, and of the versions of what it computes with."""
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES]
+    code = [ast.dump(plain(source)) for source in sorted((ROOT / "omdml").rglob("*.py"))]
+    return hashlib.sha256("".join([*versions, *code]).encode()).hexdigest()
+
+
+@cache
+def data(names: Sequence[str]) -> list[str]:
+    """Digests of data sets."""
+    return [hashlib.sha256((data_folder() / f"{name}.npz").read_bytes()).hexdigest() for name in names]
+
+
+@cache
+def plain(source: Path) -> ast.Module:
+    """Of a file: without comments and docstrings."""
+    tree = ast.parse(source.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body[0] = ast.Pass()
+    return tree
+
+
+def used(module: str, name: str, seen: set[tuple[str, str]] | None = None) -> Iterator[str]:
+    """Code of a module's top-level ``name`` and, once each, of all that it names in turn in our own packages.
+
+    So what a table tells about its results can change without computing them again.
+    """
+    seen = set() if seen is None else seen
+    if (module, name) in seen:
+        return
+    seen.add((module, name))
+    place = ROOT / module.replace(".", "/")
+    tree = plain(place / "__init__.py" if place.is_dir() else place.with_suffix(".py"))
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in LOCAL:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    yield from used(node.module, alias.name, seen)
+        elif name in defined(node):
+            yield ast.dump(node)
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Name):
+                    yield from used(module, inner.id, seen)
+
+
+def defined(node: ast.stmt) -> set[str]:
+    """Names that a top-level statement gives a meaning."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
