@@ -33,7 +33,7 @@ Array = NDArray[Any]
 MODEL = "shop"
 WRONG, INVERTED = 0.05, 0.30  # shares of the clicks, before and in the burst
 BEFORE, BURST, AFTER = 20_000, 30_000, 10_000  # events; at 500 a second the burst lasts a minute
-STEP, LOOK = 100, 1_000  # events between two turns of the worker, and between two looks at what is live
+STEP, LOOK = 50, 1_000  # events between two turns of the worker, and between two looks at what is live
 
 
 class Shop:

@@ -403,3 +403,17 @@ def test_where_a_log_was_cut_and_written_on_it_is_gone_on_at_the_cut_once_that_i
     monkeypatch.setattr(source, "poll", cut_once)
     run_until_idle(worker)
     assert (world.store.peek("shop").version, world.store.peek("shop").next) == (30, 25)
+
+
+def test_a_store_that_cannot_keep_up_slows_the_poll_and_not_the_memory(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    worker.config = WorkerConfig(max_poll_records=50)
+    world.send(*events(500))
+    with monkeypatch.context() as away:
+        away.setattr(world.store, "claim", refuse)
+        run_until_idle(worker, 20)
+        (position, end), *_ = worker.services.source.progress().values()
+        assert (position, end) == (50, 500)
+    run_until_idle(worker)
+    assert world.store.peek("shop").version == 500

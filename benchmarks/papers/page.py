@@ -90,7 +90,7 @@ def show(console: Console, block: Block) -> None:
             table.add_row(*cells)
         console.print(table)
     elif isinstance(block, Claim):
-        console.print(markdown(block))
+        console.print(markdown(block), markup=False)
 
 
 def draw(plot: Plot) -> bool:

@@ -157,14 +157,14 @@ class RedisStore:
     def delete(self, model: str) -> None:
         """Forget a model.
 
-        1. The epoch: nobody publishes or saves any more. 2. Everything else. 3. The name, so that a crash before it
-        leaves a name to call this with again.
+        1. The epoch and the checkpoints at once: nobody publishes or saves any more, and who claims it begins anew.
+        2. Everything else. 3. The name, so that a crash before it leaves a name to call this with again.
         """
         keys = self._keys.model(model)
         with reaching(self._where):
-            self._client.delete(keys.epoch)
+            self._client.delete(keys.epoch, keys.checkpoint, keys.previous)
             snapshots = {entry.snapshot for _, entry in self._entries(model)}
-            fixed = (keys.checkpoint, keys.previous, keys.current, keys.newest, keys.history)
+            fixed = (keys.current, keys.newest, keys.history)
             self._client.unlink(*fixed, *(keys.snapshot(*snapshot) for snapshot in snapshots))
             self._client.srem(self._keys.models, model)
             self._client.publish(keys.updates, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -109,6 +110,18 @@ def test_a_model_is_deleted_under_a_living_worker_and_begins_anew_with_its_next_
     assert place.worker.stop() == 0
     assert place.store.peek("user-1").state == learned(place, triplets(7, seed=5))
     assert place.store.peek("shop").state == learned(place, triplets(5))
+
+
+def test_a_model_begins_as_a_copy_of_another_and_goes_on_with_its_own_events(place):
+    place.send(*events(20, model="user-1"), model="user-1")
+    wait_for(lambda: (found := place.store.peek("user-1")) and found.version == 20, "a checkpoint", 30, place.worker)
+    assert "begun as a copy of user-1, version 20 is live" in place.omdml("models", "copy", "user-1", "user-2")
+    wait_for(lambda: place.served("user-2") == 20, "the copy to be live", 30, place.node)
+    place.send(*events(5, seed=5, model="user-2"), model="user-2")
+    wait_for(lambda: place.served("user-2") == 25, "it to learn on", 30, place.worker)
+    assert place.worker.stop() == 0
+    assert place.store.peek("user-2").state == learned(place, np.concatenate([triplets(20), triplets(5, seed=5)]))
+    assert place.store.peek("user-1").state == learned(place, triplets(20))
 
 
 def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
