@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from tests.worlds import events
 from workers import connections, wiring
 from workers.access import check_reach, check_token, is_loopback
 from workers.config import load
+from workers.connections import MAX_AHEAD
 from workers.openapi import openapi
 from workers.server import HttpServer
 
@@ -162,6 +164,9 @@ def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused_and_not_shown(tok
     assert token not in str(caught.value)
 
 
+GET_SCHEMA = b"GET /schema HTTP/1.1\r\nhost: here\r\n\r\n"
+
+
 class Slow:
     """A client by hand."""
 
@@ -174,10 +179,11 @@ class Slow:
     def say(self, words: bytes) -> None:
         self.socket.sendall(words)
 
-    def flood(self, words: bytes) -> None:
+    def flood(self, words: bytes, every_s: float = 0.0) -> None:
         """Say it for ever, and read nothing."""
         while True:
             self.say(words)
+            time.sleep(every_s)
 
     def hear(self) -> bytes:
         """Everything until the server ends the connection."""
@@ -214,9 +220,19 @@ def test_a_client_that_does_not_read_its_answers_is_given_up(shop, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_S", 0.3)
     with shop.serving() as node, listening(node) as server:
         slow = Slow(server)
+        slow.say(GET_SCHEMA * (MAX_AHEAD // 2))
         with pytest.raises(OSError, match=r"reset|pipe"):
-            slow.flood(b"GET /schema HTTP/1.1\r\nhost: here\r\n\r\n" * 100)
+            slow.flood(GET_SCHEMA[:1], every_s=0.01)
         slow.socket.close()
+
+
+def test_a_client_that_sends_requests_ahead_without_end_is_given_up(shop):
+    with shop.serving() as node, listening(node) as server:
+        hasty = Slow(server)
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            hasty.flood(GET_SCHEMA * 100)
+        hasty.socket.close()
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
 
 
 def test_a_head_without_end_is_refused(shop):

@@ -1,6 +1,8 @@
-"""Connections of a node's HTTP server, bounded: how many, how long a request or an answer may take, how long a head is.
+"""Connections of a node's HTTP server, bounded: how many, how long a request or an answer may take, how long a head is,
+how many requests wait.
 
-uvicorn waits for ever for the rest of a request, and for a client that does not read its answer.
+uvicorn waits for ever for the rest of a request, and for a client that does not read its answer; it keeps any number of
+requests that a client sends ahead.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_CONNECTIONS = 1000
 REQUEST_S = 30.0  # for a request to come whole, and for a client to read on in its answer
 MAX_HEAD_BYTES = 64 << 10
+MAX_AHEAD = 100  # requests of one connection that wait for answers to those before
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +55,11 @@ class BoundedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head of a request is there."""
         self._in_head, self._head_bytes = False, 0
-        super().on_headers_complete()
+        if len(self.pipeline) < MAX_AHEAD:
+            super().on_headers_complete()
+        elif not self.transport.is_closing():
+            _log.warning("connection_ended", why="too many requests sent ahead", ahead=MAX_AHEAD)
+            self.transport.abort()
 
     def on_message_complete(self) -> None:
         """A request is there."""

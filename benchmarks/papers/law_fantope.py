@@ -193,12 +193,9 @@ def matrices(figure: Any, result: dict[str, Any]) -> None:
     """T and the learned matrices, of one seed."""
     T = world(0).target
     shown = {"T": T / np.abs(T).max(), **{name: np.array(one["matrix"]) for name, one in result.items()}}
-    every = figure.subplots(2, 4).ravel()
-    for axes, (name, matrix) in zip(every, shown.items(), strict=False):
+    for axes, (name, matrix) in zip(figure.subplots(2, 4).ravel(), shown.items(), strict=True):
         axes.imshow(np.abs(matrix), cmap="gray_r", vmin=0, vmax=0.1)
         axes.set(title=name, xticks=(0, 10, 49), yticks=(0, 10, 49))
-    for axes in every[len(shown) :]:
-        axes.set_axis_off()
 
 
 def verdict(results: list[dict[str, Any]]) -> list[Claim]:
