@@ -1,7 +1,7 @@
 """Recovery after the labels of the stream change meaning: the paper's weights, Hedge with memory, memory and alarm.
 
 The alarm is what a worker raises (workers/drift.py). That it shortens the memory for a while is tried here only: it
-slows recovery, so workers do not do it (DECISIONS.md).
+gains a little on one set and loses as much on the others, so workers do not do it (DECISIONS.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def later_labels(name: str, before: Array) -> Array:
     """What is similar after the change: of yaleb the light instead of the person, else classes thrown together anew."""
     if name == "yaleb":
         with np.load(data_folder() / f"{name}.npz") as data:
-            return np.asarray(data["y_illumination"])
+            return np.asarray(data["y_light"])
     classes = int(before.max()) + 1
     return np.random.default_rng(9).permutation(classes)[before] // max(2, classes // 4)
 

@@ -1,7 +1,7 @@
 """Whether a model's mistakes become more frequent: what is similar may come to mean something else.
 
 ADWIN (Bifet and Gavalda, 2007) over the comparisons as they come, right or wrong before they are learned. Learning
-goes on as it is: to shorten Hedge's memory for a while after an alarm was tried, and slows recovery (DECISIONS).
+goes on as it is: to shorten Hedge's memory for a while after an alarm was tried, and does not pay (DECISIONS).
 """
 
 from __future__ import annotations
