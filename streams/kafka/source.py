@@ -117,6 +117,8 @@ class KafkaSource:
         self._listener = listener
         revoked, lost = partial(self._take, tell=listener.revoked), partial(self._take, tell=listener.lost)
         self._consumer.subscribe([self.topic], listener=Rebalance(self._give, revoked, lost))
+        with translated(self.options, f"asking for topic {self.topic!r}"):
+            self._consumer.partitions_for_topic(self.topic)  # who leads the group before it knows shares out nothing
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
         """Records in order within each partition; see :meth:`streams.protocols.Source.poll`.
@@ -213,10 +215,7 @@ class KafkaSource:
     # The polling thread
 
     def _connect(self) -> Any:
-        consumer = open_consumer(self.options, self.group, self.group_instance_id, self.session_timeout_s)
-        with translated(self.options, f"asking for topic {self.topic!r}"):
-            consumer.partitions_for_topic(self.topic)  # a group's leader that knows it too late shares out nothing
-        return consumer
+        return open_consumer(self.options, self.group, self.group_instance_id, self.session_timeout_s)
 
     def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
         self._gaps.tell()
