@@ -66,6 +66,7 @@ class Fleet:
             "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
             "OMDML_LOG__MEMBER": member,
         }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation is compiled
         with (self.folder / f"{member}.log").open("ab") as log:
             command = [sys.executable, "-m", "workers.cli", "worker"]
             return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
