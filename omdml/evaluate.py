@@ -150,6 +150,12 @@ class Prequential(msgspec.Struct):
     mistakes: int = 0
     recent: list[int] = []
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for counts that no comparisons lead to."""
+        kept = min(-(-self.count // 100), 11)
+        if not (len(self.recent) == kept and 0 <= self.mistakes <= self.count and set(self.recent) <= set(range(101))):
+            raise ValueError(f"{self.mistakes} mistakes of {self.count}, by hundred {self.recent[:12]}")
+
     def add(self, scores: Array) -> None:
         """Take in f of comparisons, f > 0 being a mistake."""
         wrong = scores > 0
