@@ -28,11 +28,15 @@ class SecuredKafka(KafkaServer):
     folder
         For certificates.
     clients
-        ``required``: who connects must show a certificate of the same authority.
+        ``required``: who connects must show a certificate of the same authority, as :meth:`options` does then.
     """
 
     def __init__(self, folder: Path, clients: str = "none") -> None:
         self.authority = Authority(folder)
+        self._own_side = {}
+        if clients == "required":
+            client = self.authority.issue("client")
+            self._own_side = {"ssl_certfile": str(client.certificate), "ssl_keyfile": str(client.key)}
         self.certificate = self.authority.issue("broker", "IP:127.0.0.1")
         scram = f'{MODULES}.scram.ScramLoginModule required username="admin" password="{password("admin")}";'
         plain = f'{MODULES}.plain.PlainLoginModule required user_worker="{password("worker")}";'
@@ -44,7 +48,7 @@ class SecuredKafka(KafkaServer):
                 "ssl.keystore.location": str(self.certificate.both),
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self.authority.certificate),
-                "ssl.client.auth": clients,
+                "listener.name.sasl_ssl.ssl.client.auth": clients,
                 "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
                 "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
                 "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": scram,
@@ -52,14 +56,13 @@ class SecuredKafka(KafkaServer):
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:admin;User:ANONYMOUS",  # the latter is the controller, on a listener of its own
             },
-            client_options=login("admin", self.authority.certificate),
+            client_options=login("admin", self.authority.certificate) | self._own_side,
             format_options=[part for pair in added for part in pair],
         )
 
     def options(self, user: str, **changes: Any) -> dict[str, Any]:
         """What a user's configuration of the log says."""
-        return {"servers": self.servers, **login(user, self.authority.certificate),
-                **changes}  # fmt: skip
+        return {"servers": self.servers, **login(user, self.authority.certificate), **self._own_side, **changes}
 
     def give_rights(self) -> None:
         """Those of the table in deploy/SECURITY.md."""

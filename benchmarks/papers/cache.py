@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import importlib.metadata
 import json
 import time
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.quality import data_folder
 from deploy.local.cache import folder
+from omdml.blas import one_blas_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("clarabel", "numba", "numpy", "scipy")
@@ -26,6 +28,13 @@ class Kept(NamedTuple):
 
     result: Any
     seconds: float  # of processor, so that other work on the machine does not count
+
+
+def unit_of(table: str, unit: Mapping[str, Any]) -> Kept:
+    """One unit of the table with this module's name: what is kept of it, or computed now."""
+    module = importlib.import_module(table)
+    with one_blas_thread():
+        return kept(module, unit) or compute(module, unit)
 
 
 def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:

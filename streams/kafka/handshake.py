@@ -24,6 +24,7 @@ ADVICE = {  # by what the message says, the first that fits: the client has one 
     "CERTIFICATE_VERIFY_FAILED": "set log.ssl_cafile to the PEM file of the authority that signed their certificate",
     "CERTIFICATE_REQUIRED": f"set {OWN}: they ask for a client's certificate",
     "BAD_CERTIFICATE": f"set {OWN}: they ask for a client's certificate",
+    "CERTIFICATE_UNKNOWN": f"set {OWN} to a certificate of an authority that they trust",  # Java says it so
     "UNKNOWN_CA": f"set {OWN} to a certificate of an authority that they trust",
     "SSL:": "correct log.security_protocol or log.servers: this is no port for TLS",
 }

@@ -11,6 +11,8 @@ import sys
 from streams.files.source import FileSource
 from streams.kafka.source import KafkaSource
 from streams.letters import DeadLetters
+from streams.stores.directory import DirectoryStore
+from streams.stores.redis import RedisStore
 from workers.cli import main
 from workers.mark import Mark
 from workers.partition import OwnedPartition
@@ -22,6 +24,7 @@ STEPS = {
     "publish": [(OwnedPartition, "_publish")],
     "save": [(OwnedPartition, "_write")],
     "letters": [(DeadLetters, "flush")],
+    "mark, not looked at": [(DirectoryStore, "move_mark"), (RedisStore, "move_mark")],
     "mark": [(Mark, "move")],
     "commit": [(FileSource, "commit"), (KafkaSource, "commit")],
 }

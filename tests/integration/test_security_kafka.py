@@ -136,6 +136,21 @@ def test_plain_passwords_over_tls_are_let_in_too(secured):
     KafkaSource(options, topic=TOPIC, group="omdml").close()
 
 
+def test_a_broker_that_asks_for_certificates_lets_in_only_who_shows_one_it_trusts(tmp_path):
+    stranger = Authority(tmp_path, "other").issue("stranger")
+    others = {"ssl_certfile": str(stranger.certificate), "ssl_keyfile": str(stranger.key)}
+    with SecuredKafka(tmp_path, clients="required") as server:
+        assert create_topic(KafkaOptions(**server.options("admin")), TOPIC)
+        KafkaSource(KafkaOptions(**server.options("admin")), topic=TOPIC, group="omdml").close()
+        for own_side, says in (
+            (dict.fromkeys(others), "set log.ssl_certfile and log.ssl_keyfile: they ask for"),
+            (others, "set log.ssl_certfile and log.ssl_keyfile to a certificate of an authority that they trust"),
+        ):
+            options = KafkaOptions(**server.options("admin", **own_side), start_timeout_s=600.0)
+            with pytest.raises(SourceRefused, match=says):
+                KafkaSource(options, topic=TOPIC, group="omdml")
+
+
 def test_a_worker_whose_group_is_not_its_own_ends_and_says_so(place):
     path = place.folder / place("worker")[1]
     path.write_text(path.read_text().replace("[log]", '[log]\ngroup = "theirs"'))

@@ -46,7 +46,7 @@ class Fault(NamedTuple):
 
 FAULTS = {
     "kill": Fault("kill -9 of a worker at random, restarted", kills.any_moment, 100),
-    "steps": Fault("kill -9 right after each step of the protocol", kills.every_step, 24),
+    "steps": Fault("kill -9 right after each step of the protocol", kills.every_step, 27),
     "broker": Fault("Kafka restarted", restarts.broker, 10),
     "store": Fault("Valkey restarted, its memory kept", restarts.store, 10),
     "store-lost": Fault("Valkey restarted empty, topics rewind", restarts.store_lost, 3, "forgetful", anew=True),
