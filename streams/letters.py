@@ -18,9 +18,10 @@ from omdml.feedback import MAX_EVENT_BYTES
 from streams.files.lines import Text, to_bytes, to_text
 from streams.protocols import Partition, Record, Sink
 
-MAX_LETTER_BYTES = MAX_EVENT_BYTES - (16 << 10)  # fits into a message of Kafka's default size, overhead included
+OVERHEAD_BYTES = 16 << 10  # of a message, at most, beside its letter
+MAX_LETTER_BYTES = MAX_EVENT_BYTES - OVERHEAD_BYTES  # fits into a message of Kafka's default size
 CUT_BYTES = 1000  # what is kept of each part of a record that is too large for a letter
-CUT_HEADERS = 20
+CUT_HEADERS, CUT_HEADER_BYTES = 20, 100
 MAX_HELD_BYTES = 32 << 20  # of letters that no flush has acknowledged; beyond it, one is made
 
 RESENT = "omdml-letter"  # header of an event that was sent again
@@ -69,8 +70,10 @@ class Letter(_Common, frozen=True, kw_only=True):
         return self.partition, self.offset
 
     @classmethod
-    def of(cls, record: Record, error: FeedbackError, model: str | None = None) -> Letter:
-        """The letter about a record that could not be learned; a large record is cut."""
+    def of(
+        cls, record: Record, error: FeedbackError, model: str | None = None, limit: int = MAX_LETTER_BYTES
+    ) -> Letter:
+        """The letter about a record that could not be learned; cut where it would have more than ``limit`` bytes."""
         letter = cls(
             reason=error.reason,
             error=str(error)[:CUT_BYTES],
@@ -82,9 +85,9 @@ class Letter(_Common, frozen=True, kw_only=True):
             headers=record.headers,
             at=record.timestamp,
         )
-        if error.reason == "oversize" or len(record.value) > MAX_LETTER_BYTES:
+        if error.reason == "oversize" or len(record.value) > limit:
             return letter.cut()
-        return letter if len(letter.encode()) <= MAX_LETTER_BYTES else letter.cut()
+        return letter if len(letter.encode()) <= limit else letter.cut()
 
     def cut(self) -> Letter:
         """The same letter with the beginnings of what is large, and the payload's digest."""
@@ -92,7 +95,9 @@ class Letter(_Common, frozen=True, kw_only=True):
             self,
             payload=self.payload[:CUT_BYTES],
             key=self.key and self.key[:CUT_BYTES],
-            headers=tuple((name[:CUT_BYTES], value[:CUT_BYTES]) for name, value in self.headers[:CUT_HEADERS]),
+            headers=tuple(
+                (name[:CUT_HEADER_BYTES], value[:CUT_HEADER_BYTES]) for name, value in self.headers[:CUT_HEADERS]
+            ),
             digest=sha256(self.payload).hexdigest(),
         )
 
@@ -131,10 +136,16 @@ class DeadLetters:
     """Writes letters into a sink.
 
     Letters stay here until a flush has acknowledged them: after one that failed, all of them are sent again.
+
+    Parameters
+    ----------
+    max_message_bytes
+        Of a message that the sink takes, overhead included: letters that need more are cut.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, max_message_bytes: int = MAX_EVENT_BYTES) -> None:
         self._sink = sink
+        self._limit = min(max_message_bytes, MAX_EVENT_BYTES) - OVERHEAD_BYTES
         self._unacknowledged: list[tuple[bytes, str | None]] = []
         self._bytes = 0
         self._resend = False
@@ -143,7 +154,7 @@ class DeadLetters:
         """Send the letter about a record; raises SourceError where the sink can take no more for now."""
         if self._resend or self._bytes > MAX_HELD_BYTES:
             self.flush()
-        letter = Letter.of(record, error, model)
+        letter = Letter.of(record, error, model, self._limit)
         line = letter.encode()
         self._sink.send(line, key=model)
         self._unacknowledged.append((line, model))
@@ -155,6 +166,8 @@ class DeadLetters:
 
         Raises SourceError when they could not be; nothing is forgotten then.
         """
+        if not self._unacknowledged:
+            return
         if self._resend:
             for line, key in self._unacknowledged:
                 self._sink.send(line, key=key)

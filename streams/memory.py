@@ -182,10 +182,6 @@ class MemorySource:
         """The partition of a key."""
         return self.log.home(key)
 
-    def grown(self, key: str, before: Partition) -> bool:
-        """Never: such a log keeps its partitions."""
-        return False
-
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Position and end of each owned partition."""
         return {partition: (position, self.log.end(partition)) for partition, position in self._positions.items()}

@@ -82,9 +82,6 @@ class Source(Protocol):
     def home(self, key: str) -> Partition:
         """The partition that our sinks send this key to."""
 
-    def grown(self, key: str, before: Partition) -> bool:
-        """Whether our sinks sent this key to ``before`` while the log had fewer partitions."""
-
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Of each owned partition: the offset of the next record to come, and the log's end, where they are known."""
 
@@ -156,7 +153,7 @@ class Position(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a new owner gets. ``fell_back``: the newest checkpoint was damaged and this is the one before it."""
+    """What a new owner gets. ``fell_back``: the newest checkpoint was damaged or gone, this is the one before it."""
 
     epoch: str
     checkpoint: Checkpoint | None
@@ -181,7 +178,7 @@ class CheckpointStore(Protocol):
     def claim(self, model: str) -> Claim:
         """Become the owner: raise the model's epoch (counter and random nonce), answer its newest valid checkpoint.
 
-        Raises CorruptError when checkpoints exist and none of them is valid.
+        Raises CorruptError when checkpoints exist and none of them is valid, or one was saved and none is there.
         """
 
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
@@ -193,9 +190,10 @@ class CheckpointStore(Protocol):
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint, without becoming the owner; None where there is none."""
 
-    def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
+    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
         """Keep this checkpoint if ``epoch`` still owns the model and its position is not behind the kept one.
 
+        Behind it only where it is to go ``back``: late writes of an earlier owner look alike.
         The checkpoint before it is kept as well. Raises StoreLost where the store knows no epoch of the model.
         """
 

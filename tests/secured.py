@@ -5,13 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kafka.admin import ACL, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    KafkaAdminClient,
+    ResourcePattern,
+    ResourceType,
+)
 
 from deploy.local import KafkaServer
 from tests.certificates import Authority
 from tests.processes import ROOT
 
-USERS = ("admin", "worker", "node", "creator", "stranger")
+USERS = ("admin", "worker", "node", "creator", "operator", "stranger")
 MODULES = "org.apache.kafka.common.security"
 
 
@@ -84,6 +92,7 @@ def login(user: str, authority: Path) -> dict[str, Any]:
 def acls(user: str, resource: str, operations: str) -> list[ACL]:
     """One row of that table."""
     kind, _, name = resource.partition(" ")
-    pattern = ResourcePattern(ResourceType[kind.upper()], name)
+    of_names = ACLResourcePatternType.PREFIXED if name.endswith("*") else ACLResourcePatternType.LITERAL
+    pattern = ResourcePattern(ResourceType[kind.upper()], name.removesuffix("*"), of_names)
     return [ACL(f"User:{user}", "*", ACLOperation[operation.upper()], ACLPermissionType.ALLOW, pattern)
             for operation in operations.split(", ")]  # fmt: skip

@@ -109,9 +109,26 @@ def test_versions_are_rolled_back_pinned_and_unpinned(shop, client):
     assert shop.publish() == 60
     assert client.get("/search?id=i1").json()["version"] == 0
     assert moved("unpin") == (60, False)
+    history = shop.store.history("shop")
+    assert moved("unpin") == (60, False)
+    assert shop.store.history("shop") == history
     assert moved("pin") == (60, True)
     assert moved("pin", version=40) == (40, True)
     assert [entry["what"] for entry in shop.store.history("shop")][-1] == "rolled back"
+
+
+@pytest.mark.parametrize("verb", ["rollback", "pin"])
+def test_nobody_moves_to_a_version_whose_bytes_are_damaged(shop, client, verb):
+    shop.learn()
+    damaged = shop.snapshot()
+    shop.publish()
+    shop.learn()
+    shop.publish()
+    shop.damage(damaged)
+    before = shop.store.current("shop")
+    response = client.post(f"/models/shop/{verb}", json={"version": damaged.version})
+    assert "go back to another version" in refused(response, 500, "corrupt")
+    assert shop.store.current("shop") == before
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from omdml.errors import StoreError
+from omdml.errors import CorruptError, StoreError
 from streams.protocols import Partition, Written
 from streams.stores import directory_checkpoints, directory_journal, durable
 from streams.stores.directory import DirectoryStore
@@ -146,6 +146,27 @@ def test_files_that_a_crash_left_half_written_count_for_nothing_and_go(store: Di
     assert not nameless.exists()
 
 
+@pytest.mark.parametrize("saves", [3, 5])
+def test_where_the_newest_checkpoint_was_removed_the_one_before_it_is_used(store: DirectoryStore, saves: int) -> None:
+    epoch = store.claim("shop").epoch
+    for offset in range(1, saves + 1):
+        store.save(checkpoint(offset), epoch)
+    max(store.path.rglob("*.checkpoint")).unlink()
+    assert store.claim("shop")[1:] == (checkpoint(saves - 1), True)
+
+
+def test_where_every_checkpoint_was_removed_a_model_does_not_begin_anew_unless_it_was_deleted(
+    store: DirectoryStore,
+) -> None:
+    store.save(checkpoint(1), store.claim("shop").epoch)
+    next(store.path.rglob("*.checkpoint")).unlink()
+    for _ in range(2):
+        with pytest.raises(CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"):
+            store.claim("shop")
+    store.delete("shop")
+    assert store.claim("shop")[1:] == (None, False)
+
+
 # What lies there
 
 
@@ -158,7 +179,8 @@ def test_the_two_newest_checkpoints_are_kept_and_the_folders_of_owners_long_gone
             store.save(checkpoint(10 * round_ + offset), epoch)
     kept = sorted((store.path / "models" / "shop" / "checkpoints").rglob("*.checkpoint"))
     assert [path.name.split(".")[1] for path in kept] == ["41", "42"]
-    assert len(list((store.path / "models" / "shop" / "checkpoints").iterdir())) == 1
+    folders = [path for path in (store.path / "models" / "shop" / "checkpoints").iterdir() if path.is_dir()]
+    assert len(folders) == 1
 
 
 def test_no_name_leads_out_of_the_folder(store: DirectoryStore, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from streams.catalogues.build import build_catalogue
-from tests.worlds import ITEMS, catalogue, items
+from streams.stores.directory import DirectoryStore
+from tests.worlds import ITEMS, World, catalogue, events, items, run_until_idle
 from workers import doctor, wiring
 from workers.config import load
 
@@ -49,6 +50,18 @@ def test_features_so_small_that_the_rate_does_nothing_are_a_finding_with_a_rate_
     assert "learns next to nothing: build the catalogue with --scaling minmax" in text
     name, rate = re.search(r"or set (eta|C) to about (\S+?)(;|$)", text).group(1, 2)
     assert rates(**{name: 2 * float(rate)})[0]
+
+
+def test_a_checkpoint_that_does_not_fit_the_configuration_is_a_finding(findings, tmp_path):
+    world = World(tmp_path, models={"shop": {"rank": 4}})
+    world.store = DirectoryStore(tmp_path / "state")
+    world.send(*events(20))
+    worker = world.worker()
+    run_until_idle(worker)
+    worker.services.source.close()
+    found = findings()["checkpoints"]
+    assert not found.well
+    assert "model 'shop' has learned 20 comparisons in another shape (rank 4 -> 3)" in found.text
 
 
 def test_a_package_without_metadata_is_said_and_no_reason_to_stop(findings, monkeypatch):

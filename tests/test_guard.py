@@ -107,6 +107,17 @@ def test_whatever_comes_in_between_what_is_live_is_never_much_worse_than_the_bes
         assert quality(live) > quality(turned(0.8)) - 0.1
 
 
+def test_nor_where_a_worker_claims_the_model_anew_after_every_tenth_of_them():
+    hold_out, live = told(), turned(0.0)
+    guard, twin = Guard(GuardConfig(), live), Guard(GuardConfig(), live)
+    for number, angle in enumerate(np.linspace(0.0, 1.5, 300)):
+        if number % 10 == 0:
+            guard = Guard(GuardConfig(), live, guard.held, guard.yardstick, guard.reference)
+        held = guard.judge(turned(angle), hold_out, TABLE)
+        assert bool(held) == bool(twin.judge(turned(angle), hold_out, TABLE))
+        live = live if held else turned(angle)
+
+
 def test_what_is_compared_with_is_renewed_by_what_is_better_at_once():
     guard, hold_out = Guard(GuardConfig(), turned(0.6)), told()
     hold_out.count += 1000
@@ -331,6 +342,26 @@ def test_after_a_crash_it_still_takes_more_to_be_let_go_than_to_be_held(burst):
     assert owned.models["shop"].guard.held == world.store.claim("shop").checkpoint.progress["held"] != ""
 
 
+def test_a_model_that_is_claimed_anew_is_compared_with_what_it_was_compared_with_before(tmp_path):
+    world = guarded(tmp_path)
+    worker = world.worker()
+    for seed, count in enumerate((1000, 50)):
+        world.send(*events(count, seed=seed))
+        run_until_idle(worker)
+    (partition,) = worker.partitions.values()
+    before = partition.models["shop"]
+    assert (before.progress.yardstick.version, before.learner.version) == (800, 840)
+    world.log.expel(worker.services.source)
+    worker = world.worker()
+    world.send(*events(1, seed=3))
+    run_until_idle(worker)
+    (partition,) = worker.partitions.values()
+    after = partition.models["shop"]
+    assert after.progress.yardstick == before.progress.yardstick
+    for one, other in zip(*(model.guard.reference.to_tensors()[0].values() for model in (before, after)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
 def test_a_held_model_whose_guard_is_switched_off_goes_live(burst):
     world, worker = burst
     world.log.expel(worker.services.source)
@@ -351,5 +382,5 @@ def test_where_the_live_snapshot_is_damaged_the_next_one_goes_live(tmp_path, cap
     journal.write(key, journal.read(key)[:-7])
     world.send(*events(1, model="user-1"))
     run_until_idle(world.worker())
-    assert "live_snapshot_damaged" in capsys.readouterr().out
+    assert "snapshot_damaged" in capsys.readouterr().out
     assert world.store.current("user-1").version == 961

@@ -1,9 +1,13 @@
-"""When a partition counts as one that the client stopped fetching."""
+"""When a partition counts as one that the client stopped fetching, and how those that stopped are told of."""
 
 from __future__ import annotations
 
+import pytest
 from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
 
+from omdml.errors import GapError
+from streams.kafka.gap import Gaps
 from streams.kafka.watch import STUCK_BUSY_LOOKS, STUCK_LOOKS, Flow
 
 STUCK, FLOWING = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -32,3 +36,25 @@ def test_and_later_where_other_partitions_are_delivered():
 def test_one_that_moves_now_and_then_or_is_at_its_end_is_not_stuck():
     assert looks_until_told(Flow(), lambda look: {STUCK: (look // 30, 10_000)}, [FLOWING]) is None
     assert looks_until_told(Flow(), lambda look: {STUCK: (100, 100)}) is None
+
+
+def test_nor_is_one_whose_records_are_sought_and_come_again_and_again():
+    assert looks_until_told(Flow(), lambda look: {STUCK: (100, 10_000)}, [STUCK]) is None
+
+
+def test_a_gap_that_cannot_be_described_for_now_is_told_later():
+    described = iter([KafkaTimeoutError("no leader"), None])
+
+    def describe():
+        if error := next(described):
+            raise error
+        return GapError("a gap")
+
+    gaps = Gaps()
+    gaps.add(STUCK, describe)
+    with pytest.raises(KafkaTimeoutError):
+        gaps.tell()
+    with pytest.raises(GapError):
+        gaps.tell()
+    gaps.tell()
+    assert gaps.stopped == {STUCK}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
+from tests.worlds import World, events, run_until_idle
 from workers.lifecycle import configure_log
 
 
@@ -33,3 +34,19 @@ def test_a_failure_nobody_foresaw_brings_its_traceback_in_one_line(said):
     assert "ZeroDivisionError: by nothing" in line
     assert "\n" not in line
     assert "exc_info" not in line
+
+
+def test_what_only_a_developer_asks_for_is_not_written(said):
+    structlog.get_logger().debug("model_let_go", model="user-1")
+    assert said() == []
+
+
+def test_a_partition_that_was_handed_over_is_told_with_its_mark(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(20))
+    run_until_idle(worker)
+    with structlog.testing.capture_logs() as said:
+        worker.services.source.close()
+    (line,) = [line for line in said if line["event"] == "partition_revoked"]
+    assert (line["partition"], line["mark"]) == (str(world.log.partitions[0]), 20)

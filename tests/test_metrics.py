@@ -101,10 +101,11 @@ def test_events_that_say_they_happened_after_they_were_logged_are_counted(tmp_pa
     assert read(worker, "events_ahead_total", model="shop") == 1
 
 
-def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch):
+@pytest.mark.parametrize("taken", [20, 0])
+def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch, taken):
     world = World(tmp_path)
     worker = world.worker()
-    world.send(*events(20))
+    world.send(*events(taken))
     run_until_idle(worker)
     number = str(world.log.partitions[0].number)
     assert read(worker, "lag_events", partition=number) == read(worker, "lag_seconds") == 0
@@ -121,6 +122,48 @@ def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch):
         assert read(worker, "lag_seconds") > 0
     run_until_idle(worker)
     assert read(worker, "lag_events", partition=number) == read(worker, "lag_seconds") == 0
+
+
+@pytest.mark.parametrize("expelled", [False, True])
+def test_the_lag_of_a_partition_is_told_by_its_owner_alone(tmp_path, expelled):
+    world = World(tmp_path, partitions=2)
+    first = world.worker()
+    run_until_idle(first)
+
+    def told(worker):
+        sample = worker.services.metrics.registry.get_sample_value
+        return [sample("omdml_lag_events", {"partition": str(one.number)}) for one in world.log.partitions]
+
+    assert told(first) == [0, 0]
+    second = world.worker()
+    if expelled:
+        world.log.expel(first.services.source)
+    for _ in range(5):
+        second.step()
+        first.step()
+    assert sorted(map(str, told(first))) == sorted(map(str, told(second))) == ["0.0", "None"]
+    assert told(first) != told(second)
+
+
+def test_models_of_a_pattern_that_are_held_back_are_counted_until_they_go_live_or_away(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    for name in ("user-1", "user-2", "user-3"):
+        world.send(*events(5, model=name), key=name)
+    run_until_idle(worker)
+    (owned,) = worker.partitions.values()
+    models, metrics = [owned.models[f"user-{number}"] for number in (1, 2, 3)], worker.services.metrics
+
+    def held(*reasons):
+        for model, reason in zip(models, reasons, strict=False):
+            model.progress.held = reason
+            metrics.published("user-*", model, "held" if reason else "stored")
+        return read(worker, "snapshot_held", model="user-*")
+
+    assert held("mistakes rose", "a leap", "") == 2
+    assert held("") == 1
+    worker.services.source.close()
+    assert held() == 0
 
 
 def test_waiting_for_events_is_no_time_spent_fetching(tmp_path):

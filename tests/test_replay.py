@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from omdml import LOMDML, Qwise
 from omdml.batch import batch_start
-from omdml.errors import Fenced, SourceError, StartError, StoreError
+from omdml.errors import CorruptError, Fenced, SourceError, StartError, StoreError
 from omdml.feedback import encode
 from omdml.learners import Learner
 from streams.files.bystander import FileBystander
@@ -264,6 +264,24 @@ def test_a_model_that_exists_is_not_begun_anew_unless_it_may_be_deleted(shop):
     assert shop.store.claim("shop").checkpoint.state == before.state
     assert shop.omdml("--publish", "--replace", "--fit").exit_code == 0
     assert shop.store.claim("shop").checkpoint.version == 30
+
+
+@pytest.mark.parametrize("loss", ["damaged", "gone"])
+def test_a_model_whose_checkpoints_are_lost_is_learned_again_as_the_error_says(shop, loss):
+    shop.tell(*events(30), *events(5, model="user-1"))
+    before = shop.worked()
+    for path in (shop.folder / "state" / "models" / "shop").rglob("*.checkpoint"):
+        path.write_bytes(b"?") if loss == "damaged" else path.unlink()
+    with pytest.raises(CorruptError, match="omdml replay --model shop --publish --replace"):
+        shop.store.claim("shop")
+    printed = shop.omdml("--publish", "--replace")
+    assert printed.exit_code == 0, printed.output
+    assert shop.store.claim("shop").checkpoint.state == before.state
+    # If feedback goes on, I expect the bytes of one run
+    shop.tell(*events(10, seed=9))
+    twin = Learner.from_bytes(before.state)
+    twin.learn_many(triplets(10, seed=9), shop.catalogue.features)
+    assert shop.worked().state == twin.to_bytes()
 
 
 def test_a_worker_that_was_first_keeps_its_model(shop):

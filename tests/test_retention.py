@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.stores.retention import Retention
+from streams.stores.retention import OF_MANY, Retention
 
 HOUR, DAY = 3600, 86400
 
@@ -26,6 +26,15 @@ def test_a_fortnight_of_publications_leaves_a_hundred_dense_ones_last() -> None:
     assert len(ages) <= 10 + 60 + 24 + 7
     assert ages[-10:] == [10.0 * count for count in range(9, -1, -1)]
     assert sum(age < HOUR for age in ages) == 10 + 59 - 1  # the last ten reach into the minute before
+    assert sum(HOUR <= age < DAY for age in ages) == 23
+    assert sum(age >= DAY for age in ages) == 6
+
+
+def test_a_model_of_many_can_go_back_by_minutes_by_hours_and_by_days() -> None:
+    times = [20_000 * DAY + 10.0 * count for count in range(8 * DAY // 10)]
+    ages = [times[-1] - at for at in kept(OF_MANY, times, every=10)]
+    assert len(ages) <= 3 + 10 + 24 + 7
+    assert sum(60 <= age < HOUR for age in ages) == 9
     assert sum(HOUR <= age < DAY for age in ages) == 23
     assert sum(age >= DAY for age in ages) == 6
 

@@ -103,6 +103,15 @@ class TestCheckpointsOfAnyStore:
         assert store.save(checkpoint(5), epoch) is Written.FENCED
         assert store.claim("shop").checkpoint == checkpoint(8)
 
+    def test_a_position_goes_back_only_where_that_is_asked_for_and_by_the_owner(self, store: Store) -> None:
+        first = store.claim("shop").epoch
+        store.save(checkpoint(8), first)
+        epoch = store.claim("shop").epoch
+        assert store.save(checkpoint(5), first, back=True) is Written.FENCED
+        assert store.save(checkpoint(5), epoch, back=True) is Written.STORED
+        assert store.save(checkpoint(6), epoch) is Written.STORED
+        assert store.claim("shop").checkpoint == checkpoint(6)
+
     def test_other_bytes_at_the_same_position_are_stored(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.save(checkpoint(5), epoch)
@@ -144,7 +153,7 @@ class TestCheckpointsOfAnyStore:
         damage()
         damage()
         for _ in range(2):
-            with pytest.raises(CorruptError, match="delete the model there to learn it anew"):
+            with pytest.raises(CorruptError, match="omdml replay --model shop --publish --replace"):
                 store.claim("shop")
 
     def test_the_only_checkpoint_being_damaged_is_not_a_fresh_start(self, store: Store, damage: Damage) -> None:
@@ -152,6 +161,10 @@ class TestCheckpointsOfAnyStore:
         damage()
         with pytest.raises(CorruptError):
             store.claim("shop")
+
+    def test_a_model_that_was_published_and_never_saved_begins_anew(self, store: Store) -> None:
+        published(store, 1, 2)
+        assert store.claim("shop")[1:] == (None, False)
 
     def test_an_owner_that_the_store_has_forgotten_is_told(self, store: Store) -> None:
         epoch = store.claim("shop").epoch

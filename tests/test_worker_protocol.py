@@ -73,26 +73,6 @@ def members(world, first=0):
     return source, sitting
 
 
-def test_letters_that_were_never_acknowledged_are_written_by_the_successor(tmp_path, monkeypatch):
-    world = World(tmp_path)
-    worker = world.worker()
-    sink = worker.services.letters._sink
-
-    def failing(*_):
-        raise SourceError("1 of 1 failed")
-
-    monkeypatch.setattr(sink, "send", lambda *_, **__: None)  # into a buffer that goes with the process
-    monkeypatch.setattr(sink, "flush", failing)
-    world.send(*events(5), b"{nonsense")
-    run_until_idle(worker)
-    assert world.store.claim("shop").checkpoint.version == 5
-    assert mark(world) is None
-    kill(world, worker)
-    run_until_idle(world.worker())
-    assert [letter.reason for letter in letters(world)] == ["not_json"]
-    assert mark(world) == 6
-
-
 def test_what_is_saved_is_live_before_its_successor_learns_another_event(tmp_path):
     world = World(tmp_path)
     worker = paced(world.worker(), publish=NEVER)

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, StartError
+from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Store
-from workers.guard import Guard
+from streams.protocols import Position, Store
+from streams.stores.journal import PUBLICATIONS
+from workers.guard import FEWEST, Guard
 from workers.model import OwnedModel
 from workers.specs import Spec
 
@@ -47,6 +49,9 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))
     live = store.current(name)
     model.published = live.version if live else -1
+    if live and live.version > learner.version:  # published ahead of the checkpoint, or learned before a reset
+        versions = [move["version"] for move in store.history(name) if move["what"] in PUBLICATIONS]
+        model.published = versions[-1] if versions else live.version
     changes: list[Change] = []
     if checkpoint is not None:
         model.resume(checkpoint)
@@ -56,12 +61,30 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
             changes.append(Change("adopted", f"guard: one event of {before} held back -> one of {spec.guard.every}"))
         if live and any(change.what == "generation" for change in changes):
             model.published -= 1  # what is live must be live again, under the generation that nodes have by now
-    if model.progress.held:
-        served = live_snapshot(name, store)
-        model.guard = Guard(spec.guard, served.metric if served else None, model.progress.held)
+        model.guard = guard(model, spec, store)
     model.measure()
     log.info("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
     return Claimed(model, fell_back, changes)
+
+
+def guard(model: OwnedModel, spec: Spec, store: Store) -> Guard:
+    """The guard of a model that was resumed: it goes on comparing with what it compared with."""
+    progress = model.progress
+    live: Metric | None = model.learner.metric
+    if progress.held:
+        served = snapshot(model.name, store)
+        live = served.metric if served else None
+    return Guard(spec.guard, live, progress.held, progress.yardstick, reference(model, store))
+
+
+def reference(model: OwnedModel, store: Store) -> Metric | None:
+    """What the guard compares with, or the nearest version before it that is kept; None where that is what is live."""
+    version, told = model.progress.yardstick.version, len(model.progress.hold_out.kept)
+    if told < FEWEST or version in (-1, model.learner.version):
+        return None
+    kept = [move["version"] for move in store.history(model.name) if move["what"] == "published"]
+    found = snapshot(model.name, store, max((one for one in kept if one <= version), default=version))
+    return found.metric if found and found.generation == model.catalogue.generation else None
 
 
 def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
@@ -76,11 +99,20 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
     return found
 
 
-def live_snapshot(name: str, store: Store) -> Snapshot | None:
-    """What nodes answer with; None where nothing is live, or it is damaged."""
+def astray(name: str, at: Position, store: Store) -> bool:
+    """Whether its home was the wrong partition when the model came to it: not one that was left as others were added.
+
+    Raises CorruptError, StoreError.
+    """
+    kept = store.peek(name)
+    return kept is not None and kept.progress.get("astray") == at.home.number
+
+
+def snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
+    """What nodes answer with, or that of a version; None where there is none, or it is damaged."""
     try:
-        found = store.load(name)
+        found = store.load(name, version)
     except CorruptError as error:
-        log.warning("live_snapshot_damaged", model=name, reason=str(error))
+        log.warning("snapshot_damaged", model=name, version=version, reason=str(error))
         return None
     return found[1] if found else None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import click
+import structlog
 from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +18,8 @@ from omdml.learners import LEARNERS
 from workers import config, lifecycle
 from workers.commands import letters, models, snapshots, topics
 from workers.commands.options import configured, from_file
+
+_log = structlog.get_logger(__name__)
 
 
 class Omdml(click.Group):
@@ -58,6 +61,7 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     lifecycle.one_thread()
     registry = CollectorRegistry()
     lifecycle.serve_metrics(configuration.worker.bind, registry)
+    _log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
     models = configuration.models.values()
     warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in models)
     learner = wiring.build_worker(configuration, registry, accept_gap)

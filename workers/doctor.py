@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from omdml.errors import ConfigurationError, OmdmlError
-from streams.stores.redis_client import masked
+from omdml.errors import ConfigurationError, CorruptError, OmdmlError
+from streams.stores.redis_client import check_eviction, masked
 from workers import wiring
 from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
@@ -30,8 +30,12 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     yield _look("catalogues", lambda: _catalogues(configuration))
     yield _look("models", lambda: _models(configuration))
     yield _look("rates", lambda: _rates(configuration))
-    yield _look("log", lambda: _log(configuration.log))
-    yield _look("store", lambda: _store(configuration))
+    log, store = _look("log", lambda: _log(configuration.log)), _look("store", lambda: _store(configuration))
+    yield from (log, store)
+    if store.well:
+        yield _look("checkpoints", lambda: _checkpoints(configuration))
+    if store.well and log.well and isinstance(configuration.log, KafkaLog):
+        yield _look("partitions", lambda: _partitions(configuration))
     yield _look("node", lambda: _node(configuration.node))
 
 
@@ -88,12 +92,41 @@ def _log(log: FileLog | KafkaLog) -> str:
         return f"{log.path} can be written"
     source = wiring.open_source(log)
     source.close()
-    return f"topic {log.topic!r} at {log.servers} can be read and written"
+    return f"topic {log.topic!r} at {log.servers} is there, and fit for feedback"
 
 
 def _store(configuration: Configuration) -> str:
     kept = wiring.open_stores(configuration).models()
+    check_eviction(configuration.store.url)
     return f"{masked(configuration.store.url)} holds {len(kept)} models"
+
+
+def _checkpoints(configuration: Configuration) -> str:
+    specs, store, ill, seen = wiring.specs(configuration), wiring.open_stores(configuration), [], 0
+    for name in store.models():
+        try:
+            spec, checkpoint = specs.find(name), store.peek(name)
+            if spec and checkpoint:
+                spec.resumed(checkpoint)
+                seen += 1
+        except (ConfigurationError, CorruptError) as error:
+            ill.append(str(error))
+    _none_of(ill, "workers say so, model by model")
+    return f"{seen} fit the configuration"
+
+
+def _partitions(configuration: Configuration) -> str:
+    lines = wiring.survey_topic(configuration)
+    _none_of([f"partition {line.extent.partition.number}: {line.wrong}" for line in lines if line.wrong],
+             "omdml topics status")  # fmt: skip
+    workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
+    return f"{len(lines)} partitions, {lag:,} events to be learned, by {', '.join(workers) or 'no worker for now'}"
+
+
+def _none_of(ill: list[str], where: str) -> None:
+    """Raise ConfigurationError, telling the first of these, where there are any."""
+    if ill:
+        raise ConfigurationError(ill[0] + (f"; and {len(ill) - 1} more: {where}" if ill[1:] else ""))
 
 
 def _node(node: NodeConfig) -> str:

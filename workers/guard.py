@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from statistics import NormalDist
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +27,24 @@ SHARE = 0.1  # of the time that judging may take: between two looks only what is
 NEAR = 64  # comparisons after a metric that was judged: too few to make it surely worse, whatever they say
 
 
+class Yardstick(msgspec.Struct):
+    """What a model's candidates are compared with, as its checkpoint keeps it.
+
+    Parameters
+    ----------
+    version
+        Of the reference.
+    renewed
+        Events held back when it was taken.
+    lost
+        Margins, by renewals since the best reference.
+    """
+
+    version: int = -1
+    renewed: int = 0
+    lost: float = 0.0
+
+
 class Guard:
     """Judges the candidates of one model, one after another.
 
@@ -35,18 +54,29 @@ class Guard:
 
     Parameters
     ----------
-    reference
+    live
         The metric that is live, None where nothing is.
     held
         Why the last candidate was held back, if it was.
+    yardstick
+        Kept up to date here, but for its version.
+    reference
+        The metric of that version; what is live where it cannot be had any more.
     """
 
-    def __init__(self, config: GuardConfig, reference: Metric | None = None, held: str = "") -> None:
+    def __init__(
+        self,
+        config: GuardConfig,
+        live: Metric | None = None,
+        held: str = "",
+        yardstick: Yardstick | None = None,
+        reference: Metric | None = None,
+    ) -> None:
         self.config = config
         self.held = held
-        self._live = self._reference = reference
-        self._renewed = 0  # events held back when the reference was taken
-        self._lost = 0.0  # margins, by renewals since the best reference
+        self.reference = reference or live
+        self._live = live
+        self.yardstick = yardstick or Yardstick()
         self._margins, self._margins_of = np.empty(0), -1  # of the reference, and events held back by then
         self._deviations = NormalDist().inv_cdf(config.confidence)
         self._next_look = -math.inf  # by a monotonic clock
@@ -91,22 +121,23 @@ class Guard:
             return f"not as good on {len(gain)} events held back: margins {mean:+.3f}, give or take {doubt:.3f}"
         if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
             return leap
-        if hold_out.count >= self._renewed + RENEWAL:
+        if hold_out.count >= self.yardstick.renewed + RENEWAL:
             self._renew(candidate, mean, hold_out.count)
         return ""
 
     def _renew(self, candidate: Metric, mean: float, count: int) -> None:
         """Compare with this one from now on, if it is about as good as the reference."""
-        if mean >= -self.config.tolerance / 2 and self._lost + mean >= -self.config.tolerance:
-            self._reference, self._renewed, self._margins_of = candidate, count, -1
-            self._lost = min(0.0, self._lost + mean)
+        lost = self.yardstick.lost + mean
+        if mean >= -self.config.tolerance / 2 and lost >= -self.config.tolerance:
+            self.reference, self._margins_of = candidate, -1
+            self.yardstick.renewed, self.yardstick.lost = count, min(0.0, lost)
 
     def _expected(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> Array:
         """Margins of the reference."""
-        if self._reference is None:
-            self._reference = candidate
+        if self.reference is None:
+            self.reference = candidate
         if self._margins_of != hold_out.count:
-            self._margins, self._margins_of = hold_out.margins(self._reference, features), hold_out.count
+            self._margins, self._margins_of = hold_out.margins(self.reference, features), hold_out.count
         return self._margins
 
     def _leap(self, candidate: Metric) -> str:

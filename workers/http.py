@@ -48,6 +48,7 @@ STATUS = {
     "unknown_model": HTTPStatus.NOT_FOUND,
     "unknown_item": HTTPStatus.NOT_FOUND,
     "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
     "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
     "source": HTTPStatus.SERVICE_UNAVAILABLE,
     "store": HTTPStatus.SERVICE_UNAVAILABLE,

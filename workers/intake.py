@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
-from omdml.feedback import AnyFeedback, decode
+from omdml.feedback import MAX_COMPARISONS, AnyFeedback, decode
 from streams.protocols import Partition, Record
 
 JSON = "application/json"
 
 
 MAX_NAME = 200  # of a model, percent-encoded: a folder's limit is 255
+PIECE = 32_000  # comparisons at most: about a second of the widest models
+NAME_BYTES = 12  # of an item's id in an event, on either side of a comparison
 CLOCKS_DIFFER_S = 1.0  # between machines whose clocks are right, at most
 
 
@@ -87,8 +89,8 @@ class Batch:
 
 def sort_out(
     records: Iterable[Record], accepts: Callable[[str], frozenset[str] | None]
-) -> tuple[dict[str, Batch], list[Refusal]]:
-    """Decode records into a batch a model, and refusals.
+) -> tuple[dict[str, Batch], dict[str | None, list[Refusal]]]:
+    """Decode records into a batch a model, and refusals by model, None where that is not known.
 
     Parameters
     ----------
@@ -96,7 +98,7 @@ def sort_out(
         Answers the kinds of comparison a model learns from, None where no such model is configured.
     """
     batches: dict[str, Batch] = {}
-    refused: list[Refusal] = []
+    refused: dict[str | None, list[Refusal]] = {}
     known: dict[str, tuple[Conversion, frozenset[str]] | None] = {}
     for record in records:
         model = None
@@ -112,7 +114,7 @@ def sort_out(
             convert, kinds = learned
             ids = convert(event, kinds)
         except FeedbackError as error:
-            refused.append(Refusal(record, error, model))
+            refused.setdefault(model, []).append(Refusal(record, error, model))
             continue
         if model not in batches:
             batches[model] = Batch()
@@ -126,6 +128,19 @@ def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
     for record in records:
         sorted_out.setdefault(record.partition, []).append(record)
     return sorted_out
+
+
+def piece(records: Sequence[Record]) -> int:
+    """How many of these records to learn at a stretch: what is due meanwhile, a signal too, should not wait for long.
+
+    By bytes, before they are decoded: n names on either side are n * n comparisons, up to an event's limit.
+    """
+    room = PIECE
+    for count, record in enumerate(records):
+        room -= min(MAX_COMPARISONS, (len(record.value) // NAME_BYTES) ** 2)
+        if room < 0:
+            return max(1, count)
+    return len(records)
 
 
 def kind_of(record: Record) -> str:
@@ -153,6 +168,15 @@ def check_name(model: str) -> None:
     """Raise FeedbackError for a model's name that no store could keep."""
     if len(quote(model, safe="")) > MAX_NAME:
         raise FeedbackError(f"model name of {len(model)} characters: at most {MAX_NAME} once percent-encoded")
+
+
+def stray(record: Record, model: str, home: Partition) -> Refusal:
+    """The refusal of an event that came by another partition than its model's."""
+    message = (
+        f"events of model {model!r} live in partition {home}, this one came by {record.partition}: send every event "
+        "with the model's name as key, and with the default (murmur2) partitioner"
+    )
+    return Refusal(record, FeedbackError(message, reason="wrong_partition"), model)
 
 
 def unknown_model(model: str) -> FeedbackError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omdml.errors import SourceError, StoreError
+from omdml.errors import GapError, SourceError, StoreError
 from streams.protocols import Partition
 
 
@@ -28,3 +28,11 @@ class Rewind(Exception):
     def __init__(self, model: str, partition: Partition, offset: int, why: str) -> None:
         super().__init__(f"model {model!r} goes on from offset {offset}")
         self.partition, self.why = partition, why
+
+
+def learned_elsewhere(model: str, home: Partition, here: Partition) -> GapError:
+    """The error for a model of a log of the past."""
+    return GapError(
+        f"model {model!r} was learned from log {home.topic_id}, this one is {here.topic_id}: it was made anew. Bring "
+        "the old log back, begin with an empty store, or go on with this log as it is (omdml worker --accept-gap)"
+    )

@@ -21,7 +21,7 @@ from omdml.errors import (
 )
 from streams.protocols import Partition, Record
 from workers.config import WorkerConfig
-from workers.intake import by_partition
+from workers.intake import by_partition, piece
 from workers.interruptions import Moved, Rewind, StoreChanged
 from workers.partition import OwnedPartition, Services
 
@@ -79,6 +79,7 @@ class LearnerWorker:
                 self.step()
             self._finish()
         finally:
+            self._stopping = True  # after an error, perhaps amid a take, leaving must save nothing
             self._close()
 
     def _close(self) -> None:
@@ -129,8 +130,8 @@ class LearnerWorker:
         first, end = gap.available
         lost_its_end = gap.position is not None and gap.position > end
         there = gap.resume if gap.resume is not None else end if lost_its_end else first
+        self.partitions[partition].go_on_at(there, cut=gap.position is None or there < gap.position)
         self.services.source.seek(partition, there)
-        self.partitions[partition].go_on_at(there)
 
     def _pause(self, error: OmdmlError) -> None:
         """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
@@ -166,25 +167,32 @@ class LearnerWorker:
         return STOP_S
 
     def _take(self) -> None:
-        """Take what was polled, partition by partition, until publications are due; the rest is for the next turn."""
+        """Take what was polled, piece by piece, until publications are due; the rest is for the next turn."""
         until = self.services.clock() + self.config.publish_interval_s
-        for partition, records in list(self._waiting.items()):
-            if partition in self.partitions:
-                self._take_from(self.partitions[partition], records)
-            del self._waiting[partition]
-            if self.services.clock() >= until:
+        for partition in list(self._waiting):
+            while self._waiting[partition] and partition in self.partitions:
+                self._waiting[partition] = self._take_from(self.partitions[partition], self._waiting[partition])
+                if self._stopping or self.services.clock() >= until:
+                    break
+            if partition not in self.partitions or not self._waiting[partition]:
+                del self._waiting[partition]
+            if self._stopping or self.services.clock() >= until:
                 break
 
-    def _take_from(self, partition: OwnedPartition, records: list[Record]) -> None:
+    def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
+        """Take the next piece of these records; answers what is left."""
+        count = piece(records)
         try:
-            partition.take(records)
-            self._last_event = records[-1].timestamp or self._last_event
+            partition.take(records[:count])
+            self._last_event = records[count - 1].timestamp or self._last_event
+            return records[count:]
         except Moved as moved:  # the others go on, and are saved: what its model's old home holds comes first
             self.services.source.seek(moved.partition, moved.offset)
             if moved.partition not in self._moved:
                 self._moved.add(moved.partition)
                 log.warning("partition_waits", reason=str(moved))
-            time.sleep(RETRY_S)
+            time.sleep(self.config.publish_interval_s)
+            return []
 
     def _tick(self) -> None:
         now = self.services.clock()
@@ -310,12 +318,16 @@ class LearnerWorker:
             if owned is None:
                 continue
             try:
-                if not self._stopping and not self._doubt:
+                if not self._stopping and not self._doubt and self.services.clock() < until:
                     owned.save(untaken, commit=False, until=until)
+                log.info("partition_revoked", partition=str(partition), mark=owned.mark.offset)
             except (OmdmlError, Rewind) as error:
                 log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
+                if isinstance(error, StoreError | SourceError):
+                    until = -math.inf  # the others would wait for it too
             finally:
                 owned.forget()
+                self.services.metrics.given_up(partition)
 
     def lost(self, partitions: Iterable[Partition]) -> None:
         """Let go, unsaved."""
@@ -323,6 +335,7 @@ class LearnerWorker:
             self._waiting.pop(partition, None)
             if partition in self.partitions:
                 self.partitions.pop(partition).forget()
+            self.services.metrics.given_up(partition)
             log.warning("partition_lost", partition=str(partition))
 
     def __repr__(self) -> str:

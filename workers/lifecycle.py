@@ -20,7 +20,7 @@ from omdml.errors import ConfigurationError
 
 
 def configure_log() -> None:
-    """Lines of key=value on standard error."""
+    """Lines of key=value on standard error, debug ones left out."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -30,6 +30,7 @@ def configure_log() -> None:
             printable,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it tells of every reconnection; our source says it once

@@ -52,11 +52,23 @@ class Mark:
             self.move(found if left is None else max(found, left))
             return
         if not moved or found != left or marks.run != self._run:
-            raise StoreChanged(
-                f"partition {self._partition}: the store changed under this worker: its mark is {found}, left at "
-                f"{expected}; its run is {marks.run!r}, was {self._run!r}: it was restarted or brought back from a copy"
-            )
+            raise self._changed(found, expected, marks.run)
         self.offset = left
+
+    def look(self) -> None:
+        """Raise StoreChanged where the store is not as this owner left it; before there is a mark nobody can tell."""
+        if self.offset is not None and not self.stands:
+            marks = self._store.marks([self._partition])
+            raise self._changed(marks.get(self._partition), self.offset, marks.run)
+
+    def _changed(self, found: int | None, left: int | None, run: str) -> StoreChanged:
+        told = f"its mark is {found}, left at {left}"
+        if run != self._run:
+            told += f"; its run is {run!r}, was {self._run!r}"
+        return StoreChanged(
+            f"partition {self._partition}: the store changed under this worker: {told}: it was restarted, emptied or "
+            "brought back from a copy"
+        )
 
     @property
     def stands(self) -> bool:

@@ -1,10 +1,11 @@
-"""What Prometheus sees of a worker. Models of a pattern share one label, the pattern."""
+"""What Prometheus sees of a worker. Models of a pattern share one label, the pattern: gauges tell of the one that was
+published last, but ``snapshot_held`` counts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -46,12 +47,15 @@ class WorkerMetrics:
         self.checkpoint_seconds = seconds("checkpoint_seconds", "Saving of one checkpoint")
         self.checkpoint_age = gauge("checkpoint_age_seconds", "Time since everything taken was last made durable")
         self.snapshots = counter("snapshots_total", "Publications", "outcome")
-        self.held = gauge("snapshot_held", "1 while the guard keeps the newest metric from going live", "model")
+        self.held = gauge("snapshot_held", "Models whose newest metric the guard keeps from going live", "model")
+        self.waiting = gauge("models_waiting", "Models whose checkpoints cannot be read: their events wait in the log")
+        self._held: dict[str, dict[str, Partition | None]] = {}  # by label: these models, and where each is at home
         self.drift = counter("drift_total", "Alarms that mistakes became more frequent", "model")
         self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
         self.lag = gauge("lag_events", "Offsets to the log's end: events in Kafka, bytes in a file", "partition")
         self.lag_seconds = gauge("lag_seconds", "Age of the event taken last, 0 at the end of the log")
+        self._caught_up = time.time()
         self._saved = time.monotonic()
         self.checkpoint_age.set_function(lambda: time.monotonic() - self._saved)
 
@@ -81,7 +85,11 @@ class WorkerMetrics:
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:
         """A publication, or a snapshot put on record as held back, and what the model looks like at it."""
         self.snapshots.labels(outcome).inc()
-        self.held.labels(label).set(bool(model.progress.held))
+        held = self._held.setdefault(label, {})
+        held.pop(model.name, None)
+        if model.progress.held:
+            held[model.name] = model.home
+        self.held.labels(label).set(len(held))
         learner = model.learner
         self.version.labels(label).set(learner.version)
         self.mistake_ratio.labels(label).set(model.progress.mistakes.recent_mistake_rate)
@@ -104,4 +112,16 @@ class WorkerMetrics:
         for partition, (position, end) in progress.items():
             self.lag.labels(str(partition.number)).set(max(0, end - position))
             behind |= end > position
-        self.lag_seconds.set(max(0.0, time.time() - last_event) if behind and last_event else 0.0)
+        now = time.time()
+        if not behind:
+            self._caught_up = now
+        self.lag_seconds.set(max(0.0, now - (last_event or self._caught_up)) if behind else 0.0)
+
+    def given_up(self, partition: Partition) -> None:
+        """A partition is no longer owned: how far it is behind, and what of it is held, is its new owner's to say."""
+        for label, held in self._held.items():
+            for name in [name for name, home in held.items() if home == partition]:
+                del held[name]
+            self.held.labels(label).set(len(held))
+        with suppress(KeyError):  # some versions of the client raise it where nothing was set yet
+            self.lag.remove(str(partition.number))

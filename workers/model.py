@@ -19,7 +19,7 @@ from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Catalogue, Partition
 from workers.drift import Drift
-from workers.guard import NEAR, Guard
+from workers.guard import NEAR, Guard, Yardstick
 from workers.hold_out import HoldOut
 from workers.intake import Batch, Refusal
 from workers.lookup import Located, Lookup
@@ -36,8 +36,10 @@ class Progress(msgspec.Struct):
 
     mistakes: Prequential = msgspec.field(default_factory=Prequential)
     hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
+    yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
     held: str = ""  # why the newest version is not live
+    astray: int = -1  # the partition it came home to, where its events were due at another one even then
 
 
 class OwnedModel:
@@ -63,7 +65,7 @@ class OwnedModel:
         self.configuration = configuration
         self.home: Partition | None = None
         self.next = 0
-        self.progress = Progress(hold_out=HoldOut(every=guard.config.every))
+        self.progress = Progress(hold_out=HoldOut(every=guard.config.every), yardstick=guard.yardstick)
         self.drift = Drift()
         self.drifted = ""  # what to tell the history
         self.held_back: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
@@ -89,6 +91,11 @@ class OwnedModel:
         self.drift = Drift(self.progress.drift)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
+
+    def come_home(self, partition: Partition, due: Partition) -> None:
+        """Its first event came by this partition; the log's partitioner sends its events to ``due``."""
+        self.home = partition
+        self.progress.astray = -1 if partition == due else partition.number
 
     def measure(self) -> None:
         """Look at what this model takes in memory by now: ``size``."""
@@ -151,6 +158,8 @@ class OwnedModel:
             return ""
         self._judged = self.learner.version
         before, held = self.progress.held, self.guard.judge(candidate, self.progress.hold_out, self.catalogue.features)
+        if self.guard.reference is candidate:
+            self.progress.yardstick.version = self.learner.version
         if held and not before:
             log.warning("snapshot_held", model=self.name, version=self.learner.version, reason=held)
         elif before and not held:

@@ -7,18 +7,27 @@ from streams.protocols import Pointer, SnapshotStore
 
 
 def rollback(store: SnapshotStore, model: str, version: int | None = None) -> Pointer:
-    """Go to a kept version (None: the one before the live one), and stay there. Raises NotKept."""
-    return store.move(model, before(store, model) if version is None else version, pin=True)
+    """Go to a kept version (None: the one before the live one), and stay there.
+
+    Raises NotKept, or CorruptError where its bytes are damaged.
+    """
+    return _stay(store, model, before(store, model) if version is None else version)
 
 
 def pin(store: SnapshotStore, model: str, version: int | None = None) -> Pointer:
-    """Stay at a kept version (None: the live one). Raises StoreError."""
-    return store.move(model, live(store, model).version if version is None else version, pin=True)
+    """Stay at a kept version (None: the live one). Raises StoreError, or CorruptError where its bytes are damaged."""
+    return _stay(store, model, live(store, model).version if version is None else version)
 
 
 def unpin(store: SnapshotStore, model: str) -> Pointer:
-    """Go to the newest version, and follow what is learned. Raises StoreError."""
-    return store.move(model, None, pin=False)
+    """Go to the newest version, and follow what is learned; one that is not pinned does. Raises StoreError."""
+    pointer = live(store, model)
+    return store.move(model, None, pin=False) if pointer.pinned else pointer
+
+
+def _stay(store: SnapshotStore, model: str, version: int) -> Pointer:
+    store.load(model, version)  # nodes could not, and those that start would have nothing
+    return store.move(model, version, pin=True)
 
 
 def live(store: SnapshotStore, model: str) -> Pointer:

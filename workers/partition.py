@@ -12,7 +12,8 @@ the same bytes:
              with what is live it publishes nothing.
 5. save      a checkpoint a changed model, the oldest changes first, as many as there is time for. A crash between two
              models: the saved one skips by its ``next``, the other one learns again from its older checkpoint.
-6. letters   flushed until acknowledged. A crash sends some twice: readers tell them by position.
+6. letters   flushed until acknowledged; those of a model before its checkpoint too, which skips their events. A
+             crash sends some twice: readers tell them by position.
 7. mark      moved to the first offset that is in no checkpoint, from where this owner left it. A crash replays what
              every model that was saved skips.
 8. look      whether the store is still the one that took all this. One that was brought back older, or failed over,
@@ -31,17 +32,20 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from omdml.errors import FeedbackError, Fenced, GapError, StoreLost
+from omdml.errors import CorruptError, Fenced, StoreLost
 from streams.letters import DeadLetters
 from streams.protocols import Partition, Position, Record, Source, Store, Written
-from workers.claim import Change, Claimed, claim, live_snapshot
-from workers.intake import Batch, Refusal, check_name, kind_of, sort_out
-from workers.interruptions import Moved, Rewind
+from workers.blocked import Blocked
+from workers.burial import Burial
+from workers.claim import Change, Claimed, astray, claim, snapshot
+from workers.intake import Batch, Refusal, check_name, sort_out, stray
+from workers.interruptions import Moved, Rewind, learned_elsewhere
 from workers.mark import Mark
 from workers.metrics import WorkerMetrics
 from workers.model import OwnedModel
 from workers.residents import Allowance, Residents
 from workers.specs import Spec, Specs
+from workers.topics import move
 
 log = structlog.get_logger(__name__)
 
@@ -76,15 +80,14 @@ class OwnedPartition:
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
         self.mark = Mark(partition, services.store)
-        self._cut: int | None = None  # where reading goes on after a gap that was accepted
-        self._refused: list[Refusal] = []  # not in the dead letters yet
+        self._committed: int | None = None
+        self._blocked = Blocked(services.clock, services.metrics.waiting)
+        self._burial = Burial(services.letters, services.specs, services.metrics)
 
     # 1
     def start(self, committed: int | None) -> int | None:
-        """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
-
-        Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
-        """
+        """Where to read from; see :meth:`workers.mark.Mark.start`."""
+        self._committed = committed
         return self.mark.start(committed)
 
     # 2
@@ -118,79 +121,89 @@ class OwnedPartition:
             records = [record for record in records if record.offset >= self._taken]  # the letters were what failed
         if records:
             self._take(records)
-        self._bury()
+        self._burial.send()
 
     def _take(self, records: list[Record]) -> None:
         with self.services.metrics.timed("decode"):
             batches, refused = sort_out(records, self._accepts)
         kept = self._positions(batches)
+        of_nobody: list[Refusal] = []
         for name, batch in batches.items():
-            if name not in self.models and name not in self._strangers:
+            if name not in self.models and not self._blocked.waits(name):
                 self._meet(name, batch, kept.get(name), records[0].offset)
-            if name in self._strangers:
-                refused += [self._stray(record, name) for record in batch.records]
-            elif name in self.models:
-                self._refused += self._learn(self.models[name], batch)
-        self._refused += refused
+            if name in self.models:
+                self._take_up(self.models[name], batch, refused.pop(name, []))
+            elif name in self._strangers:
+                of_nobody += [stray(record, name, self._strangers[name]) for record in batch.records]
+        for model, refusals in refused.items():
+            if model in self.models:
+                self._take_up(self.models[model], Batch(), refusals)
+            else:
+                of_nobody += refusals
+        self._burial.add(of_nobody)
         if self.first is None:
             self.first = records[0].offset
         self._taken = records[-1].offset + 1
 
     def _positions(self, names: Iterable[str]) -> dict[str, Position]:
         """How far those of these models are taken that are not in memory."""
-        unmet = [name for name in names if name not in self.models and name not in self._strangers]
+        unmet = [name for name in names if name not in self.models]
         return self.services.store.positions(unmet) if unmet else {}
 
     def _meet(self, name: str, batch: Batch, kept: Position | None, at: int) -> None:
         """Claim a model, unless its home is another partition, or it took all of this batch already.
 
-        Raises Rewind where only an older checkpoint was sound: what its home holds since is taken again, and what lies
-        from ``at`` on, of which nothing was taken yet.
+        One whose checkpoints cannot be read waits. Raises Rewind where it no longer does, or only an older checkpoint
+        was sound: what its home holds since is taken again, and what lies from ``at`` on, of which nothing was taken.
         """
-        homes = self.services.homes
+        services, homes = self.services, self.services.homes
+        self._strangers.pop(name, None)
         if kept and kept.home.topic_id == self.partition.topic_id:
-            source = self.services.source
-            if kept.home != self.partition == source.home(name) and source.grown(name, kept.home):
+            if kept.home != self.partition == services.source.home(name) and not astray(name, kept, services.store):
                 raise Moved(name, self.partition, kept.home, at)
-            homes.setdefault(name, kept.home)
-            if homes[name] == self.partition == kept.home and batch.records[-1].offset < self._as_new(kept.next):
+            homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
+            if kept.home == self.partition and batch.records[-1].offset < kept.next:
                 return
         if homes.get(name, self.partition) == self.partition:
             self.services.residents.make_room()
-            model, fell_back, changes = self.claim(name)
+            try:
+                model, fell_back, changes = self.claim(name)
+            except CorruptError as error:
+                self._blocked.add(name, batch.records[0].offset, error)
+                return
+            self.mark.look()  # a copy brought back just now lacks events that what comes must not be learned before
             if homes[name] == self.partition:
                 self.models[name] = model
                 self.services.residents.use(name, model.size, self.let_go)
                 self._adopt(model, changes)
-                if fell_back:
-                    begin = self._taken = min(model.next, at)
+                waited = self._blocked.release(name, at)
+                if fell_back or waited < at:
+                    begin = self._taken = min(waited, model.next) if model.home else waited
                     self.services.source.seek(self.partition, begin)
-                    raise Rewind(name, self.partition, begin, "checkpoint_damaged_previous_used")
+                    why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
+                    raise Rewind(name, self.partition, begin, why)
                 return
         self._strangers[name] = homes[name]
-
-    def _as_new(self, position: int) -> int:
-        """A model's ``next``: whatever lies behind a gap that was accepted is new to it."""
-        return position if self._cut is None else min(position, self._cut)
 
     def _home(self, model: OwnedModel) -> Partition:
         """Where a claimed model's events live; raises GapError where that is in a log of the past."""
         if model.home is not None and model.home.topic_id != self.partition.topic_id:
             if not self.services.accept_gap:
-                raise GapError(
-                    f"model {model.name!r} was learned from log {model.home.topic_id}, this one is "
-                    f"{self.partition.topic_id}: it was made anew. Bring the old log back, begin with an empty store, "
-                    "or go on with this log as it is (omdml worker --accept-gap)"
-                )
+                raise learned_elsewhere(model.name, model.home, self.partition)
             model.home, model.next = None, 0
-        model.next = self._as_new(model.next)
         return model.home or self.partition
 
-    def go_on_at(self, offset: int) -> None:
-        """A gap was accepted: whatever lies at or after this offset is new to every model."""
-        self._cut = self._taken = offset
-        for model in self.models.values():
-            model.next = min(model.next, offset)
+    def go_on_at(self, offset: int, cut: bool) -> None:
+        """A gap was accepted. Where the log was cut, whatever lies at or after this offset is new to every model.
+
+        Each is saved with what it learned, then moved back. A crash between two: the cut is told of again.
+        """
+        self._taken, store = offset, self.services.store
+        for name in [name for name in self.models if cut]:
+            self.let_go(name)
+        for name, kept in store.positions(store.models()).items() if cut else ():
+            if kept.home == self.partition and kept.next > offset:
+                move(store, name, Position(self.partition, offset))
 
     def let_go(self, name: str) -> None:
         """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
@@ -203,6 +216,7 @@ class OwnedPartition:
             del self.services.homes[name]
         for name in list(self.models):
             self._drop(name)
+        self._blocked.forget()
 
     def _drop(self, name: str) -> None:
         for models in (self.models, self.unsaved, self.unpublished):
@@ -214,13 +228,24 @@ class OwnedPartition:
         spec = self.services.specs.find(name)
         return None if spec is None else spec.learner.accepts
 
-    def _learn(self, model: OwnedModel, batch: Batch) -> list[Refusal]:
-        if batch.records[0].offset < model.next:
+    def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
+        """Learn events of a model, and note those that cannot be: its checkpoint will skip both."""
+        refused = [one for one in refused if one.record.offset >= model.next]
+        if batch.records and batch.records[0].offset < model.next:
             batch = batch.since(model.next)
-            if not batch.records:
-                return []
-        model.home = self.partition
-        self._changed(model, batch.records[0].offset)
+        if not batch.records and not refused:
+            return
+        first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
+        if batch.records and model.home is None:
+            model.come_home(self.partition, self.services.source.home(model.name))
+        if model.home:  # else nothing of it is learned that a checkpoint could hold
+            self._changed(model, first)
+        if batch.records:
+            refused += self._learn(model, batch)
+        model.next = max([model.next, *(one.record.offset + 1 for one in refused)])
+        self._burial.add(refused)
+
+    def _learn(self, model: OwnedModel, batch: Batch) -> list[Refusal]:
         self.services.residents.use(model.name, model.size, self.let_go)
         label = self._spec(model.name).label
         with self.services.metrics.learn_seconds.labels(label).time():
@@ -239,31 +264,9 @@ class OwnedPartition:
             model.changed_at, model.unsaved_from = self.services.clock(), offset
             self.unsaved[model.name] = model
 
-    def _stray(self, record: Record, name: str) -> Refusal:
-        message = (
-            f"events of model {name!r} live in partition {self._strangers[name]}, this one came by {self.partition}: "
-            "send every event with the model's name as key, and with the default (murmur2) partitioner"
-        )
-        return Refusal(record, FeedbackError(message, reason="wrong_partition"), name)
-
-    def _bury(self) -> None:
-        """Move refused events to the dead letters; what their sink cannot take stays here, and so does the mark."""
-        while self._refused:
-            record, error, name = self._refused[0]
-            self.services.letters.add(record, error, name)
-            spec = self.services.specs.find(name) if name else None
-            self.services.metrics.refused(spec.label if spec else "unknown", kind_of(record), error.reason)
-            del self._refused[0]
-            if name in self.models:
-                model = self.models[name]
-                model.next = max(model.next, record.offset + 1)
-                if model.home:  # else nothing of it is learned that a checkpoint could hold
-                    self._changed(model, record.offset)
-
     # 4
     def publish(self, until: float = math.inf) -> None:
-        """Bring what was learned since to the nodes, if the guard lets it: what waits for longest first, at least one
-        model, none after ``until`` (by the clock). Raises Fenced."""
+        """Bring what was learned to the nodes, the oldest first, at least one model, none after ``until``; Fenced."""
         for model in list(self.unpublished.values()):
             with self._unless_deleted(model):
                 self._tell(model)
@@ -297,11 +300,10 @@ class OwnedPartition:
         self.services.metrics.published(self._spec(model.name).label, model, "held" if held else written.value)
 
     def publish_first(self, name: str) -> None:
-        """Publish a model that the store has no snapshot of (its version 0), or none under the catalogue's generation:
-        nodes are ready before the first click."""
+        """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
         if name in self.models:
             return
-        live = live_snapshot(name, self.services.store)
+        live = snapshot(name, self.services.store)
         if live and live.generation == self._spec(name).catalogue.generation:
             return
         model = self.claim(name).model
@@ -330,6 +332,7 @@ class OwnedPartition:
         What was learned is published first: a successor starts behind the mark and would not know of it.
         Raises Fenced, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
+        self._burial.finish(until - self.services.clock())
         for model in [*self.unsaved.values(), *self.unpublished.values()]:
             self.keep(model)
             if self.services.clock() >= until:
@@ -366,6 +369,7 @@ class OwnedPartition:
             raise Rewind(model.name, self.partition, begin, "model_deleted") from None
 
     def _write(self, model: OwnedModel) -> None:
+        self._burial.finish()  # no replay makes those again whose events the checkpoint skips
         with self.services.metrics.checkpoint_seconds.time(), self.services.metrics.timed("save"):
             checkpoint = model.checkpoint(self.services.platform)
             written = self.services.store.save(checkpoint, model.epoch)
@@ -376,14 +380,13 @@ class OwnedPartition:
     # 6 to 9
     def settle(self, untaken: int | None, commit: bool = True) -> None:
         """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
-        self._bury()
         position = untaken if untaken is not None else self._position() if commit else self._taken
-        unsaved = [model.unsaved_from for model in self.unsaved.values()]
-        self.services.letters.flush()
-        before = self.mark.offset
+        unsaved = [*self._blocked.offsets.values(), *(model.unsaved_from for model in self.unsaved.values())]
+        self._burial.finish()
         self.mark.move(min([*unsaved, *([] if position is None else [position])], default=None))
-        if commit and self.mark.offset is not None and self.mark.offset != before:
-            self.services.source.commit({self.partition: self.mark.offset})
+        offset = self.mark.offset
+        if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):
+            self._committed = offset
 
     def _position(self) -> int | None:
         """The log's own position where it tells (it passes what is no event), else after the last record taken."""

@@ -6,18 +6,19 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from omdml.errors import ConfigurationError, FeedbackError
+from omdml.errors import ConfigurationError
 from omdml.learners import LEARNERS, Learner
 from streams.protocols import Partition, Record, Source
 from workers.config import ModelConfig
 from workers.guard import Guard
-from workers.intake import Batch, Refusal, by_partition, sort_out
+from workers.intake import Batch, Refusal, by_partition, sort_out, stray
 from workers.lookup import Located
 from workers.model import OwnedModel
 from workers.specs import Spec, Specs
@@ -28,11 +29,14 @@ STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2
 
 
 class Beginning:
-    """A listener that reads everything from the log's beginning."""
+    """A listener that reads everything from these offsets on, else from the log's beginning."""
+
+    def __init__(self, starts: Mapping[Partition, int]) -> None:
+        self._starts = starts
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
-        """Begin at the beginning, whatever was committed."""
-        return dict.fromkeys(committed)
+        """Begin there, whatever was committed."""
+        return {partition: self._starts.get(partition) for partition in committed}
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Nothing is saved."""
@@ -41,9 +45,10 @@ class Beginning:
         """Nothing is saved."""
 
 
-def read_whole(source: Source) -> Iterator[list[Record]]:
-    """Every record of a log, from its beginning to where it ended when that was first told; closes the source."""
-    source.subscribe(Beginning())
+def read_whole(source: Source, starts: Mapping[Partition, int] = MappingProxyType({})) -> Iterator[list[Record]]:
+    """Every record of a log, from its beginning (or where a partition ``starts``) to where it ended when that was first
+    told; closes the source."""
+    source.subscribe(Beginning(starts))
     ends: dict[Partition, int] = {}
     try:
         while True:
@@ -114,12 +119,10 @@ class ReplayedModel(OwnedModel):
     def _mine(self, records: list[Record]) -> Iterator[Batch]:
         """This model's events, partition by partition; those that are not to be learned are kept as refusals."""
         for partition, part in by_partition(records).items():
-            batches, refused = sort_out(part, lambda name: self.accepts if name == self.name else None)
-            batch, refused = batches.get(self.name), [one for one in refused if one.model == self.name]
+            batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
+            batch, refused = batches.get(self.name), others.get(self.name, [])
             if batch and self.home not in (None, partition):
-                told = f"events of model {self.name!r} live in partition {self.home}, this one came by {partition}"
-                stray = FeedbackError(told, reason="wrong_partition")
-                refused += [Refusal(record, stray, self.name) for record in batch.records]
+                refused += [stray(record, self.name, self.home) for record in batch.records]
             elif batch:
                 self.home = partition
                 yield batch

@@ -1,18 +1,22 @@
 """Dead letters, explained and sent again once what was wrong is mended; no event is sent twice.
 
-Kafka: the event and the mark of its letter are one transaction.
+Kafka: the event and the mark of its letter are one transaction. A later sender fences the one before.
 
 Files: 1. the event goes into the log, with a header that names its letter; 2. the letter is marked. After a crash
-between them the header is found in the log, and the letter only marked.
+between them the header is found in the log, and the letter only marked. A lock keeps a later sender out.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import AnyFeedback, decode
+from streams.files.log import reaching
+from streams.files.source import FileSink
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import RESENT, Book, Letter, Position, Resent, position_of, resent_header
 from streams.protocols import Record, Sink
@@ -54,7 +58,7 @@ def chosen(book: Book, reason: str | None, model: str | None, positions: Iterabl
 
 
 class Sender(Protocol):
-    """Sends the event of a letter again, and marks the letter."""
+    """Sends the event of a letter again, and marks the letter; the only one who does from when it is made."""
 
     def send(self, letter: Letter, key: str) -> None:
         """Both or, after a crash, what makes it both at the next try; ``key`` is the event's model."""
@@ -70,10 +74,16 @@ class FileSender:
     ----------
     log
         Every record of the feedback log: an event whose letter a crash left unmarked is in it.
+
+    Raises
+    ------
+    SourceError
+        Another process is sending.
     """
 
-    def __init__(self, feedback: Sink, letters: Sink, log: Iterator[list[Record]]) -> None:
+    def __init__(self, feedback: Sink, letters: FileSink, log: Iterator[list[Record]]) -> None:
         self._feedback, self._letters = feedback, letters
+        self._lock = sending_alone(letters)
         self._sent = {position for records in log for record in records for position in named(record)}
 
     def send(self, letter: Letter, key: str) -> None:
@@ -85,9 +95,24 @@ class FileSender:
         self._letters.flush()
 
     def close(self) -> None:
-        """Close both sinks."""
+        """Close both sinks, and let another one send."""
         self._feedback.close()
         self._letters.close()
+        os.close(self._lock)
+
+
+def sending_alone(letters: FileSink) -> int:
+    """A lock on these dead letters: the descriptor that holds it."""
+    with reaching(letters.log.path):
+        lock = os.open(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise SourceError(
+                f"dead letters {letters.log.path}: another omdml letters resend is at work: wait until it has ended"
+            ) from None
+    return lock
 
 
 class KafkaSender:

@@ -3,22 +3,26 @@ or are fenced, and begin again from what is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from omdml.errors import ConfigurationError, Fenced, SourceError, StoreError
-from streams.kafka.extents import Extent
-from streams.protocols import Marks, Partition, Position, Store, Written
+from omdml.errors import ConfigurationError, Fenced, StoreError
+from streams.kafka.extents import Extent, Member
+from streams.protocols import Marks, Partition, Position, Record, Store, Written
+
+Home = Callable[[str], Partition]  # where the partitioner sends a model's events by now
+Read = Callable[[Mapping[Partition, int]], Iterable[list[Record]]]  # the log, from these offsets on
 
 
 class Line(NamedTuple):
-    """One partition: its extent, its mark in the store, models that are at home in it, and what is wrong."""
+    """One partition: its extent and mark, how many models are at home in it, who owns it, and what is wrong."""
 
     extent: Extent
     mark: int | None
     models: int
+    worker: str
     wrong: str
 
     @property
@@ -27,8 +31,9 @@ class Line(NamedTuple):
         return self.extent.end - (self.extent.begin if self.mark is None else self.mark)
 
 
-def survey(extents: Sequence[Extent], store: Store, home: Callable[[str], Partition]) -> list[Line]:
-    """Every partition of the topic; ``home`` says where the partitioner sends a model's events by now."""
+def survey(extents: Sequence[Extent], store: Store, home: Home, workers: Sequence[Member]) -> list[Line]:
+    """Every partition of the topic."""
+    owners = {number: str(worker) for worker in workers for number in worker.partitions}
     partitions = [extent.partition for extent in extents]
     marks, positions = store.marks(partitions), store.positions(store.models())
     lines = []
@@ -36,7 +41,10 @@ def survey(extents: Sequence[Extent], store: Store, home: Callable[[str], Partit
         at_home = {name: kept for name, kept in positions.items() if kept.home == extent.partition}
         moved = sum(home(name) != extent.partition for name in at_home)
         mark = marks.get(extent.partition)
-        lines.append(Line(extent, mark, len(at_home), wrong(extent, mark, moved)))
+        line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), wrong(extent, mark, moved))
+        if not workers and line.lag > 0 and not line.wrong:
+            line = line._replace(wrong="nobody learns what comes: no worker is a member of the group, start one")
+        lines.append(line)
     return lines
 
 
@@ -52,11 +60,27 @@ def wrong(extent: Extent, mark: int | None, moved: int) -> str:
     return f"{moved} of its models have their events elsewhere by now: omdml topics rehome" if moved else ""
 
 
-def rewind(extents: Sequence[Extent], store: Store, to: int | None) -> list[str]:
-    """Have every model learn anew from ``to`` on, or from each partition's beginning; answers their names.
+class Rewound(NamedTuple):
+    """Models that were deleted, and those that came by another partition before the topic grew."""
+
+    deleted: list[str]
+    grown: list[str]
+
+
+def rewind(
+    extents: Sequence[Extent],
+    store: Store,
+    home: Home,
+    read: Read,
+    begin: Callable[[str, Position], None],
+    to: int | None,
+) -> Rewound:
+    """Have every model learn anew from ``to`` on, or from each partition's beginning.
 
     1. The marks go back. A crash after it: models skip what they have taken.
     2. The models at home here are deleted, one by one. A crash between two: call it again.
+    3. Those that came by another partition before some were added ``begin`` there: where they come by now waits for
+       :func:`rehome`. A crash between two: call it again.
 
     Raises ConfigurationError where a partition does not hold that offset, StoreError where a worker moves a mark.
     """
@@ -65,14 +89,35 @@ def rewind(extents: Sequence[Extent], store: Store, to: int | None) -> list[str]
             raise ConfigurationError(
                 f"partition {extent.partition.number} has offsets {extent.begin} up to {extent.end}, not {to}"
             )
-    partitions = [extent.partition for extent in extents]
-    marks, positions = store.marks(partitions), store.positions(store.models())
-    for extent in extents:
-        _mark(store, marks, extent.partition, extent.begin if to is None else to)
-    learned = sorted(name for name, kept in positions.items() if kept.home in partitions)
+    starts = {extent.partition: extent.begin if to is None else to for extent in extents}
+    marks, positions = store.marks(list(starts)), store.positions(store.models())
+    grown = _grown(read(starts), home)
+    for partition, start in starts.items():
+        _mark(store, marks, partition, start)
+    learned = sorted(name for name, kept in positions.items() if kept.home in starts)
     for name in learned:
         store.delete(name)
-    return learned
+    for name, first in grown.items():
+        begin(name, first)
+    return Rewound(learned, sorted(grown))
+
+
+def _grown(log: Iterable[list[Record]], home: Home) -> dict[str, Position]:
+    """Of models that come by their partition of today and came by another one before, where that began."""
+    first: dict[str, dict[Partition, Record]] = {}
+    for record in (record for records in log for record in records if record.key):
+        first.setdefault(_named(record), {}).setdefault(record.partition, record)
+    oldest = {name: min(found.values(), key=lambda record: record.timestamp or 0.0) for name, found in first.items()}
+    return {
+        name: Position(record.partition, record.offset)
+        for name, record in oldest.items()
+        if home(name) in first[name] and home(name) != record.partition
+    }
+
+
+def _named(record: Record) -> str:
+    """The model that a record's key names."""
+    return (record.key or b"").decode(errors="replace")
 
 
 def _mark(store: Store, marks: Marks, partition: Partition, offset: int) -> None:
@@ -80,33 +125,47 @@ def _mark(store: Store, marks: Marks, partition: Partition, offset: int) -> None
         raise StoreError(f"partition {partition}: a worker moved its mark meanwhile: stop the workers, and try again")
 
 
-def rehome(extents: Sequence[Extent], store: Store, home: Callable[[str], Partition]) -> dict[str, Partition]:
-    """Have every model learn on where the partitioner sends its events by now; answers what moved where.
+class Rehomed(NamedTuple):
+    """Where models go on, and, of those that could not be moved, the partition whose events come first."""
 
-    Each is claimed, and saved with its new home, from the mark of that on. A crash between two: call it again.
+    moved: dict[str, Partition]
+    left: dict[str, Partition]
 
-    Raises SourceError where a model's old home holds events that are in no checkpoint: they come first.
+
+def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read) -> Rehomed:
+    """Have every model learn on where the partitioner sends its events by now.
+
+    Each is claimed, and saved with its new home, from the mark of that on. A crash between two: call it again. One
+    whose old home holds events of its own that are in no checkpoint stays: they come first.
     """
     by_partition = {extent.partition: extent for extent in extents}
     marks, positions = store.marks(list(by_partition)), store.positions(store.models())
-    targets = {
-        name: home(name) for name, kept in positions.items() if kept.home in by_partition and home(name) != kept.home
-    }
-    for extent in (by_partition[positions[name].home] for name in targets):
-        if marks.get(extent.partition, extent.begin) < extent.end:
-            raise SourceError(
-                f"partition {extent.partition.number} holds events up to offset {extent.end}, learned are those below "
-                f"{marks.get(extent.partition)}: let a worker learn them first, then call this again"
-            )
+    moving = {name: kept for name, kept in positions.items() if kept.home in by_partition and home(name) != kept.home}
+    starts = {at: extent.end for at, extent in by_partition.items()}
+    starts |= {kept.home: marks.get(kept.home, by_partition[kept.home].begin) for kept in moving.values()}
+    behind = any(starts[at] < extent.end for at, extent in by_partition.items())
+    left = _unlearned(moving, read(starts)) if behind else {}
+    targets = {name: home(name) for name in moving if name not in left}
     for name, target in targets.items():
-        _move(store, name, Position(target, marks.get(target, by_partition[target].begin)))
-    return targets
+        move(store, name, Position(target, marks.get(target, by_partition[target].begin)))
+    return Rehomed(targets, left)
 
 
-def _move(store: Store, name: str, to: Position) -> None:
+def _unlearned(moving: Mapping[str, Position], log: Iterable[list[Record]]) -> dict[str, Partition]:
+    """Of these models, those with events in the log that they have not taken, and where."""
+    found = {}
+    for record in (record for records in log for record in records):
+        name = _named(record)
+        if name in moving and moving[name].home == record.partition and moving[name].next <= record.offset:
+            found[name] = record.partition
+    return found
+
+
+def move(store: Store, name: str, to: Position) -> None:
+    """Have a model learn on from there; raises Fenced where a worker took it meanwhile."""
     epoch, checkpoint, _ = store.claim(name)
     if checkpoint is None:
         return
     moved = msgspec.structs.replace(checkpoint, home=tuple(to.home), next=to.next)
-    if store.save(moved, epoch) is Written.FENCED:
+    if store.save(moved, epoch, back=True) is Written.FENCED:
         raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from omdml.errors import ConfigurationError, Fenced, StoreError
+from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
-from streams.protocols import Partition, Store, Written
+from streams.protocols import Partition, Position, Store, Written
 from workers.config import suggestion
 from workers.guard import Guard
 from workers.model import OwnedModel
@@ -29,26 +29,32 @@ def require(store: Store, name: str) -> None:
         raise StoreError(f"model {name!r}: {store} knows none of that name{suggestion(name, store.models())}")
 
 
-def reset(store: Store, spec: Spec, name: str, platform: str) -> int:
+def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
     """Begin a model anew, at its start and where its events are by now; answers the offset it goes on from.
 
     1. claim    Its worker is fenced: it drops what it learned since its last save.
-    2. save     The start, at the position kept. A crash before it changes nothing.
-    3. publish  Version 0. A crash before it: the next version that is learned goes live.
+    2. publish  Version 0. A crash before it changes nothing.
+    3. save     The start, at the position kept. A crash before it: what was learned is live again with the next event.
 
-    Raises StoreError where there is nothing to reset, Fenced where a worker keeps taking the model back.
+    None, and the model deleted instead, where no checkpoint can be read: nor can its position. A worker that waits for
+    it begins it anew. Raises StoreError where there is nothing to reset, Fenced where a worker keeps taking it back.
     """
     require(store, name)
     for _ in range(ATTEMPTS):
-        claim = store.claim(name)
-        if claim.checkpoint is None:
+        try:
+            epoch, kept, _ = store.claim(name)
+        except CorruptError:
+            store.delete(name)
+            model = begun(spec, name, store.claim(name).epoch)
+            store.publish(model.snapshot(), model.epoch)
+            return None
+        if kept is None:
             raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
-        model = OwnedModel(name, spec.fresh(), spec.catalogue, claim.epoch, spec.digest, Guard(spec.guard))
-        model.home, model.next = Partition(*claim.checkpoint.home), claim.checkpoint.next
-        if store.save(model.checkpoint(platform), claim.epoch) is Written.FENCED:
+        model = begun(spec, name, epoch)
+        model.home, model.next = Partition(*kept.home), kept.next
+        if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
             continue
-        store.publish(model.snapshot(), claim.epoch)
-        store.note(name, claim.epoch, "reset", f"was at version {claim.checkpoint.version}")
+        store.note(name, epoch, "reset", f"was at version {kept.version}")
         return model.next
     raise busy(name)
 
@@ -81,6 +87,19 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
     store.publish(model.snapshot(), claim.epoch)
     store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
     return model.learner.version
+
+
+def begin(store: Store, spec: Spec, name: str, at: Position, platform: str) -> None:
+    """Save the start of a model that is to learn from there on; raises Fenced where a worker takes it meanwhile."""
+    model = begun(spec, name, store.claim(name).epoch)
+    model.home, model.next = at
+    if store.save(model.checkpoint(platform), model.epoch) is Written.FENCED:
+        raise busy(name)
+
+
+def begun(spec: Spec, name: str, epoch: str) -> OwnedModel:
+    """A model at its start."""
+    return OwnedModel(name, spec.fresh(), spec.catalogue, epoch, spec.digest, Guard(spec.guard))
 
 
 def resumed(spec: Spec, learned: Checkpoint) -> Learner:

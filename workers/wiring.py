@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,14 +15,14 @@ from omdml.errors import CatalogueError, ConfigurationError, StoreError, StoreRe
 from streams.catalogues.folder import open_catalogue
 from streams.files.bystander import FileBystander
 from streams.files.source import FileSink, FileSource
-from streams.kafka.extents import Extent, extents, members
+from streams.kafka.extents import Extent, Member, extents, members
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic, partition_of
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
-from streams.protocols import Catalogue, Partition, Sink, Source, Store
+from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
 from streams.stores.opening import open_store
 from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog
@@ -37,6 +37,7 @@ from workers.resending import FileSender, KafkaSender, Sender
 from workers.residents import Allowance, Residents
 from workers.server import serve
 from workers.specs import Retentions, Specs
+from workers.topics import Line, survey
 
 MEGABYTE = 1_000_000
 
@@ -52,6 +53,13 @@ def open_source(log: FileLog | KafkaLog) -> Source:
         group_instance_id=log.member,
         session_timeout_s=log.session_timeout_s,
     )
+
+
+def names(log: FileLog | KafkaLog) -> dict[str, str | None]:
+    """What a log and who reads it are called, for the lines of a process."""
+    if isinstance(log, FileLog):
+        return {"path": log.path}
+    return {"topic": log.topic, "group": log.group, "member": log.member}
 
 
 def open_bystander(log: FileLog | KafkaLog) -> Source:
@@ -83,10 +91,27 @@ def look_at_topic(log: FileLog | KafkaLog) -> tuple[list[Extent], Callable[[str]
     return found, lambda name: found[partition_of(name.encode(), len(found))].partition
 
 
+def workers_of(log: FileLog | KafkaLog) -> list[Member]:
+    """The workers that read the topic just now, none of a log in files; raises SourceError."""
+    return members(connection(log), log.topic, log.group) if isinstance(log, KafkaLog) else []
+
+
+def survey_topic(configuration: Configuration) -> list[Line]:
+    """Every partition of the topic, beside what the store and the group know of it; raises SourceError, StoreError."""
+    found, home = look_at_topic(configuration.log)
+    return survey(found, open_stores(configuration), home, workers_of(configuration.log))
+
+
+def read_from(log: FileLog | KafkaLog, starts: Mapping[Partition, int]) -> Iterator[list[Record]]:
+    """The feedback log from these offsets on, beside its group; raises SourceError."""
+    return read_whole(open_bystander(log), starts)
+
+
 def require_stopped(log: FileLog | KafkaLog) -> None:
     """Raise ConfigurationError where a worker reads the topic just now."""
-    if isinstance(log, KafkaLog) and (found := members(connection(log), log.group)):
-        raise ConfigurationError(f"group {log.group!r} has members ({', '.join(found)}): stop the workers first")
+    if found := workers_of(log):
+        told = ", ".join(map(str, found))
+        raise ConfigurationError(f"group {log.group!r} has members ({told}): stop the workers first")
 
 
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
@@ -95,7 +120,8 @@ def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
         return DeadLetters(FileSink(log.letters))
     if not log.letters:
         create_topic(connection(log), letters_topic(log))
-    return DeadLetters(KafkaSink(connection(log), topic=letters_topic(log)))
+    sink = KafkaSink(connection(log), topic=letters_topic(log))
+    return DeadLetters(sink, sink.max_message_bytes)
 
 
 def letters_topic(log: KafkaLog) -> str:

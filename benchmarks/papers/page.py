@@ -16,12 +16,12 @@ PAGE = Path(__file__).with_name("README.md")
 INTRODUCTION = """\
 # The papers' tables, run again
 
-`make papers` computes every table below, draws the plots and writes this page (about {minutes:.0f} minutes on one core,
-each table by itself; what has been computed is kept, so a second run takes seconds and an interrupted one goes on).
-`python -m benchmarks.papers NAME` runs one. Where a paper's data cannot be had, other data stand in, and the section
-says which: such figures show the same order or shape or they do not, but they are not the paper's. Figures are means
-± standard deviations over the seeds named. Hyperparameters are chosen on a validation part, never on test queries. A
-claim that a run does not bear out is struck through, and the command fails.
+`make papers` computes every table below, draws the plots and writes this page (about {minutes:.0f} minutes of processor
+time that all cores share; what has been computed is kept, so a second run takes seconds and an interrupted one goes
+on). `python -m benchmarks.papers NAME` runs one. Where a paper's data cannot be had, other data stand in, and the
+section says which: such figures show the same order or shape or they do not, but they are not the paper's. Figures are
+means ± standard deviations over the seeds named. Hyperparameters are chosen on a validation part, never on test
+queries. A claim that a run does not bear out is struck through, and the command fails.
 """
 
 

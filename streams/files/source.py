@@ -92,10 +92,6 @@ class FileSource:
         """The one partition there is."""
         return self.partition
 
-    def grown(self, key: str, before: Partition) -> bool:
-        """Never: such a log keeps its partitions."""
-        return False
-
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """The next offset and the log's end, once assigned."""
         if not self._owned:

@@ -12,6 +12,7 @@ from kafka.admin import MemberToRemove
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
+from omdml.errors import SourceRefused
 from streams.kafka.options import KafkaOptions, connecting
 from streams.protocols import Partition, Record
 
@@ -92,3 +93,11 @@ def remove_static_member(admin: Any, group: str, group_instance_id: str, member_
         admin.remove_group_members(group, [member])
     except kafka.errors.KafkaError as error:
         log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
+
+
+def replaced(group: str, group_instance_id: str | None) -> SourceRefused:
+    """The error of a static member whose name another process has by now."""
+    return SourceRefused(
+        f"another process took the place of member {group_instance_id!r} in group {group!r}: give every process a "
+        "log.member of its own"
+    )

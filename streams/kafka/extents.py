@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import kafka.errors
 from kafka import TopicPartition
@@ -48,13 +49,33 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
     ]
 
 
-def members(options: KafkaOptions, group: str) -> list[str]:
-    """Who reads with a group just now: clients and their hosts; raises SourceError."""
+class Member(NamedTuple):
+    """A worker in a group: its ``log.member`` (else its client's name), its host, numbers of the partitions it owns."""
+
+    name: str
+    host: str
+    partitions: list[int]
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.host}"
+
+
+def members(options: KafkaOptions, topic: str, group: str) -> list[Member]:
+    """Who reads a topic with a group just now; raises SourceError."""
     admin = open_admin(options)
     try:
         with translated(options, f"looking at group {group!r}"), suppress(kafka.errors.GroupIdNotFoundError):
             found = admin.describe_groups([group])[group]["members"]
-            return [f"{one['client_id']} at {one['client_host'].lstrip('/')}" for one in found]
+            return [
+                Member(one["group_instance_id"] or one["client_id"], one["client_host"].lstrip("/"), _owned(one, topic))
+                for one in found
+            ]
     finally:
         admin.close()
     return []
+
+
+def _owned(member: Mapping[str, Any], topic: str) -> list[int]:
+    """Numbers of the partitions that a member was given; none in the midst of a rebalance."""
+    given = member["member_assignment"]["assigned_partitions"] if member["member_assignment"] else []
+    return [number for one in given if one["topic"] == topic for number in one["partitions"]]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kafka import TopicPartition
 
 from omdml.errors import GapError
+from streams.kafka.batches import Unreadable
 from streams.protocols import Partition
 
 
@@ -21,17 +22,20 @@ class Gaps:
 
     def __init__(self) -> None:
         self.stopped: set[TopicPartition] = set()
-        self._untold: dict[TopicPartition, GapError] = {}
+        self._untold: dict[TopicPartition, Callable[[], GapError]] = {}
 
-    def add(self, at: TopicPartition, error: GapError) -> None:
-        """A partition stopped."""
+    def add(self, at: TopicPartition, describe: Callable[[], GapError]) -> None:
+        """A partition stopped; why is asked when it is told of, which may fail while the cluster is away."""
         self.stopped.add(at)
-        self._untold[at] = error
+        self._untold[at] = describe
 
     def tell(self) -> None:
         """Raise the next error that was not told of yet, if there is one."""
         if self._untold:
-            raise self._untold.pop(min(self._untold))
+            at = min(self._untold)
+            error = self._untold[at]()
+            del self._untold[at]
+            raise error
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         """These go on, or are others' by now."""
@@ -70,6 +74,21 @@ def cut(topic: str, partition: Partition, position: int | None, available: tuple
         position=position,
         available=available,
         resume=resume,
+    )
+
+
+def unreadable(
+    topic: str, partition: Partition, position: int | None, available: tuple[int, int], error: Unreadable
+) -> GapError:
+    """The batch at the position is damaged, in the broker's files or on the way."""
+    return GapError(
+        f"topic {topic!r} partition {partition.number} cannot be read at offset {position}: the batch that holds it is "
+        f"damaged ({error.why}); restore the broker's files from a replica, or go on at {error.then}: "
+        "`omdml worker --accept-gap`",
+        partition=partition,
+        position=position,
+        available=available,
+        resume=error.then,
     )
 
 

@@ -16,6 +16,12 @@ TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 SECRETS = ("sasl_plain_password", "ssl_password")
 # What a client raises for a file, a mechanism or a setting it cannot use.
 UNUSABLE = (OSError, ValueError, RuntimeError, ImportError)
+# What another client would be refused as well.
+REFUSALS = (
+    kafka.errors.AuthorizationError,
+    kafka.errors.SaslAuthenticationFailedError,
+    kafka.errors.UnsupportedCodecError,
+)
 
 
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,11 +102,16 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
         raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {do}") from error
     except kafka.errors.SaslAuthenticationFailedError as error:
         raise refused(options, error) from error
+    except kafka.errors.UnsupportedCodecError as error:
+        do = "install what reads it: pip install 'kafka-python[lz4,snappy,zstd]'"
+        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {error}; {do}") from error
     except kafka.errors.KafkaTimeoutError as error:
         do = "start the broker, or correct the servers, the security protocol or the credentials"
         raise _source_error(options, doing, error, do) from error
     except kafka.errors.KafkaError as error:
-        raise _source_error(options, doing, error, "see the broker's log") from error
+        fenced = "ProducerFencedError" in repr(error)  # another class may only quote it
+        do = "another process has begun to do the same: leave it to that one" if fenced else "see the broker's log"
+        raise _source_error(options, doing, error, do) from error
 
 
 @contextmanager

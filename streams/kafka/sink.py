@@ -74,7 +74,7 @@ class KafkaSink:
         self._first_failure = ""
         self._closed = False
         self._delivery_s = delivery_s
-        self._require_topic()
+        self.max_message_bytes = self._require_topic()
         self._producer: Any = self._connect()
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
@@ -164,10 +164,11 @@ class KafkaSink:
             self._producer.close(timeout=0)
         self._producer = None
 
-    def _require_topic(self) -> None:
+    def _require_topic(self) -> int:
         admin = kafka_topic.open_admin(self.options)
         try:
             kafka_topic.require(admin, self.options, self.topic)
+            return kafka_topic.max_message_bytes(admin, self.options, self.topic)
         finally:
             admin.close()
 

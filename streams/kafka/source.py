@@ -22,6 +22,7 @@ from kafka.structs import OffsetAndMetadata
 from omdml.errors import GapError, OmdmlError, SourceError, SourceRefused
 from streams.kafka import gap
 from streams.kafka import topic as topics
+from streams.kafka.batches import Unreadable, give_up_batch
 from streams.kafka.consumer import (
     ANSWER_LIMIT_S,
     Rebalance,
@@ -30,8 +31,9 @@ from streams.kafka.consumer import (
     offset_range,
     open_consumer,
     remove_static_member,
+    replaced,
 )
-from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.options import REFUSALS, KafkaOptions, translated
 from streams.kafka.watch import Failures, Flow, Outage
 from streams.protocols import Listener, Partition, Record
 
@@ -177,25 +179,19 @@ class KafkaSource:
 
     def home(self, key: str) -> Partition:
         """The partition that our sinks, and clients with Kafka's standard partitioner, send this key to."""
-        return Partition(self.topic_id, topics.partition_of(key.encode(), self._count()))
-
-    def grown(self, key: str, before: Partition) -> bool:
-        """Whether the key went to ``before`` when the topic had fewer partitions, and goes elsewhere by now."""
-        fewer = {topics.partition_of(key.encode(), count) for count in range(1, self._count())}
-        return self.home(key) != before and before.number in fewer
-
-    def _count(self) -> int:
-        return len(self._consumer.partitions_for_topic(self.topic) or ()) or self.partitions
+        count = len(self._consumer.partitions_for_topic(self.topic) or ()) or self.partitions
+        return Partition(self.topic_id, topics.partition_of(key.encode(), count))
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.
 
-        A partition whose position cannot be told while the cluster is out of reach is left out.
+        Left out is a position that cannot be told while the cluster is out of reach; half a second is spent on all.
         """
+        until = time.monotonic() + LOOK_LIMIT_S
         return {
             partition: (position, max(position, self._ends[at]))
             for at, partition in self._owned.items()
-            if (position := self._position(at)) is not None
+            if (position := self._position(at, max(0.0, until - time.monotonic()))) is not None
         }
 
     def close(self) -> None:
@@ -232,12 +228,16 @@ class KafkaSource:
             for at, kept in error.divergent_offsets.items():
                 self._stop({at: self._position(at)}, partial(gap.cut, at=kept and kept.offset))
             return []
+        except Unreadable as error:
+            at = give_up_batch(self._consumer)
+            self._stop({at: self._position(at)}, partial(gap.unreadable, error=error))
+            return []
         except kafka.errors.RetriableError:
             time.sleep(timeout_s)  # an outage: the looks tell when it begins and ends
             return []
         except kafka.errors.FencedInstanceIdError as error:
-            raise self._replaced() from error
-        except (OmdmlError, kafka.errors.AuthorizationError, kafka.errors.SaslAuthenticationFailedError):
+            raise replaced(self.group, self.group_instance_id) from error
+        except (OmdmlError, *REFUSALS):
             raise
         except Exception as error:  # whatever it is: a client that raises it is not to be trusted any more
             self._replace_client(error)
@@ -254,17 +254,19 @@ class KafkaSource:
         begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
         ends = self._consumer.end_offsets(list(given), timeout_ms=limit)
         committed = {at: self._consumer.committed(at, metadata=True, timeout_ms=limit) for at in given}
-        starts = self._listener.assigned({given[at]: kept and kept.offset for at, kept in committed.items()})
+        elsewhere = {at for at, kept in committed.items() if kept and kept.metadata not in ("", self.topic_id)}
+        known = {at: kept.offset for at, kept in committed.items() if kept and at not in elsewhere}
+        starts = self._listener.assigned({partition: known.get(at) for at, partition in given.items()})
         self._given.clear()
         self._owned |= given
         self._ends |= ends
-        elsewhere = {at for at, kept in committed.items() if kept and kept.metadata not in ("", self.topic_id)}
         for at, partition in given.items():
             start = starts[partition]
             self._consumer.seek(at, begins[at] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere))
         for at in elsewhere:
-            self._gaps.add(at, self._committed_elsewhere(at, committed[at], (begins[at], ends[at])))
+            available, ids = (begins[at], ends[at]), {"before": committed[at].metadata, "now": self.topic_id}
+            self._gaps.add(at, partial(gap.created_anew, self.topic, given[at], committed[at].offset, available, **ids))
         self._gaps.tell()
 
     def _look(self) -> bool:
@@ -324,12 +326,6 @@ class KafkaSource:
         self._consumer, self._flow = self._connect(), Flow()
         self.subscribe(self._listener)
 
-    def _replaced(self) -> SourceRefused:
-        return SourceRefused(
-            f"another process took the place of member {self.group_instance_id!r} in group {self.group!r}: give every "
-            "process a log.member of its own"
-        )
-
     # Gaps
 
     def _stop(self, positions: Mapping[TopicPartition, int | None], tell: Callable[..., GapError]) -> None:
@@ -337,7 +333,10 @@ class KafkaSource:
         self._look()  # a topic created anew is told as such
         self._consumer.pause(*positions)
         for at, position in positions.items():
-            self._gaps.add(at, tell(self.topic, self._owned[at], position, offset_range(self._consumer, at)))
+            self._gaps.add(at, partial(self._told, at, position, tell))
+
+    def _told(self, at: TopicPartition, position: int | None, tell: Callable[..., GapError]) -> GapError:
+        return tell(self.topic, self._owned[at], position, offset_range(self._consumer, at))
 
     def _created_anew(self, now: str) -> GapError:
         """Stop everything: positions in the old topic mean nothing in the new one. Every poll says so again."""
@@ -349,11 +348,6 @@ class KafkaSource:
         return gap.created_anew(
             self.topic, partition, self._position(at), offset_range(self._consumer, at), before=self.topic_id, now=now
         )
-
-    def _committed_elsewhere(self, at: TopicPartition, commit: Any, available: tuple[int, int]) -> GapError:
-        """The commit belongs to an earlier topic of this name."""
-        before, now = commit.metadata, self.topic_id
-        return gap.created_anew(self.topic, self._owned[at], commit.offset, available, before=before, now=now)
 
     # The client's thread
 
@@ -385,11 +379,11 @@ class KafkaSource:
         at = TopicPartition(self.topic, partition.number)
         return at if self._owned.get(at) == partition else None
 
-    def _position(self, at: TopicPartition) -> int | None:
+    def _position(self, at: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
         if at not in self._owned:
             return None
         try:
-            position: int | None = self._consumer.position(at, timeout_ms=_ms(LOOK_LIMIT_S))
+            position: int | None = self._consumer.position(at, timeout_ms=_ms(limit_s))
         except kafka.errors.KafkaError:  # it asks the broker after a change of leader, which may be out of reach
             return None
         return position

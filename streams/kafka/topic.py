@@ -23,7 +23,7 @@ class Topic(NamedTuple):
 def create_topic(
     options: KafkaOptions, name: str, *, partitions: int = 1, retention_s: float | None = None, replicas: int = -1
 ) -> bool:
-    """Create a topic fit for feedback, and return when it has its leaders.
+    """Create a topic fit for feedback, and return when it has its leaders. Brokers say when an event came, not clients.
 
     Parameters
     ----------
@@ -38,7 +38,11 @@ def create_topic(
         False where a topic of that name exists already; it stays as it is.
     """
     retention_ms = -1 if retention_s is None else int(retention_s * 1000)
-    configs = {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+    configs = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "message.timestamp.type": "LogAppendTime",  # what an event says of its own time is held against it
+    }
     wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": configs}
     admin = open_admin(options)
     try:
@@ -80,7 +84,7 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
     """The topic, fit to hold feedback; raises SourceError where it is missing or compacted."""
     with translated(options, f"describing topic {name!r}"):
         topic = describe(admin, name)
-        policy = _cleanup_policy(admin, name) if topic else ""
+        policy = _setting(admin, name, "cleanup.policy") if topic else ""
     if topic is None:
         raise SourceError(
             f"Kafka at {options.servers} has no topic {name!r}; create it: omdml topics create, or "
@@ -96,8 +100,13 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
     return topic
 
 
-def _cleanup_policy(admin: Any, name: str) -> str:
-    key = "cleanup.policy"
+def max_message_bytes(admin: Any, options: KafkaOptions, name: str) -> int:
+    """The largest message that a topic takes; raises SourceError."""
+    with translated(options, f"describing topic {name!r}"):
+        return int(_setting(admin, name, "max.message.bytes"))
+
+
+def _setting(admin: Any, name: str, key: str) -> str:
     resource = ConfigResource(ConfigResourceType.TOPIC, name, configs={key: None})
     found = admin.describe_configs([resource], config_filter="all")
     return str(found["topic"][name][key]["value"])

@@ -58,8 +58,10 @@ class Flow:
         self._still: dict[TopicPartition, tuple[int, int, int]] = {}  # position, looks, those of them that were idle
 
     def delivered(self, partitions: Collection[TopicPartition]) -> None:
-        """Records of these came."""
+        """Records of these came: they flow, also where who reads them seeks back."""
         self._idle = self._idle and not partitions
+        for at in partitions:
+            self._still.pop(at, None)
 
     def look(self, progress: Mapping[TopicPartition, tuple[int, int]]) -> list[TopicPartition]:
         """Take note of positions and ends; answers the partitions that are stuck."""

@@ -32,12 +32,12 @@ class Saved(NamedTuple):
         """How far the model was taken."""
         return Position(Partition(*self.home), self.next)
 
-    def replaces(self, kept: Saved | None) -> Written:
+    def replaces(self, kept: Saved | None, back: bool = False) -> Written:
         """Whether this one may take the place of the kept one; another home is neither ahead nor behind."""
         if kept == self:
             return Written.ALREADY
         behind = kept is not None and kept.home == self.home and self.next < kept.next
-        return Written.FENCED if behind else Written.STORED
+        return Written.FENCED if behind and not back else Written.STORED
 
 
 def next_epoch(owner: str | None) -> str:
@@ -65,8 +65,22 @@ def read_checkpoint(model: str, data: bytes, where: str) -> Checkpoint | None:
 def none_valid(model: str, where: str) -> CorruptError:
     """There are checkpoints, and each is damaged."""
     return CorruptError(
-        f"model {model!r}: no checkpoint that {where} keeps can be read, all are damaged: restore the store from a "
-        "backup, or delete the model there to learn it anew"
+        f"model {model!r}: no checkpoint that {where} keeps can be read, all are damaged: {_how_to_mend(model)}"
+    )
+
+
+def none_left(model: str, where: str) -> CorruptError:
+    """A checkpoint was saved, and there is none."""
+    return CorruptError(
+        f"model {model!r}: {where} has no checkpoint of it, although one was saved: something else removed it, perhaps "
+        f"a server that evicts (see omdml doctor): {_how_to_mend(model)}"
+    )
+
+
+def _how_to_mend(model: str) -> str:
+    return (
+        "restore the store from a backup, or learn the model again from the log: "
+        f"omdml replay --model {model} --publish --replace"
     )
 
 

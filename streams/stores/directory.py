@@ -89,12 +89,12 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             return self._checkpoints(model).peek()
 
-    def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
+    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
         """Keep this checkpoint and the one before it."""
         with self._reaching():
             if self.owner_of(checkpoint.model) != epoch:
                 return Written.FENCED
-            return self._checkpoints(checkpoint.model).save(checkpoint, epoch)
+            return self._checkpoints(checkpoint.model).save(checkpoint, epoch, back)
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; a copy of the folder is another run."""

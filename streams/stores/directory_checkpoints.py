@@ -18,12 +18,13 @@ from urllib.parse import quote, unquote
 from omdml.snapshot import Checkpoint
 from streams.files.log import sync_folder
 from streams.protocols import Claim, Position, Written
-from streams.stores.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
+from streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
 from streams.stores.durable import put
 
 EPOCH = re.compile(r"\d{10}-[0-9a-f]{16}")
 NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|damaged)")
 KEPT = 2
+EVER = "saved"  # a file that is there once a checkpoint was
 
 
 class CheckpointFile(NamedTuple):
@@ -68,20 +69,23 @@ class CheckpointFolder:
             except FileNotFoundError:  # the owner before us was just saving, and dropped what we were about to read
                 continue
 
-    def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
+    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
         """Add a checkpoint of this epoch, which owns the model.
 
         1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
-        2. Drop all but the two newest. A crash within leaves a file more than need be.
+        2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin anew.
+        3. Drop all but the two newest. A crash within leaves a file more than need be.
         """
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)
         files = self._files()
         sound = [file for file in files if not file.damaged]
-        outcome = saved.replaces(sound[-1].saved if sound else None)
+        outcome = saved.replaces(sound[-1].saved if sound else None, back)
         if outcome is Written.STORED:
             try:
                 put(self.path / epoch / file_name(files[-1].number + 1 if files else 1, saved), data)
+                if not (self.path / EVER).exists():
+                    put(self.path / EVER, b"")
             except FileNotFoundError:
                 return Written.FENCED  # a later owner, or who deleted the model, removed the folder of this epoch
             self._drop_old()
@@ -98,7 +102,7 @@ class CheckpointFolder:
 
     def _resume(self, epoch: str) -> Claim:
         files = self._files()
-        fell_back = False
+        fell_back = len(files) == 1 and files[0].number > 1  # two are kept, so one was removed: perhaps a newer one
         for file in reversed(files):
             if not file.damaged:
                 checkpoint = read_checkpoint(self.model, file.path.read_bytes(), str(file.path))
@@ -108,6 +112,8 @@ class CheckpointFolder:
             fell_back = True
         if files:
             raise none_valid(self.model, str(self.path))
+        if (self.path / EVER).exists():
+            raise none_left(self.model, str(self.path))
         return Claim(epoch, None)
 
     def _drop_old(self) -> None:

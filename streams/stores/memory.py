@@ -122,7 +122,7 @@ class MemoryStore(JournaledSnapshots):
         sound = (read_checkpoint(model, data, str(self)) for _, data in kept)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
-    def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
+    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
         """Keep this checkpoint and the one before it."""
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)
@@ -131,7 +131,7 @@ class MemoryStore(JournaledSnapshots):
                 return Written.FENCED
             state = self._models[checkpoint.model]
             sound = state.checkpoints[state.damaged :]
-            outcome = saved.replaces(sound[0][0] if sound else None)
+            outcome = saved.replaces(sound[0][0] if sound else None, back)
             if outcome is Written.STORED:
                 state.checkpoints, state.damaged = [(saved, data), *sound[:1]], 0
             return outcome

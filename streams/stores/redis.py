@@ -5,7 +5,8 @@
 ``omdml:{shop}:current``                               hash: serial, version, digest, epoch, published_at, pinned
 ``omdml:{shop}:history``                               stream: publications whose snapshots are kept, and moves
 ``omdml:{shop}:updates``                               channel: a serial whenever the history grows, as a hint
-``omdml:{shop}:newest``                                hash: version, digest, epoch of the last publication
+``omdml:{shop}:newest``                                hash: version, digest, epoch of the last publication; saved
+                                                       once there was a checkpoint
 ``omdml:{shop}:checkpoint``, ``:checkpoint:previous``  hash: data, home_topic, home_partition, next, version, digest,
                                                        epoch; damaged where the newest could not be read
 ``omdml:{shop}:epoch``                                 who owns the model: counter and nonce
@@ -28,7 +29,7 @@ from omdml.errors import StoreError
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores import redis_scripts as scripts
-from streams.stores.checkpoints import Saved, none_valid, read_checkpoint, store_lost
+from streams.stores.checkpoints import Saved, none_left, none_valid, read_checkpoint, store_lost
 from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
 from streams.stores.redis_client import connect, masked, reaching, run_of, without_prefix
 from streams.stores.redis_keys import StoreKeys, read_entry, read_pointer, read_position, understanding
@@ -85,24 +86,31 @@ class RedisStore:
 
         1. The store's id and the model's name. A crash after this leaves a name that nobody owns.
         2. The epoch, together with the newest checkpoint.
-        3. Where that is damaged, it is marked, and the one before it read.
+        3. Where that is damaged, it is marked. Where it is that, or gone, the one before it is read.
         """
         keys = self._keys.model(model)
-        with reaching(self._where):
+        with reaching(self._where, model):
             with self._client.pipeline(transaction=False) as pipeline:
                 pipeline.set(self._keys.store, secrets.token_hex(16), nx=True)
                 pipeline.sadd(self._keys.models, model)
                 pipeline.execute()
-            epoch, data, digest, damaged = self._claim([keys.epoch, keys.checkpoint], [secrets.token_hex(8)])
+            epoch, data, digest, damaged, saved = self._claim(
+                [keys.epoch, keys.checkpoint, keys.newest], [secrets.token_hex(8)]
+            )
             checkpoint = None if damaged or data is None else read_checkpoint(model, data, self._where)
-            if data is None or checkpoint:
+            if checkpoint:
                 return Claim(epoch.decode(), checkpoint)
-            self._condemn([keys.checkpoint], [digest])
-            data = self._client.hget(keys.previous, "data")
-        checkpoint = None if data is None else read_checkpoint(model, data, self._where)
-        if checkpoint is None:
+            if data is not None:
+                self._condemn([keys.checkpoint], [digest])
+            before = self._client.hget(keys.previous, "data")
+        checkpoint = None if before is None else read_checkpoint(model, before, self._where)
+        if checkpoint:
+            return Claim(epoch.decode(), checkpoint, fell_back=True)
+        if data or before:
             raise none_valid(model, self._where)
-        return Claim(epoch.decode(), checkpoint, fell_back=True)
+        if saved:
+            raise none_left(model, self._where)
+        return Claim(epoch.decode(), None)
 
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
         """Those of the newest checkpoints."""
@@ -115,20 +123,20 @@ class RedisStore:
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint."""
         keys = self._keys.model(model)
-        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+        with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hget(keys.checkpoint, "data").hget(keys.previous, "data")
             kept = pipeline.execute()
         sound = (read_checkpoint(model, data, self._where) for data in kept if data)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
-    def save(self, checkpoint: Checkpoint, epoch: str) -> Written:
+    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
         """Keep this checkpoint and the one before it."""
         keys, data = self._keys.model(checkpoint.model), checkpoint.to_bytes()
         (topic, partition), offset, digest = Saved.of(checkpoint, data)
-        with reaching(self._where):
+        with reaching(self._where, checkpoint.model):
             outcome = self._save(
-                [keys.epoch, keys.checkpoint, keys.previous],
-                [epoch, topic, partition, offset, checkpoint.version, digest, data],
+                [keys.epoch, keys.checkpoint, keys.previous, keys.newest],
+                [epoch, topic, partition, offset, checkpoint.version, digest, data, int(back)],
             )
         return self._written(outcome, checkpoint.model)
 
@@ -155,19 +163,23 @@ class RedisStore:
             return sorted(name.decode() for name in self._client.smembers(self._keys.models))
 
     def delete(self, model: str) -> None:
-        """Forget a model.
+        """Forget a model, all of it at once: who claimed it before is told, who claims it from then on begins it anew.
 
-        1. The epoch and the checkpoints at once: nobody publishes or saves any more, and who claims it begins anew.
-        2. Everything else. 3. The name, so that a crash before it leaves a name to call this with again.
+        Where something is published between a look at the history and the end, it looks again.
         """
         keys = self._keys.model(model)
-        with reaching(self._where):
-            self._client.delete(keys.epoch, keys.checkpoint, keys.previous)
+
+        def forget(transaction: Any) -> None:
             snapshots = {entry.snapshot for _, entry in self._entries(model)}
-            fixed = (keys.current, keys.newest, keys.history)
-            self._client.unlink(*fixed, *(keys.snapshot(*snapshot) for snapshot in snapshots))
-            self._client.srem(self._keys.models, model)
-            self._client.publish(keys.updates, 0)
+            transaction.multi()
+            transaction.unlink(keys.epoch, keys.checkpoint, keys.previous, keys.current, keys.newest, keys.history)
+            for snapshot in snapshots:
+                transaction.unlink(keys.snapshot(*snapshot))
+            transaction.srem(self._keys.models, model)
+            transaction.publish(keys.updates, 0)
+
+        with reaching(self._where, model):
+            self._client.transaction(forget, keys.history)
 
     def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
         """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given.
@@ -180,7 +192,7 @@ class RedisStore:
         keys, data = self._keys.model(model), snapshot.to_bytes()
         blob = keys.snapshot(*key)
         outcome = scripts.ABSENT
-        with reaching(self._where):
+        with reaching(self._where, model):
             for _ in range(ATTEMPTS):  # bytes that were there already may vanish before the script runs
                 self._client.set(blob, data, ex=UNPUBLISHED_S, nx=True)
                 outcome = self._publish(
@@ -194,7 +206,7 @@ class RedisStore:
 
     def current(self, model: str) -> Pointer | None:
         """The live pointer."""
-        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+        with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(self._keys.model(model).current)
             pipeline.get(self._keys.store)
             fields, store_id = pipeline.execute()
@@ -207,7 +219,7 @@ class RedisStore:
             pointer = self._pointer(model, version)
             if pointer is None:
                 return None
-            with reaching(self._where):
+            with reaching(self._where, model):
                 data = self._client.get(self._keys.model(model).snapshot(pointer.version, pointer.digest))
             if data is not None:
                 return pointer, read_snapshot(model, pointer, data, self._where)
@@ -217,20 +229,20 @@ class RedisStore:
 
     def history(self, model: str) -> list[dict[str, Any]]:
         """Publications whose snapshots are kept, and moves of the pointer, oldest first."""
-        with reaching(self._where):
+        with reaching(self._where, model):
             return [entry.as_history() for _, entry in self._entries(model)]
 
     def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
         """Tell the history something about the live snapshot."""
         keys = self._keys.model(model)
-        with reaching(self._where):
+        with reaching(self._where, model):
             outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason])
         return self._written(outcome, model)
 
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
         keys, live = self._keys.model(model), self.current(model)
-        with reaching(self._where):
+        with reaching(self._where, model):
             entries = [entry for _, entry in self._entries(model)]
             target = destination(entries, version)
             moved = target and self._move(
@@ -251,7 +263,7 @@ class RedisStore:
         live = self.current(model)
         if version is None or (live and live.version == version):
             return live
-        with reaching(self._where):
+        with reaching(self._where, model):
             entry = newest_publication((entry for _, entry in self._entries(model)), version)
             store_id = self._client.get(self._keys.store) or b""
         return entry.pointer(store_id.decode()) if entry else None

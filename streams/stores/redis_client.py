@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,12 @@ SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "
 TIMEOUT_S = 2.0  # to connect, and of each answer
 RETRIES = 1  # all that is sent twice is a compare-and-set, or means the same twice
 HEALTH_CHECK_S = 5  # an idle connection is asked for life before it is used
+RIGHTS = "give this user the rights that deploy/SECURITY.md lists"
 ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
     (exceptions.BusyLoadingError, "it is still reading its data from disk: wait"),
     (exceptions.AuthenticationError, "correct user and password in store.url"),
     (exceptions.AuthorizationError, "correct user and password in store.url"),
-    (exceptions.NoPermissionError, "give this user the rights that deploy/SECURITY.md lists"),
+    (exceptions.NoPermissionError, RIGHTS),
     (exceptions.ReadOnlyError, "it is a replica: name the primary in store.url"),
     (exceptions.OutOfMemoryError, "raise its maxmemory, or delete models"),
     (exceptions.TimeoutError, "is it up, reachable, and not overloaded?"),
@@ -32,13 +34,21 @@ ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
 ]
 REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 CLIENT_CERTIFICATE = "it asks for a client's certificate: ?ssl_certfile=client.pem&ssl_keyfile=client.key"
-TLS_ADVICE = {  # by what the message says, the first that fits: the client has no class for TLS
+REFUSAL_ADVICE = {  # by what the message says, the first that fits: the client has no class for these refusals
+    "ACL failure in script": RIGHTS,
+    "The user executing the script can't": RIGHTS,  # Redis 7.0
     "Hostname mismatch": "name the server in store.url as its certificate does",
     "IP address mismatch": "name the server in store.url as its certificate does",
     "CERTIFICATE_VERIFY_FAILED": "name the file of the authority that signed its certificate: ?ssl_ca_certs=ca.pem",
     "CERTIFICATE_REQUIRED": CLIENT_CERTIFICATE,
     "EOF occurred in violation of protocol": f"it broke the handshake off; perhaps {CLIENT_CERTIFICATE}",
 }
+MISFITS = ("WRONGTYPE", "not an integer")  # what the server says of a key, or of a value in it, that others wrote
+MISFIT_ADVICE = (
+    "a key there is not as omdml wrote it (epoch: string; history: stream; current, newest, checkpoint: hash): restore "
+    "or remove that key"
+)
+PIPELINED = re.compile(r"^Command # \d+ \((\S+ ?\S*).*\) of pipeline caused error: ", re.DOTALL)
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
@@ -105,13 +115,30 @@ def run_of(client: Any) -> str:
     return f"{server.get('run_id', '')} {replication.get('master_replid', '')}".strip()
 
 
+def check_eviction(url: str) -> None:
+    """Raise StoreRefused where the address is a server's that may drop our keys to make room for others."""
+    if url.partition(":")[0] not in SCHEMES:
+        return
+    with reaching(masked(url)), connect(without_prefix(url)[0]) as client:
+        policy = client.info("memory").get("maxmemory_policy", "")
+    if policy.startswith("allkeys"):
+        raise StoreRefused(
+            f"store {masked(url)}: maxmemory-policy {policy} drops what was learned where memory is short: expected "
+            "noeviction, or one of volatile-*: set it in the server's configuration"
+        )
+
+
 @contextmanager
-def reaching(where: str) -> Iterator[None]:
-    """Turn what the client raises into a StoreError that names the server and says what to do."""
+def reaching(where: str, model: str | None = None) -> Iterator[None]:
+    """Turn what the client raises into a StoreError that names the server, and the model where that is what is wrong,
+    and says what to do. The same words each time, for those who say a thing once."""
     try:
         yield
     except redis.RedisError as error:
+        told = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")  # the rest of the command may be a random value
         advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
-        tls = next((advice for sign, advice in TLS_ADVICE.items() if sign in str(error)), "")
-        kind = StoreRefused if tls or isinstance(error, REFUSALS) else StoreError
-        raise kind(f"store {where}: {str(error).rstrip('.')}: {tls or advice}") from error
+        if any(sign in told for sign in MISFITS):
+            where, advice = where if model is None else f"{where}: model {model!r}", MISFIT_ADVICE
+        refusal = next((advice for sign, advice in REFUSAL_ADVICE.items() if sign in told), "")
+        kind = StoreRefused if refusal or isinstance(error, REFUSALS) else StoreError
+        raise kind(f"store {where}: {told}: {refusal or advice}") from error

@@ -7,8 +7,9 @@ first lines. All may run twice: a client that got no answer sends its command ag
 LOST, ABSENT = b"lost", b"absent"  # what scripts answer beside the values of Written
 
 CLAIM = """
--- Raise the epoch, answer it and the newest checkpoint. The nonce tells a retry from another owner.
-local epoch, checkpoint, nonce = KEYS[1], KEYS[2], ARGV[1]
+-- Raise the epoch, answer it, the newest checkpoint and whether one was ever saved. The nonce tells a retry from
+-- another owner.
+local epoch, checkpoint, newest, nonce = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local owner = redis.call('GET', epoch) or '0-'
 local counter, by = string.match(owner, '^(%d+)%-(.*)$')
 if by ~= nonce then
@@ -16,7 +17,7 @@ if by ~= nonce then
   redis.call('SET', epoch, owner)
 end
 local data, digest, damaged = unpack(redis.call('HMGET', checkpoint, 'data', 'digest', 'damaged'))
-return {owner, data, digest, damaged}
+return {owner, data, digest, damaged, redis.call('HGET', newest, 'saved')}
 """
 
 CONDEMN = """
@@ -29,15 +30,15 @@ end
 
 SAVE = """
 -- Compare and set the checkpoint; keep the one before it, unless that is damaged.
-local epoch, checkpoint, previous = unpack(KEYS)
-local owner, topic, partition, offset, version, digest, data = unpack(ARGV)
+local epoch, checkpoint, previous, newest = unpack(KEYS)
+local owner, topic, partition, offset, version, digest, data, back = unpack(ARGV)
 local actual = redis.call('GET', epoch)
 if not actual then return 'lost' end
 if actual ~= owner then return 'fenced' end
 local kept_topic, kept_partition, kept_offset, kept_digest, damaged = unpack(redis.call(
   'HMGET', checkpoint, 'home_topic', 'home_partition', 'next', 'digest', 'damaged'))
 if not damaged and kept_topic == topic and kept_partition == partition then
-  if tonumber(offset) < tonumber(kept_offset) then return 'fenced' end
+  if back == '0' and tonumber(offset) < tonumber(kept_offset) then return 'fenced' end
   if offset == kept_offset and digest == kept_digest then return 'already' end
 end
 if damaged then
@@ -47,6 +48,7 @@ elseif kept_topic then
 end
 redis.call('HSET', checkpoint, 'home_topic', topic, 'home_partition', partition, 'next', offset,
   'version', version, 'digest', digest, 'epoch', owner, 'data', data)
+redis.call('HSET', newest, 'saved', 1)
 return 'stored'
 """
 
@@ -103,6 +105,7 @@ MOVE = """
 local current, history, blob = unpack(KEYS)
 local version, digest, publisher, what, pinned, channel = unpack(ARGV)
 if redis.call('EXISTS', blob) == 0 then return {} end
+redis.call('PERSIST', blob) -- after a write that needs no memory, a full server lets a script go on
 local time = redis.call('TIME')
 local at = string.format('%d.%06d', time[1], time[2])
 local serial = redis.call('HINCRBY', current, 'serial', 1)

@@ -58,4 +58,4 @@ class Retention(NamedTuple):
 
 
 RETENTION = Retention()
-OF_MANY = Retention(last=3, minutes=0, hours=0, days=7)  # of thousands of models: a hundred snapshots each is too much
+OF_MANY = Retention(last=3, minutes=10, hours=24, days=7)  # of thousands of models: under half of the bytes

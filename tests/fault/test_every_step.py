@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from omdml import LOMDML
+from omdml.feedback import Triplet, encode
 from streams.files.source import FileSink
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
@@ -36,8 +37,9 @@ class Place:
         self.said = {model: list(events(100, seed, model)) for model, seed in MODELS.items()}
 
     def send(self, part):
-        """A line that is no event, and one part of the events of every model."""
+        """A line that is no event, an event of an item that there is not, and one part of every model's events."""
         self.sink.send(b"broken", key="shop")
+        self.sink.send(encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3")), key="shop")
         for pair in zip(*(said[part] for said in self.said.values()), strict=True):
             for model, event in zip(MODELS, pair, strict=True):
                 self.sink.send(event, key=model)
@@ -81,7 +83,7 @@ def test_killed_right_after_a_step_and_again_it_ends_with_the_bytes_of_a_run_nev
         worker = place.worker(step, 1)
         place.send(part)
         assert worker.wait(60) == -signal.SIGKILL, worker.said[-2000:]
-    # If a worker is left alone then, I expect every model learned once from each event, and one letter an event.
+    # If a worker is left alone then, I expect every model learned once from each event, and one letter a refused one.
     worker = place.worker()
     for model in MODELS:
         wait_for(lambda model=model: (kept := place.store.peek(model)) and kept.version == 98, model, 60, worker)
@@ -94,4 +96,4 @@ def test_killed_right_after_a_step_and_again_it_ends_with_the_bytes_of_a_run_nev
         assert place.store.peek(model).state == twin.to_bytes()
         versions = [line["version"] for line in place.store.history(model) if line["what"] == "published"]
         assert versions == sorted(versions)
-    assert len(place.letters()) == len(PARTS)
+    assert len(place.letters()) == 2 * len(PARTS)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
+from kafka.errors import CoordinatorNotAvailableError
 
 from deploy.local import KafkaServer
 from streams.kafka.options import KafkaOptions
@@ -103,8 +104,19 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 
 
 def administer(kafka: KafkaServer, do: Callable[[Any], Any]) -> Any:
+    """What an administrator's client answers; on a fresh broker a group's coordinator may take a moment to be there."""
     admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    answers = []
+
+    def done() -> bool:
+        try:
+            answers.append(do(admin))
+        except CoordinatorNotAvailableError:
+            return False
+        return True
+
     try:
-        return do(admin)
+        until(done)
+        return answers[0]
     finally:
         admin.close()

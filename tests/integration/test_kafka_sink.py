@@ -1,16 +1,21 @@
 """A Kafka topic as a place where events go, against a real broker."""
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from deploy.local import KafkaServer
-from omdml.errors import SourceError
+from omdml.errors import FeedbackError, SourceError
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
+from streams.letters import read_letters
+from streams.protocols import Partition, Record
 from tests.integration.waiting import until
+from workers.config import KafkaLog
+from workers.wiring import open_letters
 
 NewTopic = Callable[..., str]
 Open = Callable[..., KafkaSink]
@@ -100,6 +105,17 @@ def test_a_small_buffer_slows_the_sender_down_and_loses_nothing(
         sink.send(str(number).encode(), "shop")
     sink.flush()
     assert len(read(kafka, topic)) == 500
+
+
+def test_a_letter_that_its_topic_would_not_take_is_cut(kafka: KafkaServer, new_topic: NewTopic) -> None:
+    small = new_topic(configs={"max.message.bytes": "200000"})
+    letters = open_letters(KafkaLog(servers=kafka.servers, letters=small))
+    rubbish = b"\xff" * 180_000  # a record that the log takes; 240 kB in base64
+    letters.add(Record(Partition("t", 0), 7, rubbish), FeedbackError("no event"))
+    letters.flush()
+    letters.close()
+    (kept,) = read_letters(Record(Partition("t", 0), record.offset, record.value) for record in read(kafka, small))
+    assert (kept.offset, kept.digest) == (7, sha256(rubbish).hexdigest())
 
 
 def test_an_event_that_no_request_can_hold_is_refused(new_topic: NewTopic, open_sink: Open) -> None:

@@ -1,10 +1,13 @@
 """A Kafka topic as a source of feedback, against a real broker."""
 
+import threading
+
 import kafka.errors
 import pytest
 import structlog
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import MemberToRemove
+from kafka.errors import KafkaTimeoutError
 
 from deploy.local import KafkaServer
 from omdml.errors import SourceError, SourceRefused
@@ -305,3 +308,20 @@ def test_where_one_client_after_the_other_fails_it_says_so_and_gives_up(
 
 def _raise(*_: object, **__: object) -> None:
     raise KeyError("what no client should raise")
+
+
+def test_positions_that_cannot_be_told_keep_nobody_waiting_longer_than_one_does(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_reader(new_topic(partitions=4))
+    reader.read_until(lambda: len(reader.owned) == 4)
+    limits_ms = []
+
+    def waits_in_vain(_: TopicPartition, timeout_ms: int) -> None:
+        limits_ms.append(timeout_ms)
+        threading.Event().wait(timeout_ms / 1000)
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(reader.source._consumer, "position", waits_in_vain)
+    assert reader.source.progress() == {}
+    assert sum(limits_ms) <= kafka_source.LOOK_LIMIT_S * 1000

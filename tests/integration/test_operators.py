@@ -17,6 +17,7 @@ from streams.stores.opening import open_store
 from tests.fault.asking import version_served
 from tests.processes import Process, free_port, wait_for
 from tests.worlds import catalogue, events, items, triplets
+from workers import wiring
 from workers.cli import main
 
 
@@ -129,7 +130,10 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     said = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
     new = [json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)]
     place.send(new[0], b"{broken", new[1])
-    wait_for(lambda: "2 unknown_item, 1 not_json" in place.omdml("letters", "list"), "three letters", 30, place.worker)
+    told = "2 unknown_item, 1 not_json; 3 not sent again"
+    wait_for(lambda: told in place.omdml("letters", "list"), "three letters", 30, place.worker)
+    letter = json.loads(place.omdml("letters", "list", "--json").splitlines()[0])
+    assert "unknown_item" in place.omdml("letters", "explain", f"{letter['partition'][1]}/{letter['offset']}")
     assert "sent 0, left 3" in place.omdml("letters", "resend")
     # If the items are added, I expect their events learned, each once, however often they are sent again.
     features = items()[0]
@@ -138,7 +142,32 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     assert "sent 2, left 1" in place.omdml("letters", "resend")
     wait_for(lambda: place.served() == 2, "two events to be live", 30, place.worker)
     assert "sent 0, left 1" in place.omdml("letters", "resend")
-    assert place.omdml("letters", "list").count("sent again") == 2
+    assert "2 unknown_item, 1 not_json; 1 not sent again" in place.omdml("letters", "list")
+    assert place.omdml("letters", "list").count(" sent again ") == 2
+    assert "\n1 not_json; 1 not sent again" in place.omdml("letters", "list", "--open")
+    assert place.worker.stop() == 0
+    assert place.store.peek("shop").version == 2
+
+
+def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(place, monkeypatch):
+    # Given letters whose items came later
+    said = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
+    place.send(*(json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)))
+    wait_for(lambda: "2 unknown_item" in place.omdml("letters", "list"), "two letters", 30, place.worker)
+    add_items(place.file.parent / "items", {name: x[:2] for name, x in items()[0].items()}, ids=["n0", "n1"])
+    # If one of them sends all, from begin to end, before the other one's first step to send
+    open_sender, others = wiring.open_sender, []
+
+    def late(log):
+        monkeypatch.setattr(wiring, "open_sender", open_sender)
+        others.append(place.omdml("letters", "resend"))
+        return open_sender(log)
+
+    monkeypatch.setattr(wiring, "open_sender", late)
+    # I expect nothing left to send for the other one
+    assert "sent 0, left 0" in place.omdml("letters", "resend")
+    assert "sent 2, left 0" in others[0]
+    wait_for(lambda: place.served() == 2, "two events to be live", 30, place.worker)
     assert place.worker.stop() == 0
     assert place.store.peek("shop").version == 2
 
@@ -155,6 +184,7 @@ def test_an_older_version_stays_live_until_the_model_is_unpinned(place):
     assert place.served() == 10
     place.omdml("unpin", "shop")
     wait_for(lambda: place.served() == 25, "the newest version to be live", 30, place.node)
+    assert "was not pinned, version 25 is live" in place.omdml("unpin", "shop")
     told = place.omdml("history", "shop")
     assert all(word in told for word in ("rolled back", "held", "unpinned"))
     assert "25 comparisons learned" in place.omdml("inspect", "shop")

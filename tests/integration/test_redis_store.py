@@ -1,6 +1,8 @@
 """Checkpoints and snapshots in real Redis and Valkey."""
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +14,16 @@ from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Partition, Written
 from streams.stores import redis_scripts
-from streams.stores.journal import MOVES_KEPT
+from streams.stores.journal import MOVES_KEPT, Entry
 from streams.stores.redis import RedisStore
 from streams.stores.retention import Retention
 from tests.integration.waiting import until
-from tests.store_samples import checkpoint, live, published, snapshot
+from tests.store_samples import checkpoint, live, published, snapshot, told
 from tests.test_stores import Damage, TestCheckpointsOfAnyStore
 from tests.test_stores_live import TestSnapshotsOfAnyStore
+from workers.config import load
+from workers.doctor import examine
+from workers.moves import pin, rollback
 
 __all__ = [
     "TestCheckpointsOfAnyStore",
@@ -146,8 +151,8 @@ def test_the_history_does_not_grow_without_end(store: RedisStore) -> None:
 
 def test_a_claim_whose_answer_was_lost_is_repeated_by_the_client_without_fencing_itself(client: redis.Redis) -> None:
     claim = client.register_script(redis_scripts.CLAIM)
-    answers = {tuple(claim(["epoch", "checkpoint"], ["nonce"])) for _ in range(2)}
-    assert answers == {(b"0000000001-nonce", None, None, None)}
+    answers = {tuple(claim(["epoch", "checkpoint", "newest"], ["nonce"])) for _ in range(2)}
+    assert answers == {(b"0000000001-nonce", None, None, None, None)}
 
 
 def test_connections_that_the_server_closed_and_scripts_that_it_forgot_are_no_matter(
@@ -163,6 +168,68 @@ def test_connections_that_the_server_closed_and_scripts_that_it_forgot_are_no_ma
 
 
 # Loss and damage
+
+
+def test_where_the_key_of_the_newest_checkpoint_is_gone_the_one_before_it_is_used(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    epoch = store.claim("shop").epoch
+    for offset in (1, 2, 3):
+        store.save(checkpoint(offset), epoch)
+    client.delete("omdml:{shop}:checkpoint")
+    for _ in range(2):
+        claim = store.claim("shop")
+        assert claim[1:] == (checkpoint(2), True)
+    assert store.save(checkpoint(3, state=b"replayed"), claim.epoch) is Written.STORED
+    assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
+
+
+def test_where_the_keys_of_both_checkpoints_are_gone_a_model_does_not_begin_anew_unless_it_was_deleted(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    store.save(checkpoint(1), published(store, 1))
+    client.delete("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous")
+    for _ in range(2):
+        with pytest.raises(CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"):
+            store.claim("shop")
+    store.delete("shop")
+    assert store.claim("shop")[1:] == (None, False)
+
+
+def test_who_claims_a_model_while_it_is_deleted_finds_all_of_it_gone(
+    store: RedisStore, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a worker that claims, saves and publishes as soon as the deletion has read the history
+    store.save(checkpoint(5), published(store, 1, 2))
+    look, owners = store._entries, []
+
+    def claimed_then(model: str) -> list[tuple[bytes, Entry]]:
+        found = look(model)
+        if not owners:
+            owners.append(published(RedisStore(store._url), 7))
+        return found
+
+    monkeypatch.setattr(store, "_entries", claimed_then)
+    store.delete("shop")
+    # I expect nothing left of the model, and a worker that is told
+    assert client.keys("omdml:{shop}:*") == []
+    assert store.models() == []
+    with pytest.raises(StoreLost):
+        store.save(checkpoint(6), owners[0])
+    # If it begins the model anew, I expect all of it in its place
+    published(store, 0)
+    assert (store.models(), live(store).version) == (["shop"], 0)
+
+
+@pytest.mark.parametrize(("policy", "well"), [("noeviction", True), ("volatile-lru", True), ("allkeys-lru", False)])
+def test_the_doctor_warns_of_a_server_that_evicts(
+    redis_url: str, settings: Callable[[str, str], None], tmp_path: Path, policy: str, well: bool
+) -> None:
+    settings("maxmemory-policy", policy)
+    found = load(None, {}, {"store": {"url": redis_url}, "log": {"path": f"{tmp_path}/log"}})
+    finding = next(one for one in examine(found) if one.check == "store")
+    assert finding.well is well
+    assert well or "maxmemory-policy allkeys-lru" in finding.text
 
 
 def test_a_store_that_was_emptied_is_told_from_the_one_before(store: RedisStore, any_redis: RedisServer) -> None:
@@ -215,8 +282,23 @@ def test_values_that_another_program_wrote_are_an_error_that_shows_them(store: R
         store.current("shop")
     client.delete("omdml:{shop}:current")
     client.set("omdml:{shop}:current", "live")
-    with pytest.raises(StoreError, match="WRONGTYPE"):
+    with pytest.raises(StoreError, match=r"model 'shop': HGETALL omdml:{shop}:current: WRONGTYPE.*restore or remove"):
         store.current("shop")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("history", "a string"), ("current", "a string"), ("current", {"version": 1, "serial": "abc"})]
+)
+def test_a_script_that_meets_a_key_which_omdml_did_not_write_names_the_model_and_what_its_keys_are(
+    store: RedisStore, client: redis.Redis, key: str, value: Any
+) -> None:
+    epoch = store.claim("shop").epoch
+    if isinstance(value, str):
+        client.set(f"omdml:{{shop}}:{key}", value)
+    else:
+        client.hset(f"omdml:{{shop}}:{key}", mapping=value)
+    with pytest.raises(StoreError, match=r"model 'shop': .*history: stream; current, .*hash.*: restore or remove"):
+        store.publish(snapshot(5), epoch)
 
 
 # A server that is away or refuses
@@ -264,6 +346,20 @@ def test_a_full_server_refuses_what_is_new_and_goes_on_replacing_checkpoints(
     assert live(store).version == 4
     assert store.claim("shop").checkpoint == checkpoint(2)
     assert store.claim("other").checkpoint is None
+
+
+def test_a_full_server_refuses_a_claim_in_the_same_words_each_time_and_lets_operators_go_back(
+    store: RedisStore, settings: Callable[[str, str], None]
+) -> None:
+    published(store, 4, 5)
+    settings("maxmemory", "1")
+    with pytest.raises(StoreError, match="maxmemory") as first:
+        store.claim("shop")
+    with pytest.raises(StoreError, match=f"^{re.escape(str(first.value))}$"):
+        store.claim("shop")
+    assert rollback(store, "shop").version == 4
+    assert pin(store, "shop").pinned
+    assert told(store, "what", "version")[2:] == [("rolled back", 4), ("pinned", 4)]
 
 
 def test_a_replica_refuses_writes_and_says_so(store: RedisStore, client: redis.Redis) -> None:

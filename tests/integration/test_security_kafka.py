@@ -20,6 +20,7 @@ from tests.secured import SecuredKafka, password
 from tests.worlds import catalogue, events
 
 TOPIC = "feedback"
+OPERATORS = ("doctor", "letters list", "letters resend", "topics status", "topics rehome", "topics rewind --yes")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def run(folder, *arguments):
     return process.wait(60.0), process.said
 
 
-def test_feed_node_worker_and_letters_work_with_the_rights_that_are_listed(place, secured):
+def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_listed(place, secured):
     (place.folder / "events.jsonl").write_bytes(b"\n".join(events(30)) + b"\n")
     code, said = run(place.folder, "feed", "events.jsonl", *place("node"))
     assert (code, "refused 0" in said) == (0, True), said
@@ -94,6 +95,10 @@ def test_feed_node_worker_and_letters_work_with_the_rights_that_are_listed(place
     finally:
         node.close()
         worker.close()
+    operator = place("operator")
+    for command in OPERATORS:
+        code, said = run(place.folder, *command.split(), *operator)
+        assert code == 0, said
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ import redis
 from deploy.local import RedisServer, ValkeyServer, ports
 from omdml.errors import ConfigurationError, OmdmlError, StoreRefused
 from streams.catalogues.redis import RedisCatalogue, upload_catalogue
-from streams.protocols import Partition
+from streams.protocols import Partition, Written
 from streams.stores.redis import RedisStore
 from tests.certificates import Authority
 from tests.processes import ROOT
 from tests.shops import Shop
+from tests.store_samples import checkpoint
 from tests.worlds import World, catalogue, events, learned_directly, run_until_idle
 
 ACL = ROOT / "deploy" / "redis.acl"
@@ -106,6 +107,19 @@ def test_a_nodes_user_can_write_nothing(tmp_path, url, write):
     with pytest.raises(StoreRefused, match=r"give this user the rights that deploy/SECURITY\.md lists"):
         write(RedisStore(url("node")))
     assert shop.store.current("shop") == before
+
+
+def test_a_right_that_a_script_misses_is_told_like_any_other(guarded, url):
+    store = RedisStore(url("worker"))
+    epoch = store.claim("shop").epoch
+    with redis.Redis.from_url(address(guarded, "admin")) as client:
+        client.execute_command("ACL", "SETUSER", "worker", "-hset")
+        try:
+            with pytest.raises(StoreRefused, match=r"give this user the rights that deploy/SECURITY\.md lists"):
+                store.save(checkpoint(1), epoch)
+        finally:
+            client.execute_command("ACL", "SETUSER", "worker", "+hset")
+    assert store.save(checkpoint(1), epoch) is Written.STORED
 
 
 def test_users_touch_only_keys_of_the_prefix_and_run_nothing_that_hurts(url):

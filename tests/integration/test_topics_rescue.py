@@ -7,11 +7,13 @@ from click.testing import CliRunner
 
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
-from streams.kafka.topic import open_admin
+from streams.kafka.topic import open_admin, partition_of
 from streams.stores.opening import open_store
 from tests.processes import Process, wait_for
 from tests.worlds import catalogue, events
 from workers.cli import main
+from workers.config import load
+from workers.doctor import examine
 
 NAMES = [f"user-{number}" for number in range(8)]
 SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
@@ -26,7 +28,7 @@ class Place:
         self.path = folder / "omdml.toml"
         self.path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
-            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models."user-*"]\nrank = 2\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n[models."user-*"]\nrank = 2\n'
             "[guard]\non = false\n"
         )
 
@@ -101,13 +103,51 @@ def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
     assert place.states() == before
 
 
-def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(place):
+def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(place):
+    place.send(0, 10)
+
+    def told():
+        found = {one.check: one for one in examine(load(str(place.path), {}, {}))}["partitions"]
+        status = place.omdml("status")
+        assert status.exit_code == (not found.well), status.output
+        return " ".join(status.output.split()), found.text
+
+    status, text = told()
+    assert "nobody learns what comes" in status
+    assert "no worker is a member of the group, start one; and 1 more: omdml topics status" in text
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    for said in told():
+        assert "omdml at 127.0.0.1" in said
+    assert f"event=worker_started metrics= topic={place.topic} group={place.topic}" in worker.said
+    assert worker.stop() == 0
+
+
+def test_a_rewind_of_a_topic_that_has_grown_learns_what_lies_in_the_old_partitions_first(place):
+    place.send(0, 10)
+    admin = open_admin(KafkaOptions(servers=place.kafka.servers))
+    admin.create_partitions({place.topic: 3})
+    admin.close()
+    place.send(10, 20)
+    moved = [name for name in NAMES if partition_of(name.encode(), 2) != partition_of(name.encode(), 3)]
+
+    told = place.omdml("rewind", "--yes").output
+    assert f"{len(moved)} models went on in added partitions: these wait for omdml topics rehome" in told
+    homes = {name: kept.home.number for name, kept in place.store.positions(NAMES).items()}
+    assert homes == {name: partition_of(name.encode(), 2) for name in moved}
+    worker = place.worker()
+    wait_for(lambda: place.omdml("rehome").exit_code == 0 and place.learned(20), "everything learned", 90, worker)
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("partitions", [6, 3])  # with 3, a model moves into a partition that others move out of
+def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(place, partitions):
     place.send(0, 10)
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
     assert worker.stop() == 0
     admin = open_admin(KafkaOptions(servers=place.kafka.servers))
-    admin.create_partitions({place.topic: 6})
+    admin.create_partitions({place.topic: partitions})
     admin.close()
     place.send(10, 20)
 

@@ -77,3 +77,18 @@ def test_a_user_who_may_not_ask_for_the_run_still_learns_and_is_protected_by_the
     bring_back(client, dumped)
     run_until_idle(worker)
     assert world.store.claim("shop").checkpoint.version == 20
+
+
+def test_a_model_whose_newest_checkpoint_is_gone_is_replayed_from_the_one_before_it(tmp_path, server, client):
+    world = World(tmp_path)
+    world.store = RedisStore(server.url)
+    for part in (slice(0, 10), slice(10, 20)):
+        world.send(*list(events(30))[part])
+        worker = world.worker()
+        run_until_idle(worker)
+        worker.stop()
+        worker.run()
+    client.delete("omdml:{shop}:checkpoint")
+    world.send(*list(events(30))[20:])
+    run_until_idle(world.worker())
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 30).to_bytes()

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing, nullcontext
 
 import click
 
 from omdml.errors import FeedbackError
-from streams.letters import Book, Position, position_of
+from streams.letters import Book, Position
 from workers import config
 from workers.commands.options import print_table, stored, when
 
 SHOWN = 120  # characters of a payload in a list
-
-
-def position(text: str) -> Position:
-    """Topic id, partition and offset of ``TOPIC-ID/PARTITION/OFFSET``; raises BadParameter."""
-    try:
-        return position_of(text)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r}: expected TOPIC-ID/PARTITION/OFFSET, as omdml letters list shows it"
-        ) from None
 
 
 def read(configuration: config.Configuration) -> Book:
@@ -34,6 +25,17 @@ def read(configuration: config.Configuration) -> Book:
     return read_book(record for records in (read_whole(log) if log else ()) for record in records)
 
 
+def position(book: Book, text: str) -> Position:
+    """Where the letter lies that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError where that is not one."""
+    found = [at for at in book.letters if text in (f"{at[0]}/{at[1]}", f"{at[0].number}/{at[1]}")]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise FeedbackError(f"there is no dead letter at {text}: see omdml letters list")
+    which = ", ".join(f"{partition}/{offset}" for partition, offset in found)
+    raise FeedbackError(f"{text} is a position in several logs of this name, say which: {which}")
+
+
 @click.group()
 def letters() -> None:
     """Events that could not be learned: the dead letters."""
@@ -43,14 +45,24 @@ def letters() -> None:
 @click.option("--reason", help="Only those of this reason.")
 @click.option("--model", help="Only those for this model.")
 @click.option("--last", type=click.IntRange(min=1), help="So many only, the newest.")
+@click.option("--open", "still_open", is_flag=True, help="Only those that were not sent again.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, whole.")
 @stored
 def list_letters(
-    configuration: config.Configuration, reason: str | None, model: str | None, last: int | None, as_json: bool
+    configuration: config.Configuration,
+    reason: str | None,
+    model: str | None,
+    last: int | None,
+    still_open: bool,
+    as_json: bool,
 ) -> None:
-    """Dead letters, oldest first, and how many there are of each reason."""
+    """Dead letters, oldest first, how many there are of each reason, and how many were not sent again."""
+    from workers.resending import chosen
+
     book = read(configuration)
-    found = [one for one in book.letters.values() if reason in (None, one.reason) and model in (None, one.model)]
+    unsent = chosen(book, reason, model, ())
+    every = chosen(Book(book.letters, set()), reason, model, ())
+    found = unsent if still_open else every
     if as_json:
         for letter in found[-(last or 0) :]:
             click.echo(letter.encode())
@@ -63,22 +75,22 @@ def list_letters(
     ]  # fmt: skip
     print_table(("position", "logged", "reason", "model", "since then", "event"), rows)
     counts = Counter(letter.reason for letter in found)
-    click.echo(", ".join(f"{count:,} {name}" for name, count in counts.most_common()) or "no dead letters")
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
+    click.echo(f"{told}; {len(unsent):,} not sent again" if told else "no dead letters")
 
 
 @letters.command()
-@click.argument("wanted", metavar="POSITION", type=position)
+@click.argument("wanted", metavar="[TOPIC-ID/]PARTITION/OFFSET")
 @stored
-def explain(configuration: config.Configuration, wanted: Position) -> None:
+def explain(configuration: config.Configuration, wanted: str) -> None:
     """All that is known of one letter, and whether its event would be learned now."""
     from workers import wiring
     from workers.resending import judge
 
     book = read(configuration)
-    letter = book.letters.get(wanted)
-    if letter is None:
-        raise FeedbackError(f"there is no dead letter at {wanted[0]}/{wanted[1]}: see omdml letters list")
-    again, verdict = wanted in book.resent, judge(letter, wiring.specs(configuration))
+    at = position(book, wanted)
+    letter = book.letters[at]
+    again, verdict = at in book.resent, judge(letter, wiring.specs(configuration))
     would = "would be learned" if again else "would be learned: omdml letters resend"
     told = {
         "reason": letter.reason,
@@ -91,18 +103,18 @@ def explain(configuration: config.Configuration, wanted: Position) -> None:
         "now": would if verdict.event else verdict.why,
         "event": letter.payload.decode(errors="replace"),
     }
-    print_table(("", f"{wanted[0]}/{wanted[1]}"), [(name, text) for name, text in told.items() if text])
+    print_table(("", f"{at[0]}/{at[1]}"), [(name, text) for name, text in told.items() if text])
 
 
 @letters.command()
-@click.argument("positions", nargs=-1, metavar="[POSITION]...", type=position)
+@click.argument("wanted", nargs=-1, metavar="[[TOPIC-ID/]PARTITION/OFFSET]...")
 @click.option("--reason", help="Only those of this reason.")
 @click.option("--model", help="Only those for this model.")
 @click.option("--dry-run", is_flag=True, help="Send nothing, tell what would be sent.")
 @stored
 def resend(
     configuration: config.Configuration,
-    positions: tuple[Position, ...],
+    wanted: tuple[str, ...],
     reason: str | None,
     model: str | None,
     dry_run: bool,
@@ -115,21 +127,18 @@ def resend(
     from workers.resending import chosen, judge
 
     specs = wiring.specs(configuration)
-    candidates = chosen(read(configuration), reason, model, positions)
-    verdicts = [(letter, judge(letter, specs)) for letter in candidates]
-    sender = (
-        None if dry_run or not any(verdict.event for _, verdict in verdicts) else wiring.open_sender(configuration.log)
-    )
     sent, still = 0, Counter[str]()
-    for letter, verdict in verdicts:
-        if verdict.event is None:
-            still[verdict.why] += 1
-            continue
-        if sender:
-            sender.send(letter, verdict.event.model)
-        sent += 1
-    if sender:
-        sender.close()
+    # opened before the letters are read: from then on nobody else sends one of them
+    with nullcontext() if dry_run else closing(wiring.open_sender(configuration.log)) as sender:
+        book = read(configuration)
+        for letter in chosen(book, reason, model, [position(book, text) for text in wanted]):
+            event, why = judge(letter, specs)
+            if event is None:
+                still[why] += 1
+                continue
+            if sender:
+                sender.send(letter, event.model)
+            sent += 1
     click.echo(
         f"{'would send' if dry_run else 'sent'} {sent:,}, left {sum(still.values()):,} that would be refused again"
     )

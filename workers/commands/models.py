@@ -62,7 +62,8 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     upkeep.require(store, model)
     confirm(f"Forget what model {model} learned?", yes)
     offset = upkeep.reset(store, spec, model, lifecycle.platform())
-    click.echo(f"{model}: at its start, version 0; it goes on from offset {offset:,}")
+    place = "where its worker has come to, for no checkpoint could be read" if offset is None else f"offset {offset:,}"
+    click.echo(f"{model}: at its start, version 0; it goes on from {place}")
 
 
 @models.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     """What a snapshot of MODEL holds; MODEL may be a file that holds one."""
     from workers.inspection import parts, weights
 
-    if Path(model).is_file():
+    if isfile(model):  # also for a name that no file can have
         pointer, snapshot = None, Snapshot.from_bytes(Path(model).read_bytes())
     else:
         pointer, snapshot = loaded(open_known(configuration, model), model, version)
@@ -148,8 +149,9 @@ def pin(configuration: config.Configuration, model: str, version: int | None) ->
 def unpin(configuration: config.Configuration, model: str) -> None:
     """Let MODEL follow what is learned again."""
     store = open_known(configuration, model)
+    was = "" if moves.live(store, model).pinned else "was not pinned, "
     pointer = moves.unpin(store, model)
-    click.echo(f"{model}: version {pointer.version:,} is live, and what is learned follows")
+    click.echo(f"{model}: {was}version {pointer.version:,} is live, and what is learned follows")
 
 
 COMMANDS = (history, inspect, diff, rollback, pin, unpin)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
 
+from omdml.errors import SourceError
+from streams.protocols import Position
 from workers import config
 from workers.commands.options import configured, print_table, stored
 from workers.feed import amount
@@ -30,16 +33,16 @@ def create(configuration: config.Configuration, partitions: int) -> None:
 @topics.command("status")
 @stored
 def status(configuration: config.Configuration) -> None:
-    """Show every partition: what it holds, how far it is learned, and what is wrong; ends with 1 where something is."""
+    """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong; ends with 1 where
+    something is."""
     from workers import wiring
-    from workers.topics import survey
 
-    extents, home = wiring.look_at_topic(configuration.log)
-    lines = survey(extents, wiring.open_stores(configuration), home)
-    columns = ("partition", "begin", "end", "commit", "mark", "lag", "models", "wrong")
+    lines = wiring.survey_topic(configuration)
+    columns = ("partition", "begin", "end", "commit", "mark", "lag", "models", "worker", "wrong")
     print_table(columns, [
-        (extent.partition.number, extent.begin, extent.end, none(extent.committed), none(mark), line.lag, models, wrong)
-        for line in lines for extent, mark, models, wrong in (line,)
+        (extent.partition.number, extent.begin, extent.end, none(extent.committed), none(mark), line.lag, models,
+         worker or "-", wrong)
+        for line in lines for extent, mark, models, worker, wrong in (line,)
     ])  # fmt: skip
     sys.exit(1 if any(line.wrong for line in lines) else 0)
 
@@ -57,18 +60,28 @@ def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
     """Learn every model anew from the log. Stop the workers first.
 
     The models are deleted from the store with their snapshots: nodes have nothing new until they are learned again.
+    Where partitions were added since the log began, workers learn the old ones, then wait for omdml topics rehome.
     """
-    from workers import topics, wiring
+    from workers import lifecycle, topics, upkeep, wiring
 
-    if to != "beginning" and not to.isdigit():
+    if to != "beginning" and not to.isdecimal():
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
-    extents, _ = wiring.look_at_topic(configuration.log)
+    extents, home = wiring.look_at_topic(configuration.log)
     wiring.require_stopped(configuration.log)
     if not yes:
         click.confirm(f"Delete the models of {len(extents)} partitions, to learn them anew?", abort=True)
-    learned = topics.rewind(extents, wiring.open_stores(configuration), None if to == "beginning" else int(to))
-    begin = f"{'the ' * (to == 'beginning')}{to}"
-    click.echo(f"{amount(len(learned), 'model')} deleted; workers begin at {begin}")
+    lifecycle.one_thread()
+    store, specs, platform = wiring.open_stores(configuration), wiring.specs(configuration), lifecycle.platform()
+
+    def begin(name: str, at: Position) -> None:
+        if spec := specs.find(name):
+            upkeep.begin(store, spec, name, at, platform)
+
+    read = partial(wiring.read_from, configuration.log)
+    deleted, grown = topics.rewind(extents, store, home, read, begin, None if to == "beginning" else int(to))
+    click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
+    if grown:
+        click.echo(f"{amount(len(grown), 'model')} went on in added partitions: these wait for omdml topics rehome")
 
 
 @topics.command("rehome")
@@ -78,7 +91,11 @@ def rehome(configuration: config.Configuration) -> None:
     from workers import topics, wiring
 
     extents, home = wiring.look_at_topic(configuration.log)
-    moved = topics.rehome(extents, wiring.open_stores(configuration), home)
+    read = partial(wiring.read_from, configuration.log)
+    moved, left = topics.rehome(extents, wiring.open_stores(configuration), home, read)
     for name, partition in sorted(moved.items()):
         click.echo(f"{name}: goes on in partition {partition.number}")
     click.echo(f"{amount(len(moved), 'model')} moved")
+    if left:
+        told = ", ".join(f"{name} in partition {partition.number}" for name, partition in sorted(left.items()))
+        raise SourceError(f"not learned yet is some of {told}: let a worker learn it, then call this again")

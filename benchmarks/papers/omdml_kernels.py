@@ -1,0 +1,153 @@
+"""OMDML Table 6 in shape: what learning on kernels comes to beside learning on the descriptors themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from benchmarks.papers.page import Block, Claim, Grid, listed, spread
+from benchmarks.papers.retrieval import Case, Scorer, near, prepared
+from omdml import LOMDML, OMDML
+
+Array = NDArray[Any]
+Features = Mapping[str, Array]
+TITLE = "OMDML Table 6: the kernel competitor OMDL-LR"
+DATA = ("caltech101_20", "mfeat", "leaves100")
+SEEDS = range(5)
+TIMED = True
+UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]
+TRIPLETS, LANDMARKS, WARM = 10_000, 50, 64
+NOTHING = 1e-6  # eigenvalues of the landmarks' kernel below this share of the largest count as none
+CS, ETAS = (0.1, 1.0, 10.0), (0.003, 0.01, 0.03, 0.1, 0.3)
+METHODS = PLAIN, KERNEL, BOTH = "LOMDML", "OMDL-LR", "LOMDML on the same kernels"
+PUBLISHED = {PLAIN: ("0.698", "0.665", "22.11"), KERNEL: ("0.669", "0.599", "209.57")}
+ABOUT = f"""
+The paper compares LOMDML with OMDL-LR (its reference 40), which learns a low-rank metric in the space of a Gaussian
+kernel for each descriptor, of width the mean distance; LOMDML is better and ten times as fast.
+
+**Not the authors' program, nor the paper's data:** OMDL-LR here is what it computes. Every descriptor is mapped to
+its kernel values at {LANDMARKS} landmarks (training items drawn at random), decorrelated over the landmarks (Nystroem)
+so that distances are those of the kernel's space, and OMDML learns a positive matrix on each; the graph Laplacian of
+the authors' semi-supervised part is left out, since nobody else gets unlabelled items. Sets, protocol and the
+{TRIPLETS:,} triplets are those of the table above.
+
+Chosen on 200 validation queries: C ({listed(CS)}), eta of LOMDML ({listed(ETAS)}). A last row is LOMDML on the same
+kernel values. Seconds are of one core, for the one candidate chosen, mapping included. Seeds 0 to {len(SEEDS) - 1}.
+"""
+Result = dict[str, dict[str, float]]
+
+
+class Tried(NamedTuple):
+    """A learner after one pass, with one value of its hyperparameter."""
+
+    value: float
+    scorer: Scorer
+    seconds: float  # of processor
+
+
+def run(name: str, seed: int) -> Result:
+    """Test mAP, seconds and the value chosen, by method."""
+    case = prepared(name, seed, TRIPLETS)
+    features = mapped(case)
+    for made in (OMDML, LOMDML):  # compiled and loaded before the clock runs
+        case.model(made, features).learn_many(case.rows[:WARM], features)
+    return {
+        PLAIN: chosen(case, [tried(case, LOMDML, eta, lambda: case.features, eta=eta) for eta in ETAS]),
+        KERNEL: chosen(case, [tried(case, OMDML, C, lambda: mapped(case), C=C) for C in CS]),
+        BOTH: chosen(case, [tried(case, LOMDML, eta, lambda: mapped(case), eta=eta) for eta in ETAS]),
+    }
+
+
+def tried(case: Case, made: Callable[..., Any], value: float, given: Callable[[], Features], **rate: float) -> Tried:
+    """Learn, the making of the features included in the time."""
+    began = time.process_time()
+    features = given()
+    model = case.model(made, features, **rate)
+    model.learn_many(case.rows, features)
+    embedded = np.asarray(model.metric.embed(features), float)
+    return Tried(value, near(embedded), time.process_time() - began)
+
+
+def chosen(case: Case, candidates: Sequence[Tried]) -> dict[str, float]:
+    """Of the candidate that validation chooses: mAP of test queries, seconds, value."""
+    best = case.best([one.scorer for one in candidates])
+    picked = candidates[best.index]
+    return {"score": case.score(best.scorer, case.test), "seconds": picked.seconds, "value": picked.value}
+
+
+def mapped(case: Case) -> dict[str, Array]:
+    """Every descriptor (n, at most LANDMARKS) under a Gaussian kernel whose width is the mean distance.
+
+    A direction in which the landmarks' kernel is nearly nothing would be noise divided by nearly zero: it stays out.
+    """
+    landmarks, found = np.random.default_rng(case.seed).choice(case.train, LANDMARKS, replace=False), {}
+    for one, x in case.features.items():
+        distances = cdist(x, x[landmarks])
+        kernel = np.exp(-0.5 * (distances / distances[case.train].mean()) ** 2)
+        values, vectors = np.linalg.eigh(kernel[landmarks])
+        kept = values > NOTHING * values[-1]
+        found[one] = kernel @ (vectors[:, kept] / np.sqrt(values[kept]))
+    return found
+
+
+def section(results: list[Result]) -> list[Block]:
+    """Table 6."""
+    found = {name: [one for unit, one in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
+    scores, seconds = [], []
+    for method in METHODS:
+        corel, caltech, taken = PUBLISHED.get(method, ("", "", ""))
+        scores.append([method, *(spread(run[method]["score"] for run in found[name]) for name in DATA), corel, caltech])
+        seconds.append([method, *(spread((run[method]["seconds"] for run in found[name]), 2) for name in DATA), taken])
+    picked = [
+        [method, *(", ".join(f"{run[method]['value']:g}" for run in found[name]) for name in DATA)]
+        for method in METHODS
+    ]
+    return [
+        ABOUT,
+        Grid("mAP of test queries", ["method", *DATA, "paper: COREL(S)", "Caltech101(S)"], scores),
+        Grid("Seconds to learn", ["method", *DATA, "paper: COREL(S)"], seconds),
+        Grid("Chosen, by seed (eta; C; eta)", ["method", *DATA], picked),
+        *verdict(found),
+    ]
+
+
+def verdict(found: dict[str, list[Result]]) -> list[Claim]:
+    """What the run bears out."""
+    plain, kernel, both = (
+        {name: float(np.mean([run[method]["score"] for run in runs])) for name, runs in found.items()}
+        for method in METHODS
+    )
+    slower = {
+        name: float(
+            np.mean([run[KERNEL]["seconds"] for run in runs]) / np.mean([run[PLAIN]["seconds"] for run in runs])
+        )
+        for name, runs in found.items()
+    }
+    return [
+        Claim(
+            f"""LOMDML and OMDL-LR have {told(lambda name: f"{plain[name]:.3f} and {kernel[name]:.3f}")}: the paper's
+            order, but on leaves100, where the kernels are ahead.""",
+            all((plain[name] > kernel[name]) == (name != "leaves100") for name in DATA),
+        ),
+        Claim(
+            f"""What is ahead there is the kernel and not the learner: on the same kernel values LOMDML has
+            {told(lambda name: f"{both[name]:.3f}")}, more than OMDL-LR on each set. On caltech101_20 the
+            map to {LANDMARKS} kernel values loses what is in the whole descriptors.""",
+            all(both[name] > kernel[name] for name in DATA) and both[DATA[0]] < plain[DATA[0]],
+        ),
+        Claim(
+            f"""As in the paper, LOMDML learns faster: {told(lambda name: f"{slower[name]:.1f} times")}; there 9.5
+            times.""",
+            min(slower.values()) > 1,
+        ),
+    ]
+
+
+def told(value: Callable[[str], str]) -> str:
+    """Something of each set, as text."""
+    return ", ".join(f"{value(name)} on {name}" for name in DATA)

@@ -1,0 +1,136 @@
+"""Two tasks on the same images: learners of pairs, chosen on a validation part, and how they retrieve the main one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.papers.page import spread
+from omdml import CPmtML, Learner, MtLMCA, StML, UtML
+from omdml.comparisons import pairs_from_labels
+from omdml.evaluate import average_precision, rank_by_distance
+from omdml.metrics.coupled import SHARED, CoupledMetric
+
+Array = NDArray[Any]
+TASKS = MAIN, AUXILIARY = ("main", "auxiliary")
+PLACES = (2, 5, 10, 20)  # K of 1-call@K
+MAP = len(PLACES)  # place of mAP behind them
+ETAS, GAMMAS = (0.001, 0.003, 0.01), (0.0, 0.1, 0.25, 0.5, 1.0)
+DRAWS = (5_000, 20_000)  # of each task
+WPCA, SINGLE, UNION, LMCA, COUPLED = "WPCA", "stML", "utML", "mtLMCA", "CP-mtML"
+LEARNERS: dict[str, type[Learner]] = {SINGLE: StML, UNION: UtML, LMCA: MtLMCA, COUPLED: CPmtML}
+OTHER = "stML of the auxiliary task"
+PARTS = {SHARED: "L_0 alone", MAIN: "L_1 alone", AUXILIARY: "L_2 alone"}  # of CP-mtML
+Trial = dict[str, Any]  # what was chosen, its score on validation, its measures on test
+Result = dict[str, list[Trial]]  # by method; a trial for each gamma where there is one
+
+
+class Case(NamedTuple):
+    """Images, their labels in the sense of both tasks, and rows by part."""
+
+    features: dict[str, Array]
+    labels: dict[str, Array]  # by task
+    train: Array
+    validation: Array
+    test: Array
+    seed: int
+
+    def measured(self, metric: CoupledMetric, rows: Array, task: str = MAIN) -> list[float]:
+        """1-call@K at PLACES, and mAP, of the main task: each of these rows is searched among the others of them."""
+        embedded = metric.embed({name: x[rows] for name, x in self.features.items()}, task)
+        labels = self.labels[MAIN][rows]
+        hits = labels[rank_by_distance(embedded, np.arange(len(rows)))] == labels[:, None]
+        return [*(float(hits[:, :k].any(axis=1).mean()) for k in PLACES), float(average_precision(hits).mean())]
+
+
+class Feedback(NamedTuple):
+    """Pairs in the order in which they are learned."""
+
+    rows: Array  # (T, 2)
+    similar: Array
+    tasks: Array
+
+
+class Choice(NamedTuple):
+    """A metric, how it was learned, and its score on validation: the mean 1-call@K."""
+
+    metric: CoupledMetric
+    told: str
+    score: float
+
+
+def in_turn(case: Case, counts: Mapping[str, int]) -> Feedback:
+    """Pairs of both tasks in turn, drawn at random out of so many of each (Algorithm 1)."""
+    draw, rows, similar = np.random.default_rng(case.seed), [], []
+    for place, task in enumerate(TASKS):
+        pairs = pairs_from_labels(case.labels[task], counts[task], case.seed + 100 * place, among=case.train)
+        at = draw.integers(0, counts[task], DRAWS[-1])
+        rows.append(pairs.rows[at])
+        similar.append(pairs.similar[at])
+    return Feedback(np.stack(rows, axis=1).reshape(-1, 2), np.stack(similar, axis=1).ravel(), np.tile(TASKS, DRAWS[-1]))
+
+
+def compared(case: Case, counts: Mapping[str, int]) -> Result:
+    """Every method's measures on test: at its best eta and length, by gamma where it has one."""
+    feedback, found = in_turn(case, counts), {}
+    for name, learner in LEARNERS.items():
+        started = learner({one: x.shape[1] for one, x in case.features.items()}, tasks=TASKS, seed=case.seed)
+        started.start({one: x[case.train] for one, x in case.features.items()})
+        options = [{"gamma": gamma} for gamma in GAMMAS] if name in (LMCA, COUPLED) else [{}]
+        choices = [chosen(case, feedback, started, **option) for option in options]
+        found[name] = [trial(case, choice) for choice in choices]
+        if name == SINGLE:
+            found[WPCA] = [trial(case, Choice(started.metric, "", 0.0))]
+            found[OTHER] = [trial(case, choices[0], AUXILIARY)]
+    coupled = max(choices, key=lambda choice: choice.score)  # CP-mtML is the last
+    return {**found, **{told: [trial(case, alone(coupled, part))] for part, told in PARTS.items()}}
+
+
+def chosen(case: Case, feedback: Feedback, started: Learner, **options: float) -> Choice:
+    """The best on validation over ETAS and DRAWS."""
+    choices = []
+    for eta in ETAS:
+        model, at = started.learning_on(tasks=TASKS, eta=eta, seed=case.seed, **options), 0
+        for draws in DRAWS:
+            part, at = slice(at, len(TASKS) * draws), len(TASKS) * draws
+            rows, similar, tasks = (column[part] for column in feedback)
+            model.learn_many(rows, case.features, similar=similar, task=tasks)
+            told = ", ".join([*(f"{name} {value:g}" for name, value in options.items()), f"eta {eta:g}, {draws:,}"])
+            metric = model.metric
+            choices.append(Choice(metric, told, float(np.mean(case.measured(metric, case.validation)[:MAP]))))
+    return max(choices, key=lambda choice: choice.score)
+
+
+def alone(choice: Choice, part: str) -> Choice:
+    """One of the matrices by itself, as the metric of the main task."""
+    metric = choice.metric
+    return choice._replace(metric=CoupledMetric(metric.dims, {part: metric.matrices[part]}, {MAIN: [part]}))
+
+
+def trial(case: Case, choice: Choice, task: str = MAIN) -> Trial:
+    """Measures on the test part."""
+    return {"told": choice.told, "score": choice.score, "test": case.measured(choice.metric, case.test, task)}
+
+
+def best(results: Sequence[Result], method: str) -> Array:
+    """Test measures (seeds, 5) of a method, at the gamma that each seed's validation chooses."""
+    return np.array([max(result[method], key=lambda trial: trial["score"])["test"] for result in results])
+
+
+def by_gamma(results: Sequence[Result], method: str) -> Array:
+    """Test measures (seeds, gammas, 5)."""
+    return np.array([[trial["test"] for trial in result[method]] for result in results])
+
+
+def rows(results: Sequence[Result], methods: Sequence[str]) -> list[list[str]]:
+    """A table's rows: method, 1-call@K in %, mAP, what was chosen."""
+    told = []
+    for method in methods:
+        found = best(results, method)
+        choices = "; ".join(max(result[method], key=lambda trial: trial["score"])["told"] for result in results)
+        measures = [*(spread(100 * found[:, place], 1) for place in range(MAP)), spread(found[:, MAP])]
+        told.append([method, *measures, choices if method in LEARNERS else ""])
+    return told

@@ -1,0 +1,81 @@
+"""What kafka-python reads too strictly, or gives up without a word on where to go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka.errors
+from kafka import TopicPartition
+from kafka.record import memory_records
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.util import decode_varint
+
+FIELDS_BEFORE_KEY = 4  # the record's length, its attributes, how much later and how far behind the batch's first it is
+
+
+class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types
+    """A batch that is damaged; ``then`` is the offset behind it."""
+
+    def __init__(self, why: str, then: int) -> None:
+        super().__init__(why)
+        self.why, self.then = why, then
+
+
+class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
+    """A batch with header names in any bytes, which clients in C send, and with errors that say where it ends."""
+
+    __slots__ = ()
+
+    def validate_crc(self) -> bool:
+        """True; raises Unreadable where the checksum says otherwise."""
+        if not super().validate_crc():
+            raise Unreadable("its checksum does not fit", self.next_offset)
+        return True
+
+    def _maybe_uncompress(self) -> None:
+        try:
+            super()._maybe_uncompress()
+        except kafka.errors.UnsupportedCodecError:
+            raise
+        except Exception as error:  # every codec has its own
+            raise Unreadable(f"it cannot be decompressed: {error!r}", self.next_offset) from error
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except kafka.errors.CorruptRecordError as error:
+            if not isinstance(error.__context__, UnicodeDecodeError):
+                raise Unreadable(str(error), self.next_offset) from error
+            _make_readable(self._buffer, self._pos)
+            return next(self)
+
+
+memory_records.DefaultRecordBatch = Batch  # the only place to say so: it is what fetched bytes are made into
+
+
+def _make_readable(buffer: bytearray, at: int) -> None:
+    """Put question marks for what is not UTF-8 in the header names of the record that begins there."""
+    for _ in range(FIELDS_BEFORE_KEY):
+        _, at = decode_varint(buffer, at)
+    for _ in ("key", "value"):
+        at = _behind(buffer, at)
+    headers, at = decode_varint(buffer, at)
+    for _ in range(headers):
+        length, begin = decode_varint(buffer, at)
+        name = buffer[begin : begin + length]
+        kept = name.decode(errors="ignore").encode().ljust(len(name), b"?")  # as long: the record's length is checked
+        buffer[begin : begin + length] = kept
+        at = _behind(buffer, begin + length)
+
+
+def _behind(buffer: bytearray, at: int) -> int:
+    """Where the bytes end whose length stands here; -1 is that of none."""
+    length, begin = decode_varint(buffer, at)
+    return int(begin + max(length, 0))
+
+
+def give_up_batch(consumer: Any) -> TopicPartition:
+    """The partition of a batch that was Unreadable; what is left of it is dropped, else poll tries it without end."""
+    unread = consumer._fetcher._next_partition_records  # private, but no error of kafka-python names the partition
+    unread.drain()
+    return unread.topic_partition

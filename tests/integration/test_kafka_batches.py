@@ -1,0 +1,71 @@
+"""Batches that other clients, and other disks, write: compressed, with odd header names, damaged."""
+
+import pytest
+from kafka import KafkaProducer
+
+from deploy.local import KafkaServer
+from omdml.errors import SourceRefused
+from streams.protocols import Partition
+from tests.integration.kafka_reader import NewTopic, Open, numbered, write
+from tests.integration.test_kafka_gaps import gap
+from tests.test_kafka_batches import Name
+
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_producers_or_brokers_compress_is_read(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, codec: str
+) -> None:
+    topic = new_topic(configs={"compression.type": codec})
+    write(kafka, topic, numbered(2000))
+    assert open_reader(topic).read_to_the_end().values == numbered(2000)
+
+
+def test_a_codec_that_is_not_installed_is_refused_with_what_to_install(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(configs={"compression.type": "zstd"})
+    write(kafka, topic, numbered(10))
+    monkeypatch.setattr("kafka.codec.zstd", None)
+    with pytest.raises(SourceRefused, match=rf"{topic}.*zstd.*pip install 'kafka-python\[lz4,snappy,zstd\]'"):
+        open_reader(topic).read_to_the_end()
+
+
+def test_a_header_name_that_is_not_utf_8_keeps_nothing_from_being_read(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    producer = KafkaProducer(bootstrap_servers=kafka.servers, linger_ms=100)  # one batch
+    for value in numbered(20):
+        producer.send(topic, value, headers=[(Name(), b"1")] if value == b"7" else [])
+    producer.close()
+    reader = open_reader(topic).read_to_the_end()
+    assert reader.values == numbered(20)
+    assert reader.records[7].headers == (("name??", b"1"),)
+
+
+def test_a_damaged_batch_stops_its_partition_alone_until_its_end_is_sought(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    # Given three batches, of which a disk damaged the second, and another partition
+    topic = new_topic(partitions=2)
+    for begin in (0, 10, 20):
+        write(kafka, topic, numbered(10, begin))
+    write(kafka, topic, numbered(10), partition=1)
+    with (kafka.data / "logs" / f"{topic}-0" / f"{0:020}.log").open("r+b") as file:
+        where = file.read().index(b"15")
+        file.seek(where)
+        file.write(b"??")
+
+    # If I read, I expect to be told which partition and where; then all else is read.
+    reader = open_reader(topic)
+    error = gap(reader)
+    assert (error.partition, error.position, error.resume) == (Partition(reader.source.topic_id, 0), 10, 20)
+    for said in (topic, "partition 0", "offset 10", "checksum", "go on at 20", "--accept-gap"):
+        assert said in str(error)
+    reader.read_until(lambda: len(reader.records) == 20)
+    assert isinstance(error.partition, Partition)
+    reader.source.seek(error.partition, 20)
+    reader.read_to_the_end()
+    assert [one.offset for one in reader.records if one.partition.number == 0] == [*range(10), *range(20, 30)]

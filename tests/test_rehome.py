@@ -1,0 +1,59 @@
+"""``omdml topics rehome``: models go on where their events come by, once what lies in their old home is learned."""
+
+from __future__ import annotations
+
+from streams.kafka.extents import Extent
+from streams.memory import MemorySource
+from tests.worlds import World, events, letters, run_until_idle
+from workers.topics import rehome
+
+
+def test_a_model_with_events_to_be_learned_in_its_old_home_stays_and_the_others_move(tmp_path):
+    # Given two models at home in one partition, and events of one of them that nobody has learned
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    names = [name for name in (f"user-{number}" for number in range(20)) if world.log.home(name) == old][:2]
+    worker = world.worker()
+    for name in names:
+        world.send(*events(10, model=name), key=name)
+    run_until_idle(worker)
+    worker.services.source.close()
+    world.send(*events(5, seed=1, model=names[0]), key=names[0])
+
+    def read(starts):
+        return [world.log.read(at, start, 1000) for at, start in starts.items()]
+
+    def rehomed():
+        extents = [Extent(at, world.log.start(at), world.log.end(at), None) for at in (old, new)]
+        return rehome(extents, world.store, lambda name: new, read)
+
+    # If they are to move, I expect the one to stay until a worker has learned it.
+    assert rehomed() == ({names[1]: new}, {names[0]: old})
+    assert [world.store.positions(names)[name].home for name in names] == [old, new]
+    worker = world.worker()
+    run_until_idle(worker)
+    worker.services.source.close()
+    assert rehomed() == ({names[0]: new}, {})
+
+
+def test_a_model_whose_first_event_went_astray_keeps_no_other_model_of_its_partition_waiting(tmp_path, monkeypatch):
+    # Given a model whose first event a client sent to another partition than the rest will come by, and a new worker
+    world = World(tmp_path, partitions=2)
+    wrong, right = world.log.partitions
+    names = [name for name in (f"user-{number}" for number in range(20)) if world.log.home(name) == right][:2]
+    worker = world.worker()
+    with monkeypatch.context() as client:
+        client.setattr(MemorySource, "home", lambda source, key: right)
+        client.setattr(world.log, "home", lambda key: wrong)
+        world.send(*events(1, model=names[0]), key=names[0])
+        run_until_idle(worker)
+    worker.services.source.close()
+    worker = world.worker()
+
+    # If the rest comes, I expect letters, and the other model to be learned.
+    world.send(*events(5, seed=1, model=names[0]), key=names[0])
+    world.send(*events(20, seed=2, model=names[1]), key=names[1])
+    run_until_idle(worker)
+    worker.services.source.close()
+    assert [world.store.peek(name).version for name in names] == [1, 20]
+    assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 5

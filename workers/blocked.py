@@ -1,0 +1,55 @@
+"""Models whose checkpoints cannot be read: they wait, and the mark with them, while the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+from prometheus_client import Gauge
+
+from omdml.errors import CorruptError
+
+AGAIN_S = 10.0  # until such a model is claimed again, if events come for it
+
+log = structlog.get_logger(__name__)
+
+
+class Blocked:
+    """Those of one partition.
+
+    Attributes
+    ----------
+    offsets
+        Of each, where its first event lies that was not taken.
+    """
+
+    def __init__(self, clock: Callable[[], float], count: Gauge) -> None:
+        self.offsets: dict[str, int] = {}
+        self._clock, self._count = clock, count
+        self._again: dict[str, float] = {}
+
+    def waits(self, name: str) -> bool:
+        """Whether to leave a model's events alone for now."""
+        return self._clock() < self._again.get(name, 0.0)
+
+    def add(self, name: str, offset: int, error: CorruptError) -> None:
+        """A model could not be claimed, again perhaps."""
+        if name not in self.offsets:
+            self._count.inc()
+            self.offsets[name] = offset
+            then = f"its events wait in the log from offset {offset} on, the other models go on"
+            log.error("model_waits", model=name, reason=str(error), then=then)
+        self._again[name] = self._clock() + AGAIN_S
+
+    def release(self, name: str, at: int) -> int:
+        """A model was claimed; answers where its first event lies that was not taken, ``at`` if it did not wait."""
+        if name in self.offsets:
+            self._count.dec()
+            log.info("model_waits_no_longer", model=name)
+        self._again.pop(name, None)
+        return self.offsets.pop(name, at)
+
+    def forget(self) -> None:
+        """The partition is another's."""
+        self._count.dec(len(self.offsets))
+        self.offsets.clear()
