@@ -179,6 +179,12 @@ def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Cla
             first[HALF] > first[CONSTRAINTS] and ahead == len(results),
         ),
         Claim(
+            f"""Over the sum of differences rank-based gains only {100 * (first[HALF] - first[CITY]):.1f} points at rank
+            1. The paper, with 5,000 training queries where there are {TRAINING} here, calls its improvement
+            significant.""",
+            first[HALF] > first[CITY],
+        ),
+        Claim(
             f"""Constraint-based pairs beat equal weights ({first[BASELINE]:.1%}), and stay below the sum of
             differences ({first[CITY]:.1%}), the baseline below which the paper has them at the first ranks.""",
             first[BASELINE] < first[CONSTRAINTS] < first[CITY],
