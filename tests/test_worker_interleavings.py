@@ -241,7 +241,7 @@ def test_a_model_claimed_just_after_its_store_was_brought_back_lacks_no_event(tm
 
 def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_path, monkeypatch):
     world = World(tmp_path)
-    monkeypatch.setattr(intake, "PIECE", 500)  # of one poll's 100 events
+    monkeypatch.setattr(intake, "PIECE", 20)  # comparisons, of one poll's 100
     worker, take, taken = world.worker(), OwnedPartition.take, []
 
     def take_and_stop(owned, records):

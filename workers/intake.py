@@ -18,7 +18,7 @@ JSON = "application/json"
 
 MAX_NAME = 200  # of a model, percent-encoded: a folder's limit is 255
 PIECE = 32_000  # comparisons at most: about a second of the widest models
-NAME_BYTES = 12  # of an item's id in an event, on either side of a comparison
+ENVELOPE_BYTES, NAME_BYTES = 64, 12  # of an event: what is no item's id; an id on either side of a comparison
 CLOCKS_DIFFER_S = 1.0  # between machines whose clocks are right, at most
 
 
@@ -137,7 +137,8 @@ def piece(records: Sequence[Record]) -> int:
     """
     room = PIECE
     for count, record in enumerate(records):
-        room -= min(MAX_COMPARISONS, (len(record.value) // NAME_BYTES) ** 2)
+        names = max(1, (len(record.value) - ENVELOPE_BYTES) // NAME_BYTES)
+        room -= min(MAX_COMPARISONS, names * names)
         if room < 0:
             return max(1, count)
     return len(records)
