@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import redis
-import structlog
 
 from deploy.local import RedisServer
 from omdml.errors import CorruptError, StoreError, StoreLost
@@ -17,7 +16,6 @@ from streams.stores import redis_scripts
 from streams.stores.journal import MOVES_KEPT, Entry
 from streams.stores.redis import RedisStore
 from streams.stores.retention import Retention
-from tests.integration.waiting import until
 from tests.store_samples import checkpoint, live, published, snapshot, told
 from tests.test_stores import Damage, TestCheckpointsOfAnyStore
 from tests.test_stores_live import TestSnapshotsOfAnyStore
@@ -376,54 +374,3 @@ def test_a_replica_refuses_writes_and_says_so(store: RedisStore, client: redis.R
 
 
 # Watches
-
-
-@pytest.mark.parametrize("outage", ["killed", "paused"])
-def test_a_watch_comes_back_after_an_outage_with_two_log_lines(
-    store: RedisStore, any_redis: RedisServer, outage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streams.stores.redis_watch.ANSWER_S", 0.2)
-    monkeypatch.setattr("streams.stores.redis_client.HEALTH_CHECK_S", 0.1)
-    epoch = published(store, 1)
-    watch = store.watch(["shop"])
-    with structlog.testing.capture_logs() as logs:
-        any_redis.kill() if outage == "killed" else any_redis.pause()
-        until(lambda: watch.wait(0.05) == set() and logs)
-        any_redis.resume()
-        any_redis.start()
-        until(lambda: watch.wait(0.05) == {"shop"})
-    assert [line["event"] for line in logs] == ["store_out_of_reach", "store_back_in_reach"]
-    store.publish(snapshot(2), epoch)
-    assert watch.wait(10) == {"shop"}
-    watch.close()
-
-
-def test_a_watch_may_begin_during_an_outage(store: RedisStore, any_redis: RedisServer) -> None:
-    any_redis.stop()
-    watch = store.watch(["shop"])
-    assert watch.wait(0.01) == set()
-    any_redis.start()
-    until(lambda: watch.wait(0.05) == {"shop"})
-    watch.close()
-
-
-def test_a_connection_that_was_cut_counts_as_news(store: RedisStore, client: redis.Redis) -> None:
-    watch = store.watch(["shop", "faces"])
-    client.client_kill_filter(_type="pubsub")
-    hints = {"shop", "faces"}
-    until(lambda: hints.difference_update(watch.wait(0.05)) or not hints)
-    published(store, 1)
-    assert watch.wait(10) == {"shop"}
-    watch.close()
-
-
-def test_an_idle_watch_still_hears(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.stores.redis_client.HEALTH_CHECK_S", 0.1)
-    epoch = published(store, 1)
-    watch = store.watch(["shop"])
-    with structlog.testing.capture_logs() as logs:
-        assert watch.wait(0.5) == set()
-        store.publish(snapshot(2), epoch)
-        assert watch.wait(10) == {"shop"}
-    assert logs == []
-    watch.close()
