@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -31,7 +32,8 @@ def main(names: list[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     tables = {name: importlib.import_module(f"benchmarks.papers.{name}") for name in names or TABLES}
     sound = True
-    several = ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"))
+    deaf = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is this process's to hear
+    several = ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), signal.signal, deaf)
     with Progress(*BAR, console=console, disable=not console.is_terminal) as progress, several as pool:
         task = progress.add_task("", total=sum(len(table.UNITS) for table in tables.values()))
         for name, table in tables.items():
@@ -41,9 +43,14 @@ def main(names: list[str]) -> int:
                 console.print(f"{name}: no {', '.join(absent)} here; OMDML_DATA says which folder has it. Left out.")
                 continue
             units = []
-            for unit in found(table, pool):
-                units.append(unit)
-                progress.advance(task)
+            try:
+                for unit in found(table, pool):
+                    units.append(unit)
+                    progress.advance(task)
+            except KeyboardInterrupt:
+                for child in multiprocessing.active_children():
+                    child.terminate()
+                raise
             sound &= told(console, name, table, units)
     return 0 if sound else 1
 
@@ -60,11 +67,16 @@ def told(console: Console, name: str, table: ModuleType, units: list[Kept]) -> b
     for block in blocks:
         show(console, block)
         if isinstance(block, Plot) and not draw(block):
-            console.print(f"plot {block.name} stays as it is: pip install 'omdml[papers]' brings matplotlib")
+            hint = f"plot {block.name} stays as it is: pip install 'omdml[papers]' brings matplotlib"
+            console.print(hint, markup=False)
     minutes = sum(unit.seconds for unit in units) / 60
     publish({name: section(table.TITLE, name, minutes, blocks)}, TABLES)
     return all(block.holds for block in blocks if isinstance(block, Claim))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("stopped: what is finished is kept, and the same command goes on")
+        sys.exit(130)
