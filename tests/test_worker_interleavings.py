@@ -10,6 +10,7 @@ from omdml.errors import GapError, SourceError, StoreError
 from omdml.feedback import Triplet, encode
 from streams.kafka.extents import Extent
 from streams.memory import MemorySource
+from tests.store_samples import checkpoint
 from tests.test_worker_protocol import _no_waiting, key_for, kill, mark, refuse  # noqa: F401
 from tests.worlds import World, events, learned_directly, letters, run_until_idle, triplets
 from workers import intake, topics
@@ -312,3 +313,13 @@ def test_a_waiting_model_that_is_reset_begins_anew_with_the_first_event_it_waite
     world.send(*events(5, seed=2))
     run_until_idle(worker, 100)
     assert (world.store.peek("shop").version, mark(world)) == (10, 20)
+
+
+def test_a_named_model_that_was_never_published_and_is_damaged_does_not_keep_its_worker_from_starting(tmp_path):
+    world = World(tmp_path)
+    epoch = world.store.claim("shop").epoch
+    world.store.save(checkpoint(5, state=b"no state"), epoch)
+    worker = world.worker()
+    world.send(*events(10, model="user-1"))
+    run_until_idle(worker)
+    assert world.store.peek("user-1").version == 10

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from omdml.errors import (
+    CorruptError,
     Fenced,
     GapError,
     OmdmlError,
@@ -247,8 +248,14 @@ class LearnerWorker:
             partition = self._fresh[-1]
             for name in self.services.specs.named:
                 if partition in self.partitions and self.services.source.home(name) == partition:
-                    self.partitions[partition].publish_first(name)
+                    self._publish_first(self.partitions[partition], name)
             self._fresh.pop()
+
+    def _publish_first(self, partition: OwnedPartition, name: str) -> None:
+        try:
+            partition.publish_first(name)
+        except CorruptError as error:  # it waits, from its first event on, and keeps no other model waiting
+            log.error("model_not_published", model=name, reason=str(error))
 
     def _note(self, doubt: Fenced | StoreChanged) -> None:
         """A write was refused, or the store is not what it was: to be looked into before anything else is done."""

@@ -87,7 +87,6 @@ class OwnedPartition:
     # 1
     def start(self, committed: int | None) -> int | None:
         """Where to read from; see :meth:`workers.mark.Mark.start`."""
-        self._committed = committed
         return self.mark.start(committed)
 
     # 2
