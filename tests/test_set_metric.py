@@ -103,13 +103,20 @@ def test_a_state_of_other_sizes_is_corrupt():
             resumed(model, {**tensors, **damage})
 
 
-def test_matching_takes_each_element_once_and_equals_the_sum_for_sets_of_one():
+def test_matching_adds_up_cosines_and_takes_each_element_once():
     items, metric = features(), SetMetric(DIMS, arrays())
     vectors = metric.embed(items)
     query = vectors[[0, 1]]
+    cosines = query @ vectors[5:9].T
     alone = metric.match(query[:1], vectors[5:9], np.ones(4, np.int64))
-    np.testing.assert_allclose(alone, metric.score_sets(query[:1], vectors[5:9]))
-    scores = metric.similarities(query, vectors[5:9])
+    np.testing.assert_allclose(alone, cosines[0])
     np.testing.assert_allclose(metric.match(query, vectors[5:9], np.array([1, 3])), [
-        naive.greedy(scores[:, :1]), naive.greedy(scores[:, 1:])
+        naive.greedy(cosines[:, :1]), naive.greedy(cosines[:, 1:])
     ])  # fmt: skip
+
+
+def test_matching_orders_sets_by_their_elements_even_where_the_learned_offset_saturates_all_scores():
+    items, metric = features(), SetMetric(DIMS, {**arrays(), "b": np.array(60.0)})
+    vectors = metric.embed(items)
+    cosines = vectors[:1] @ vectors[1:9].T
+    assert np.array_equal(np.argsort(metric.match(vectors[:1], vectors[1:9], np.ones(8, np.int64))), cosines[0].argsort())

@@ -49,7 +49,7 @@ class SetGallery:
         """The k sets of highest score; a distance is minus the score.
 
         ``by`` vector: a score is the sum over the query's elements; aggregate: that of one vector of them all;
-        elements: greedy matching to each set's elements. ``rerank`` orders the best N anew by greedy matching.
+        elements: greedy matching to each set's elements by their cosines. ``rerank`` orders the best N anew so.
         """
         assert query.features is not None
         everything = np.arange(len(self.vectors))
@@ -74,7 +74,7 @@ class SetGallery:
         return self.metric.embed(query.features)
 
     def _unmatched(self, features: Features, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Minus the scores, by greedy matching, of the sets at these places."""
+        """Minus the sums of cosines, by greedy matching, of the sets at these places."""
         parts = [self._members[begin:end] for begin, end in zip(self._begins[places], self.ends[places], strict=True)]
         members, sizes = np.concatenate([self._members[:0], *parts]), [len(part) for part in parts]
         return -self.metric.match(self.metric.embed(features), self.elements[members], np.array(sizes, np.int64))
