@@ -119,4 +119,6 @@ def test_matching_orders_sets_by_their_elements_even_where_the_learned_offset_sa
     items, metric = features(), SetMetric(DIMS, {**arrays(), "b": np.array(60.0)})
     vectors = metric.embed(items)
     cosines = vectors[:1] @ vectors[1:9].T
-    assert np.array_equal(np.argsort(metric.match(vectors[:1], vectors[1:9], np.ones(8, np.int64))), cosines[0].argsort())
+    assert np.array_equal(
+        np.argsort(metric.match(vectors[:1], vectors[1:9], np.ones(8, np.int64))), cosines[0].argsort()
+    )
