@@ -26,7 +26,7 @@ from streams.stores.memory import MemoryStore
 from workers.config import Configuration, load
 from workers.learner import LearnerWorker
 from workers.metrics import WorkerMetrics
-from workers.partition import Services
+from workers.services import Services
 from workers.specs import Specs
 
 Array = NDArray[Any]

@@ -138,7 +138,9 @@ class GapError(SourceError):
     available
         First offset that the log holds now, and its end.
     resume
-        Where going on without what is missing begins, if that is neither of the two.
+        Where going on without what is missing begins, if not at the first.
+    cut
+        The log lost its end: what it holds from ``resume`` on is not what was read there before.
     """
 
     reason = "gap"
@@ -151,9 +153,11 @@ class GapError(SourceError):
         position: int | None = None,
         available: tuple[int, int] | None = None,
         resume: int | None = None,
+        cut: bool = False,
     ) -> None:
         super().__init__(message)
         self.partition = partition
         self.position = position
         self.available = available
         self.resume = resume
+        self.cut = cut

@@ -182,9 +182,9 @@ class CheckpointStore(Protocol):
         """
 
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
-        """Those of the newest checkpoints, whose bytes are not read, in about the time of one.
+        """Those of the newest checkpoints, whose bytes are not read, in about the time of one; absent where none is.
 
-        Absent where there is none, or where it was found to be damaged: who claims the model hears more.
+        Where the newest was found to be damaged, that of the one before it: what a claim would answer.
         """
 
     def peek(self, model: str) -> Checkpoint | None:

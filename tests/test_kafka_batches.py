@@ -8,7 +8,9 @@ from kafka.errors import UnsupportedCodecError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
+from streams.kafka import gap
 from streams.kafka.batches import Batch, Unreadable
+from streams.protocols import Partition
 
 FIRST = 500  # offset of the batch
 VALUE = b"\xff\xfename" * 20  # long enough to be compressed
@@ -68,6 +70,19 @@ def test_a_checksum_that_does_not_fit_says_where_the_batch_ends() -> None:
     with pytest.raises(Unreadable, match="checksum") as caught:
         opened(bytes(data)).validate_crc()
     assert caught.value.then == FIRST + 2
+
+
+@pytest.mark.parametrize("delta", [1 << 8, -(1 << 31)])
+def test_where_the_header_is_damaged_only_what_is_sure_to_be_is_given_up(delta: int) -> None:
+    data = written([])
+    struct.pack_into(">i", data, ATTRIBUTES + 2, delta)
+    with pytest.raises(Unreadable, match="checksum") as caught:
+        opened(bytes(data)).validate_crc()
+    assert caught.value.then == FIRST + 1
+    # If the position is further within the batch, I expect the next one; never one that the log does not reach.
+    for position, resume in ((FIRST, FIRST + 1), (FIRST + 1, FIRST + 2), (FIRST + 5, FIRST + 5)):
+        told = gap.unreadable("feedback", Partition("t", 0), position, (0, FIRST + 5), caught.value)
+        assert (told.resume, told.cut) == (resume, False)
 
 
 @pytest.mark.parametrize("damage", [{"at": RECORDS, "to": 2}, {"at": -1, "to": 80}])

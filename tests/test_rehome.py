@@ -28,12 +28,12 @@ def test_a_model_with_events_to_be_learned_in_its_old_home_stays_and_the_others_
         return rehome(extents, world.store, lambda name: new, read)
 
     # If they are to move, I expect the one to stay until a worker has learned it.
-    assert rehomed() == ({names[1]: new}, {names[0]: old})
+    assert rehomed() == ({names[1]: new}, {names[0]: old}, {})
     assert [world.store.positions(names)[name].home for name in names] == [old, new]
     worker = world.worker()
     run_until_idle(worker)
     worker.services.source.close()
-    assert rehomed() == ({names[0]: new}, {})
+    assert rehomed() == ({names[0]: new}, {}, {})
 
 
 def test_a_model_whose_first_event_went_astray_keeps_no_other_model_of_its_partition_waiting(tmp_path, monkeypatch):
@@ -57,3 +57,30 @@ def test_a_model_whose_first_event_went_astray_keeps_no_other_model_of_its_parti
     worker.services.source.close()
     assert [world.store.peek(name).version for name in names] == [1, 20]
     assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 5
+
+
+def test_a_second_rehome_that_looked_before_the_first_one_ended_takes_nothing_back(tmp_path, monkeypatch):
+    # Given a model that was moved, and learned on in its new home
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    world.log.home = lambda key: old
+    worker = world.worker()
+    world.send(*events(10, model="user-1"), key="user-1")
+    run_until_idle(worker)
+    worker.services.source.close()
+    looked = world.store.positions(["user-1"])
+    world.log.home = lambda key: new
+    extents = [Extent(at, world.log.start(at), world.log.end(at), None) for at in (old, new)]
+
+    def read(starts):
+        return [world.log.read(at, start, 1000) for at, start in starts.items()]
+
+    assert rehome(extents, world.store, world.log.home, read).moved == {"user-1": new}
+    world.send(*events(5, seed=1, model="user-1"), key="user-1")
+    worker = world.worker()
+    run_until_idle(worker)
+    worker.services.source.close()
+    # If another one goes on from what it saw before, I expect it to move nothing.
+    monkeypatch.setattr(world.store, "positions", lambda names: looked)
+    assert rehome(extents, world.store, world.log.home, read) == ({}, {}, {})
+    assert (world.store.peek("user-1").next, world.store.peek("user-1").version) == (5, 15)

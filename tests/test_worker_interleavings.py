@@ -1,4 +1,4 @@
-"""What happens between a worker's steps: a log that is cut, a model that moves, an error out of nowhere."""
+"""What happens between a worker's steps: letters that are away, a model that moves, an error out of nowhere."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import copy
 
 import pytest
 
-from omdml.errors import GapError, SourceError, StoreError
+from omdml.errors import SourceError, StoreError
 from omdml.feedback import Triplet, encode
 from streams.kafka.extents import Extent
 from streams.memory import MemorySource
-from tests.store_samples import checkpoint
 from tests.test_worker_protocol import _no_waiting, key_for, kill, mark, refuse  # noqa: F401
-from tests.worlds import World, events, learned_directly, letters, run_until_idle, triplets
+from tests.worlds import World, events, learned_directly, letters, run_until_idle
 from workers import intake, topics
 from workers.drift import Drift
 from workers.partition import OwnedPartition
@@ -23,24 +22,6 @@ UNKNOWN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant
 def away(*_):
     """What dead letters that are out of reach answer."""
     raise SourceError("letters/: away")
-
-
-def cut(world, end):
-    """A log that lost everything from ``end`` on, and sources that tell of positions past that."""
-    (partition,) = world.log.partitions
-    with world.log.changed:
-        del world.log._records[partition][end:]
-    source = MemorySource(world.log)
-    poll = source.poll
-
-    def told(*arguments):
-        position = source._positions.get(partition)
-        if position is not None and position > world.log.end(partition):
-            raise GapError("cut", partition=partition, position=position, available=(0, world.log.end(partition)))
-        return poll(*arguments)
-
-    source.poll = told
-    return source
 
 
 @pytest.mark.parametrize("refused", [b"{nonsense", UNKNOWN], ids=["not_json", "unknown_item"])
@@ -56,64 +37,6 @@ def test_a_worker_killed_while_the_letters_are_away_leaves_them_to_its_successor
     run_until_idle(world.worker())
     assert {letter.offset for letter in letters(world)} == {5} >= set(letters_before)
     assert (world.store.peek("shop").version, mark(world)) == (8, 9)
-
-
-def test_what_is_written_on_behind_a_cut_is_learned_however_little_comes_at_once(tmp_path):
-    world = World(tmp_path)
-    world.send(*events(20))
-    first = world.worker()
-    run_until_idle(first)
-    kill(world, first)
-    worker = world.worker(source=cut(world, 10))
-    worker.accept_gap = True
-    run_until_idle(worker, 5)
-    for seed in range(1, 5):
-        world.send(*events(5, seed=seed))
-        run_until_idle(worker, 8)
-    assert (world.store.peek("shop").version, mark(world)) == (40, 30)
-
-
-def test_a_model_that_is_idle_while_a_cut_is_accepted_learns_what_comes_after_a_restart(tmp_path):
-    world = World(tmp_path)
-    first = world.worker()
-    world.send(*events(20))
-    run_until_idle(first)
-    kill(world, first)
-    worker = world.worker(source=cut(world, 10))
-    worker.accept_gap = True
-    run_until_idle(worker, 5)
-    worker.stop()
-    worker.run()
-    world.send(*events(5, seed=1))
-    run_until_idle(world.worker())
-    assert (world.store.peek("shop").version, mark(world)) == (25, 15)
-
-
-def test_a_gap_that_retention_made_has_nothing_learned_twice(tmp_path, monkeypatch):
-    # Given a model that is further than its partition's mark
-    world = World(tmp_path)
-    first = world.worker()
-    world.send(*events(20))
-    with monkeypatch.context() as outage:
-        outage.setattr(world.store, "move_mark", refuse)
-        run_until_idle(first)
-        kill(world, first)
-    # When retention passes the mark, and that is accepted
-    (partition,) = world.log.partitions
-    gap, source = GapError("retention", partition=partition, position=0, available=(10, 20)), MemorySource(world.log)
-    told, poll = [gap], source.poll
-
-    def told_once(*arguments):
-        if told and source._positions:
-            raise told.pop()
-        return poll(*arguments)
-
-    source.poll = told_once
-    worker = world.worker(source=source)
-    worker.accept_gap = True
-    run_until_idle(worker)
-    # Then what lies behind it and was learned is not learned again.
-    assert (world.store.peek("shop").version, mark(world)) == (20, 20)
 
 
 def test_a_model_that_was_moved_to_another_partition_learns_on_there_in_the_same_worker(tmp_path, monkeypatch):
@@ -153,7 +76,8 @@ def test_an_event_that_came_astray_before_its_model_was_moved_there_is_the_only_
     run_until_idle(worker)
     world.send(*events(1, seed=1, model="user-1"), key=key_for(world, new))
     run_until_idle(worker)
-    topics.move(world.store, "user-1", topics.Position(new, world.log.end(new)))
+    epoch, checkpoint, _ = world.store.claim("user-1")
+    topics.move(world.store, checkpoint, epoch, topics.Position(new, world.log.end(new)))
     world.send(*events(5, seed=2, model="user-1"), key=key_for(world, new))
     run_until_idle(worker)
     assert [letter.reason for letter in letters(world)] == ["wrong_partition"]
@@ -260,66 +184,15 @@ def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_pa
     assert world.store.peek("shop").state == learned_directly(world, 100).to_bytes()
 
 
-def damage(world, model):
-    """Cut the end off every checkpoint of a model; answers them as they were."""
-    sound = world.store._models[model].checkpoints
-    world.store._models[model].checkpoints = [(saved, data[:-9]) for saved, data in sound]
-    return sound
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_model_whose_checkpoints_are_damaged_waits_alone_and_goes_on_once_they_are_restored(tmp_path, restarted):
-    # Given two models, and nothing left to read of one of them
+def test_what_was_learned_goes_live_while_the_letters_are_away(tmp_path, monkeypatch):
     world = World(tmp_path)
-    said = {name: list(events(40, seed, model=name)) for seed, name in enumerate(("user-1", "user-2"))}
-    first = world.worker()
-    world.send(*said["user-1"][:10], *said["user-2"][:10])
-    run_until_idle(first)
-    kill(world, first)
-    sound = damage(world, "user-1")
-    # When events come for both, I expect the other one to learn, and the mark to stay where this one's begin
     worker = world.worker()
-    for part in (slice(10, 20), slice(20, 30)):
-        world.send(*said["user-1"][part], *said["user-2"][part])
-        run_until_idle(worker)
-    assert (world.store.peek("user-2").version, mark(world)) == (30, 20)
-    assert worker.services.metrics.waiting._value.get() == 1
-    if restarted:
-        kill(world, worker)
-        worker = world.worker()
-    # And once its checkpoints are restored, that it learns all of them, in order, and nobody anything twice.
-    world.store._models["user-1"].checkpoints = sound
-    world.send(*said["user-1"][30:], *said["user-2"][30:])
-    run_until_idle(worker, 100)
-    assert mark(world) == 80
-    assert worker.services.metrics.waiting._value.get() == 0
-    for seed, name in enumerate(said):
-        twin = worker.services.specs.find(name).fresh()
-        twin.learn_many(triplets(40, seed), world.catalogue.features)
-        assert world.store.peek(name).state == twin.to_bytes()
-
-
-def test_a_waiting_model_that_is_reset_begins_anew_with_the_first_event_it_waited_for(tmp_path):
-    world = World(tmp_path)
-    first = world.worker()
-    world.send(*events(10))
-    run_until_idle(first)
-    kill(world, first)
-    damage(world, "shop")
-    worker = world.worker()
-    world.send(*events(5, seed=1))
+    with monkeypatch.context() as outage:
+        for what in ("add", "flush"):
+            outage.setattr(worker.services.letters, what, away)
+        world.send(*events(5), UNKNOWN, *events(3, seed=1))
+        run_until_idle(worker, 10)
+        assert world.store.current("shop").version == 8
+        assert world.store.peek("shop") is None
     run_until_idle(worker)
-    world.store.delete("shop")
-    world.send(*events(5, seed=2))
-    run_until_idle(worker, 100)
-    assert (world.store.peek("shop").version, mark(world)) == (10, 20)
-
-
-def test_a_named_model_that_was_never_published_and_is_damaged_does_not_keep_its_worker_from_starting(tmp_path):
-    world = World(tmp_path)
-    epoch = world.store.claim("shop").epoch
-    world.store.save(checkpoint(5, state=b"no state"), epoch)
-    worker = world.worker()
-    world.send(*events(10, model="user-1"))
-    run_until_idle(worker)
-    assert world.store.peek("user-1").version == 10
+    assert (world.store.peek("shop").version, mark(world)) == (8, 9)

@@ -371,7 +371,7 @@ def test_where_a_log_was_cut_and_written_on_it_is_gone_on_at_the_cut_once_that_i
     worker.accept_gap = True
     world.send(*events(20))
     run_until_idle(worker)
-    cut = GapError("cut", partition=world.log.partitions[0], position=20, available=(0, 25), resume=15)
+    cut = GapError("cut", partition=world.log.partitions[0], position=20, available=(0, 25), resume=15, cut=True)
     world.send(*events(5, seed=1))
     told, poll = iter([cut]), source.poll
 

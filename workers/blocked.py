@@ -9,7 +9,7 @@ from prometheus_client import Gauge
 
 from omdml.errors import CorruptError
 
-AGAIN_S = 10.0  # until such a model is claimed again, if events come for it
+AGAIN_S = 10.0  # until such a model is claimed again
 
 log = structlog.get_logger(__name__)
 
@@ -36,10 +36,18 @@ class Blocked:
         """A model could not be claimed, again perhaps."""
         if name not in self.offsets:
             self._count.inc()
-            self.offsets[name] = offset
             then = f"its events wait in the log from offset {offset} on, the other models go on"
             log.error("model_waits", model=name, reason=str(error), then=then)
+        self.offsets[name] = min(offset, self.offsets.get(name, offset))
         self._again[name] = self._clock() + AGAIN_S
+
+    def due(self) -> list[tuple[str, int]]:
+        """Models to look at again, and where their first events lie."""
+        return [(name, offset) for name, offset in self.offsets.items() if not self.waits(name)]
+
+    def cut(self, offset: int) -> None:
+        """What the log holds from there on is new."""
+        self.offsets = {name: min(at, offset) for name, at in self.offsets.items()}
 
     def release(self, name: str, at: int) -> int:
         """A model was claimed; answers where its first event lies that was not taken, ``at`` if it did not wait."""

@@ -24,7 +24,8 @@ from streams.protocols import Partition, Record
 from workers.config import WorkerConfig
 from workers.intake import by_partition, piece
 from workers.interruptions import Moved, Rewind, StoreChanged
-from workers.partition import OwnedPartition, Services
+from workers.partition import OwnedPartition
+from workers.services import Services
 
 log = structlog.get_logger(__name__)
 RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
@@ -101,7 +102,11 @@ class LearnerWorker:
             if not self._waiting:
                 self._waiting = by_partition(self._fetch())
             self._introduce()
-            self._take()
+            try:
+                self._take()
+            except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
+                self._publish(self.services.clock())
+                raise
             self._tick()
             self._trouble = ""
         except Rewind as rewind:
@@ -128,10 +133,8 @@ class LearnerWorker:
         if gap.available is None or partition not in self.partitions:
             self._from_beginning = True
             return
-        first, end = gap.available
-        lost_its_end = gap.position is not None and gap.position > end
-        there = gap.resume if gap.resume is not None else end if lost_its_end else first
-        self.partitions[partition].go_on_at(there, cut=gap.position is None or there < gap.position)
+        there = gap.available[0] if gap.resume is None else gap.resume
+        self.partitions[partition].go_on_at(there, gap.cut)
         self.services.source.seek(partition, there)
 
     def _pause(self, error: OmdmlError) -> None:
@@ -223,6 +226,8 @@ class LearnerWorker:
             owned.settle(self._untaken(owned.partition))
         self._saved_at = self.services.clock()
         self.services.metrics.saved()
+        for owned in self.partitions.values():
+            owned.try_blocked()
 
     def _untaken(self, partition: Partition) -> int | None:
         """Offset of the first record of a partition that was polled and not taken."""

@@ -25,46 +25,26 @@ the same bytes:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import msgspec
 import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
-from streams.letters import DeadLetters
-from streams.protocols import Partition, Position, Record, Source, Store, Written
+from streams.protocols import Partition, Position, Record, Written
 from workers.blocked import Blocked
 from workers.burial import Burial
 from workers.claim import Change, Claimed, astray, claim, snapshot
 from workers.intake import Batch, Refusal, check_name, sort_out, stray
 from workers.interruptions import Moved, Rewind, learned_elsewhere
 from workers.mark import Mark
-from workers.metrics import WorkerMetrics
 from workers.model import OwnedModel
-from workers.residents import Allowance, Residents
-from workers.specs import Spec, Specs
-from workers.topics import move
+from workers.services import Services
+from workers.specs import Spec
+from workers.topics import take_back
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Services:
-    """What a partition works with."""
-
-    store: Store
-    source: Source
-    letters: DeadLetters
-    specs: Specs
-    metrics: WorkerMetrics
-    platform: str
-    clock: Callable[[], float]
-    accept_gap: bool = False
-    homes: dict[str, Partition] = field(default_factory=dict)  # of models claimed by this worker's partitions
-    residents: Residents = field(default_factory=Residents)
-    allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now
 
 
 class OwnedPartition:
@@ -77,6 +57,7 @@ class OwnedPartition:
         self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
         self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
         self._strangers: dict[str, Partition] = {}  # models at home elsewhere
+        self._moved: dict[str, Position] = {}  # where models are that should be here by now
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
         self.mark = Mark(partition, services.store)
@@ -158,7 +139,10 @@ class OwnedPartition:
         services, homes = self.services, self.services.homes
         self._strangers.pop(name, None)
         if kept and kept.home.topic_id == self.partition.topic_id:
-            if kept.home != self.partition == services.source.home(name) and not astray(name, kept, services.store):
+            if kept.home != self.partition == services.source.home(name) and (
+                self._moved.get(name) == kept or not astray(name, kept, services.store)
+            ):
+                self._moved[name] = kept
                 raise Moved(name, self.partition, kept.home, at)
             homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
             if kept.home == self.partition and batch.records[-1].offset < kept.next:
@@ -195,14 +179,31 @@ class OwnedPartition:
     def go_on_at(self, offset: int, cut: bool) -> None:
         """A gap was accepted. Where the log was cut, whatever lies at or after this offset is new to every model.
 
-        Each is saved with what it learned, then moved back. A crash between two: the cut is told of again.
+        Each is saved with what it learned, then moved back, the mark after them. A crash between two: the cut is told
+        of again.
         """
-        self._taken, store = offset, self.services.store
-        for name in [name for name in self.models if cut]:
+        self._taken = offset
+        if not cut:
+            return
+        self._blocked.cut(offset)
+        for name in list(self.models):
             self.let_go(name)
-        for name, kept in store.positions(store.models()).items() if cut else ():
-            if kept.home == self.partition and kept.next > offset:
-                move(store, name, Position(self.partition, offset))
+        for name, error in take_back(self.services.store, self.partition, offset).items():
+            self._blocked.add(name, offset, error)
+        if self.mark.offset is not None and self.mark.offset > offset:
+            self.mark.move(offset)
+
+    def try_blocked(self) -> None:
+        """Look whether a model that waits can be read by now; raises Rewind to its first event where one can."""
+        for name, offset in self._blocked.due():
+            try:
+                self.claim(name)
+            except CorruptError as error:
+                self._blocked.add(name, offset, error)
+                continue
+            begin = self._taken = self._blocked.release(name, offset)
+            self.services.source.seek(self.partition, begin)
+            raise Rewind(name, self.partition, begin, "model_goes_on")
 
     def let_go(self, name: str) -> None:
         """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""

@@ -9,8 +9,9 @@ between them the header is found in the log, and the letter only marked. A lock 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from omdml.errors import FeedbackError, SourceError
@@ -19,7 +20,7 @@ from streams.files.log import reaching
 from streams.files.source import FileSink
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import RESENT, Book, Letter, Position, Resent, position_of, resent_header
-from streams.protocols import Record, Sink
+from streams.protocols import Partition, Record, Sink
 from workers.feed import check
 from workers.intake import content_type
 from workers.specs import Specs
@@ -32,8 +33,13 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-def judge(letter: Letter, specs: Specs) -> Verdict:
-    """Look at a letter with today's models and items."""
+def judge(letter: Letter, specs: Specs, marks: Mapping[Partition, int]) -> Verdict:
+    """Look at a letter with today's models and items.
+
+    One at or behind its partition's mark may yet be learned: a worker that starts there takes the event again.
+    """
+    if letter.offset >= marks.get(letter.partition, math.inf):
+        return Verdict(None, "its worker has not saved how far it has come: try again (omdml topics status)")
     if letter.digest is not None:
         return Verdict(None, "only its beginning was kept: it was too large, send the event itself again")
     try:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from omdml.errors import ConfigurationError, Fenced, StoreError
+from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
+from omdml.snapshot import Checkpoint
 from streams.kafka.extents import Extent, Member
 from streams.protocols import Marks, Partition, Position, Record, Store, Written
 
@@ -78,7 +79,7 @@ def rewind(
     """Have every model learn anew from ``to`` on, or from each partition's beginning.
 
     1. The marks go back. A crash after it: models skip what they have taken.
-    2. The models at home here are deleted, one by one. A crash between two: call it again.
+    2. The models at home here, and those that have no checkpoint, are deleted. A crash between two: call it again.
     3. Those that came by another partition before some were added ``begin`` there: where they come by now waits for
        :func:`rehome`. A crash between two: call it again.
 
@@ -94,7 +95,7 @@ def rewind(
     grown = _grown(read(starts), home)
     for partition, start in starts.items():
         _mark(store, marks, partition, start)
-    learned = sorted(name for name, kept in positions.items() if kept.home in starts)
+    learned = sorted(name for name in store.models() if name not in positions or positions[name].home in starts)
     for name in learned:
         store.delete(name)
     for name, first in grown.items():
@@ -126,29 +127,58 @@ def _mark(store: Store, marks: Marks, partition: Partition, offset: int) -> None
 
 
 class Rehomed(NamedTuple):
-    """Where models go on, and, of those that could not be moved, the partition whose events come first."""
+    """Where models go on; of those that could not be moved, the partition whose events come first, or what is wrong."""
 
     moved: dict[str, Partition]
     left: dict[str, Partition]
+    damaged: dict[str, CorruptError]
 
 
 def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read) -> Rehomed:
     """Have every model learn on where the partitioner sends its events by now.
 
-    Each is claimed, and saved with its new home, from the mark of that on. A crash between two: call it again. One
-    whose old home holds events of its own that are in no checkpoint stays: they come first.
+    1. Each is claimed. One whose old home holds events that are not in the checkpoint that was read stays.
+    2. Where that is an older one, below the mark, the mark goes back to it: such events come first.
+    3. The others are saved with their new homes, from the marks of those on. A crash between two: call it again.
     """
     by_partition = {extent.partition: extent for extent in extents}
     marks, positions = store.marks(list(by_partition)), store.positions(store.models())
-    moving = {name: kept for name, kept in positions.items() if kept.home in by_partition and home(name) != kept.home}
+    strayed = [name for name, kept in positions.items() if kept.home in by_partition and home(name) != kept.home]
+    moving, older, damaged = _claimed(store, strayed)
+    moving = {
+        name: at for name, at in moving.items() if at[0].home == positions[name].home
+    }  # else another one moved it
     starts = {at: extent.end for at, extent in by_partition.items()}
-    starts |= {kept.home: marks.get(kept.home, by_partition[kept.home].begin) for kept in moving.values()}
+    starts |= {at: marks.get(at, by_partition[at].begin) for at in {kept.home for kept, _ in moving.values()}}
+    for name in older & moving.keys():
+        at, offset = moving[name][0]
+        starts[at] = max(by_partition[at].begin, min(starts[at], offset))
     behind = any(starts[at] < extent.end for at, extent in by_partition.items())
-    left = _unlearned(moving, read(starts)) if behind else {}
+    left = _unlearned({name: kept for name, (kept, _) in moving.items()}, read(starts)) if behind else {}
+    for at in {left[name] for name in older if name in left}:
+        _mark(store, marks, at, starts[at])
     targets = {name: home(name) for name in moving if name not in left}
     for name, target in targets.items():
-        move(store, name, Position(target, marks.get(target, by_partition[target].begin)))
-    return Rehomed(targets, left)
+        if checkpoint := store.peek(name):
+            move(store, checkpoint, moving[name][1], Position(target, marks.get(target, by_partition[target].begin)))
+    return Rehomed(targets, left, damaged)
+
+
+def _claimed(
+    store: Store, names: Iterable[str]
+) -> tuple[dict[str, tuple[Position, str]], set[str], dict[str, CorruptError]]:
+    """Become the owner of these: positions and epochs; which of them fell back to an older checkpoint; who has none."""
+    found, older, damaged = {}, set(), {}
+    for name in names:
+        try:
+            epoch, checkpoint, fell_back = store.claim(name)
+        except CorruptError as error:
+            damaged[name] = error
+            continue
+        if checkpoint:
+            found[name] = Position(Partition(*checkpoint.home), checkpoint.next), epoch
+            older |= {name} if fell_back else set()
+    return found, older, damaged
 
 
 def _unlearned(moving: Mapping[str, Position], log: Iterable[list[Record]]) -> dict[str, Partition]:
@@ -161,11 +191,21 @@ def _unlearned(moving: Mapping[str, Position], log: Iterable[list[Record]]) -> d
     return found
 
 
-def move(store: Store, name: str, to: Position) -> None:
-    """Have a model learn on from there; raises Fenced where a worker took it meanwhile."""
-    epoch, checkpoint, _ = store.claim(name)
-    if checkpoint is None:
-        return
+def take_back(store: Store, partition: Partition, offset: int) -> dict[str, CorruptError]:
+    """Have the models at home in a partition whose log was cut there learn on from the cut; answers who cannot be read.
+
+    One that falls back to before the cut stays so: its next event has it go on from there.
+    """
+    ahead = [name for name, at in store.positions(store.models()).items() if at.home == partition and at.next > offset]
+    moving, _, damaged = _claimed(store, ahead)
+    for name, (kept, epoch) in moving.items():
+        if kept.home == partition and kept.next > offset and (checkpoint := store.peek(name)):
+            move(store, checkpoint, epoch, Position(partition, offset))
+    return damaged
+
+
+def move(store: Store, checkpoint: Checkpoint, epoch: str, to: Position) -> None:
+    """Have a model that is ours learn on from there; raises Fenced where a worker took it meanwhile."""
     moved = msgspec.structs.replace(checkpoint, home=tuple(to.home), next=to.next)
     if store.save(moved, epoch, back=True) is Written.FENCED:
-        raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")
+        raise Fenced(f"model {checkpoint.model!r}: a worker took it back: stop the workers, and try again")

@@ -31,11 +31,11 @@ from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
 from workers.node import RetrievalNode
-from workers.partition import Services
 from workers.replay import read_whole
 from workers.resending import FileSender, KafkaSender, Sender
 from workers.residents import Allowance, Residents
 from workers.server import serve
+from workers.services import Services
 from workers.specs import Retentions, Specs
 from workers.topics import Line, survey
 

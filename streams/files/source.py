@@ -128,8 +128,10 @@ class FileSource:
             return self._reader.take(most)
         except GapError as gap:
             oldest, (newest, size) = self.log.oldest(), self.log.newest()
-            gap.partition, gap.position = self.partition, self._reader.position
-            gap.available = (oldest << OFFSET_BITS, newest << OFFSET_BITS | size)
+            begin, end = oldest << OFFSET_BITS, newest << OFFSET_BITS | size
+            gap.partition, gap.position, gap.available = self.partition, self._reader.position, (begin, end)
+            gap.resume = end if gap.position > end else begin
+            gap.cut = gap.resume < gap.position
             raise
 
     def _check(self, partition: Partition) -> None:

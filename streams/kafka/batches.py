@@ -14,7 +14,7 @@ FIELDS_BEFORE_KEY = 4  # the record's length, its attributes, how much later and
 
 
 class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types
-    """A batch that is damaged; ``then`` is the offset behind it."""
+    """A batch that is damaged; ``then`` is the offset behind it, or behind its first record where nobody knows."""
 
     def __init__(self, why: str, then: int) -> None:
         super().__init__(why)
@@ -29,8 +29,13 @@ class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no ty
     def validate_crc(self) -> bool:
         """True; raises Unreadable where the checksum says otherwise."""
         if not super().validate_crc():
-            raise Unreadable("its checksum does not fit", self.next_offset)
+            raise self._unreadable("its checksum does not fit")
         return True
+
+    def _unreadable(self, why: str) -> Unreadable:
+        """The error for this batch; its header may be what is damaged."""
+        likely = 0 < self.records_count == self.last_offset_delta + 1
+        return Unreadable(why, self.next_offset if likely else self.base_offset + 1)
 
     def _maybe_uncompress(self) -> None:
         try:
@@ -38,14 +43,14 @@ class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no ty
         except kafka.errors.UnsupportedCodecError:
             raise
         except Exception as error:  # every codec has its own
-            raise Unreadable(f"it cannot be decompressed: {error!r}", self.next_offset) from error
+            raise self._unreadable(f"it cannot be decompressed: {error!r}") from error
 
     def __next__(self) -> Any:
         try:
             return super().__next__()
         except kafka.errors.CorruptRecordError as error:
             if not isinstance(error.__context__, UnicodeDecodeError):
-                raise Unreadable(str(error), self.next_offset) from error
+                raise self._unreadable(str(error)) from error
             _make_readable(self._buffer, self._pos)
             return next(self)
 

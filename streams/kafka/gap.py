@@ -46,6 +46,7 @@ class Gaps:
 
 def out_of_range(topic: str, partition: Partition, position: int | None, available: tuple[int, int]) -> GapError:
     """The position is before the log's first offset or past its end."""
+    cut = position is not None and position > available[1]
     return GapError(
         f"topic {topic!r} partition {partition.number} does not hold offset {position}: it has offsets {available[0]} "
         f"up to {available[1]}; retention deleted events before they were learned, or the log was truncated; "
@@ -53,6 +54,8 @@ def out_of_range(topic: str, partition: Partition, position: int | None, availab
         partition=partition,
         position=position,
         available=available,
+        resume=available[1] if cut else None,
+        cut=cut,
     )
 
 
@@ -74,6 +77,7 @@ def cut(topic: str, partition: Partition, position: int | None, available: tuple
         position=position,
         available=available,
         resume=resume,
+        cut=True,
     )
 
 
@@ -81,14 +85,15 @@ def unreadable(
     topic: str, partition: Partition, position: int | None, available: tuple[int, int], error: Unreadable
 ) -> GapError:
     """The batch at the position is damaged, in the broker's files or on the way."""
+    resume = error.then if position is None else min(max(error.then, position + 1), available[1])
     return GapError(
         f"topic {topic!r} partition {partition.number} cannot be read at offset {position}: the batch that holds it is "
-        f"damaged ({error.why}); restore the broker's files from a replica, or go on at {error.then}: "
+        f"damaged ({error.why}); restore the broker's files from a replica, or go on at {resume}: "
         "`omdml worker --accept-gap`",
         partition=partition,
         position=position,
         available=available,
-        resume=error.then,
+        resume=resume,
     )
 
 

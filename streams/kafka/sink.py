@@ -152,8 +152,10 @@ class KafkaSink:
             )
             try:
                 producer.partitions_for(self.topic)  # or the first send would wait for it
-            except BaseException:
+            except BaseException as error:
                 producer.close(timeout=0)
+                if isinstance(error, kafka.errors.KafkaTimeoutError):
+                    self._require_topic()  # says so where it is missing
                 raise
         return producer
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from streams.kafka.consumer import (
     open_consumer,
     remove_static_member,
     replaced,
+    seek,
 )
 from streams.kafka.options import REFUSALS, KafkaOptions, translated
 from streams.kafka.watch import Failures, Flow, Outage
@@ -71,7 +73,7 @@ class KafkaSource:
     topic_id
         The topic's identity, fixed for this source's life.
     partitions
-        How many the topic had when this source was made.
+        How many the topic had a second ago.
 
     Raises
     ------
@@ -99,6 +101,7 @@ class KafkaSource:
         self._owned: dict[TopicPartition, Partition] = {}
         self._gaps = gap.Gaps()
         self._ends: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}  # of the leaders that wrote what was read last
         self._looked_at = float("-inf")
         self._outage = Outage(options.servers)
         self._flow = Flow()
@@ -152,9 +155,10 @@ class KafkaSource:
         self._consumer.seek(at, offset)
         self._consumer.resume(at)
         self._gaps.forget([at])
+        self._epochs.pop(at, None)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
-        """Record offsets, with the topic's id beside them; False when not owned, None when that cannot be told now."""
+        """Record offsets, the topic's id, the leader's epoch; False when not owned, None when nobody can tell now."""
         places = {partition: self._where(partition) for partition in offsets}
         if None in places.values():
             return self._refused("partition not owned", False)
@@ -162,7 +166,8 @@ class KafkaSource:
             return True
         if self._outage.told:
             return None
-        wanted = {places[one]: OffsetAndMetadata(offset, self.topic_id, -1) for one, offset in offsets.items()}
+        beside = {at: (self.topic_id, self._epochs.get(at, -1)) for at in places.values()}
+        wanted = {at: OffsetAndMetadata(offsets[one], *beside[at]) for one, at in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
             try:
                 self._consumer.commit(wanted, timeout_ms=_ms(ANSWER_LIMIT_S))
@@ -179,8 +184,7 @@ class KafkaSource:
 
     def home(self, key: str) -> Partition:
         """The partition that our sinks, and clients with Kafka's standard partitioner, send this key to."""
-        count = len(self._consumer.partitions_for_topic(self.topic) or ()) or self.partitions
-        return Partition(self.topic_id, topics.partition_of(key.encode(), count))
+        return Partition(self.topic_id, topics.partition_of(key.encode(), self.partitions))
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.
@@ -226,7 +230,9 @@ class KafkaSource:
             return []
         except kafka.errors.LogTruncationError as error:
             for at, kept in error.divergent_offsets.items():
-                self._stop({at: self._position(at)}, partial(gap.cut, at=kept and kept.offset))
+                position, cut = self._position(at), kept and kept.offset
+                if cut is None or position is None or cut < position:  # else a late answer: it was gone back to
+                    self._stop({at: position}, partial(gap.cut, at=cut))
             return []
         except Unreadable as error:
             at = give_up_batch(self._consumer)
@@ -245,6 +251,7 @@ class KafkaSource:
         if batches and not self._is_ours(batches):
             return []
         self._flow.delivered(batches)
+        self._epochs |= {at: batch[-1].leader_epoch for at, batch in batches.items()}
         return [record for at, batch in batches.items() for record in as_records(self._owned[at], batch)]
 
     def _take_over(self) -> None:
@@ -262,7 +269,8 @@ class KafkaSource:
         self._ends |= ends
         for at, partition in given.items():
             start = starts[partition]
-            self._consumer.seek(at, begins[at] if start is None else start)
+            self._epochs[at] = committed[at].leader_epoch if at in known else -1
+            seek(self._consumer, at, begins[at] if start is None else start, self._epochs[at])
         self._consumer.resume(*(given.keys() - elsewhere))
         for at in elsewhere:
             available, ids = (begins[at], ends[at]), {"before": committed[at].metadata, "now": self.topic_id}
@@ -285,7 +293,9 @@ class KafkaSource:
         self._outage.is_over()
         if found.id != self.topic_id:
             raise self._created_anew(found.id)
-        self.partitions = found.partitions
+        if self.partitions != found.partitions:
+            self.partitions = found.partitions
+            self._consumer._cluster.request_update()  # or the group would hear of it within five minutes
         return True
 
     def _is_ours(self, batches: Mapping[TopicPartition, list[Any]]) -> bool:
@@ -380,12 +390,9 @@ class KafkaSource:
         return at if self._owned.get(at) == partition else None
 
     def _position(self, at: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
-        if at not in self._owned:
-            return None
-        try:
-            position: int | None = self._consumer.position(at, timeout_ms=_ms(limit_s))
-        except kafka.errors.KafkaError:  # it asks the broker after a change of leader, which may be out of reach
-            return None
+        position: int | None = None
+        with suppress(kafka.errors.KafkaError):  # after a change of leader it asks the broker, which may be away
+            position = self._consumer.position(at, timeout_ms=_ms(limit_s)) if at in self._owned else None
         return position
 
 

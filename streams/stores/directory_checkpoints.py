@@ -48,9 +48,10 @@ class CheckpointFolder:
         return max(self._epochs(), default=None)
 
     def position(self) -> Position | None:
-        """That of the newest checkpoint; None where there is none, or it was found to be damaged."""
-        newest = max(self._files(), default=None)
-        return None if newest is None or newest.damaged else newest.saved.position
+        """That of the newest checkpoint that was not found to be damaged, if there is such a one; None without any."""
+        files = self._files()
+        newest = max([file for file in files if not file.damaged] or files, default=None)
+        return newest and newest.saved.position
 
     def peek(self) -> Checkpoint | None:
         """The newest checkpoint that can be read."""

@@ -112,8 +112,7 @@ class MemoryStore(JournaledSnapshots):
         """Those of the newest checkpoints."""
         with self._changed:
             known = [(model, self._models[model]) for model in models if model in self._models]
-            sound = [(model, state) for model, state in known if state.checkpoints and not state.damaged]
-            return {model: state.checkpoints[0][0].position for model, state in sound}
+            return {model: one.checkpoints[one.damaged][0].position for model, one in known if one.checkpoints}
 
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint."""

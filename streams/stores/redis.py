@@ -70,7 +70,7 @@ class RedisStore:
         register = self._client.register_script
         self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
         self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
-        self._note, self._move_mark = register(scripts.NOTE), register(scripts.MOVE_MARK)
+        self._note, self._delete, self._move_mark = map(register, (scripts.NOTE, scripts.DELETE, scripts.MOVE_MARK))
 
     def __str__(self) -> str:
         return self._where
@@ -114,11 +114,17 @@ class RedisStore:
 
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
         """Those of the newest checkpoints."""
+        fields = ("home_topic", "home_partition", "next", "damaged")
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             for model in models:
-                pipeline.hmget(self._keys.model(model).checkpoint, "home_topic", "home_partition", "next", "damaged")
-            answers = zip(models, pipeline.execute(), strict=True)
-        return {model: read_position(fields) for model, fields in answers if fields[0] and not fields[-1]}
+                keys = self._keys.model(model)
+                pipeline.hmget(keys.checkpoint, *fields).hmget(keys.previous, *fields)
+            answers = pipeline.execute()
+        found = {
+            model: before if before[0] and (newest[-1] or not newest[0]) else newest
+            for model, newest, before in zip(models, answers[::2], answers[1::2], strict=True)
+        }
+        return {model: read_position(fields) for model, fields in found.items() if fields[0]}
 
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint."""
@@ -163,23 +169,13 @@ class RedisStore:
             return sorted(name.decode() for name in self._client.smembers(self._keys.models))
 
     def delete(self, model: str) -> None:
-        """Forget a model, all of it at once: who claimed it before is told, who claims it from then on begins it anew.
-
-        Where something is published between a look at the history and the end, it looks again.
-        """
-        keys = self._keys.model(model)
-
-        def forget(transaction: Any) -> None:
-            snapshots = {entry.snapshot for _, entry in self._entries(model)}
-            transaction.multi()
-            transaction.unlink(keys.epoch, keys.checkpoint, keys.previous, keys.current, keys.newest, keys.history)
-            for snapshot in snapshots:
-                transaction.unlink(keys.snapshot(*snapshot))
-            transaction.srem(self._keys.models, model)
-            transaction.publish(keys.updates, 0)
-
+        """Forget a model, all at once: who claimed it before is told, who claims it from then on begins it anew."""
+        keys, names = self._keys.model(model), self._keys.models
         with reaching(self._where, model):
-            self._client.transaction(forget, keys.history)
+            self._delete(
+                [names, keys.history, keys.epoch, keys.checkpoint, keys.previous, keys.current, keys.newest],
+                [model, keys.snapshots, keys.updates],
+            )
 
     def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
         """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given.

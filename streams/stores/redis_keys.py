@@ -32,7 +32,6 @@ class ModelKeys:
     """Keys of a model; what is in braces decides the slot of a cluster, so that scripts may touch all of them."""
 
     def __init__(self, start: str) -> None:
-        self._start = start
         self.epoch = f"{start}:epoch"
         self.checkpoint = f"{start}:checkpoint"
         self.previous = f"{start}:checkpoint:previous"
@@ -40,10 +39,11 @@ class ModelKeys:
         self.newest = f"{start}:newest"
         self.history = f"{start}:history"
         self.updates = f"{start}:updates"
+        self.snapshots = f"{start}:snapshot:"
 
     def snapshot(self, version: int, digest: str) -> str:
         """Where the bytes of a snapshot lie."""
-        return f"{self._start}:snapshot:{version}:{digest}"
+        return f"{self.snapshots}{version}:{digest}"
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:

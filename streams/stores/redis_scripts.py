@@ -1,7 +1,7 @@
 """What must happen at once, or not at all, on the server: Lua, run by Redis between two other commands.
 
-Each script touches keys of one model only, or one mark (one slot of a cluster). ``KEYS`` and ``ARGV`` are named in its
-first lines. All may run twice: a client that got no answer sends its command again.
+Each script touches keys of one model only, or one mark; DELETE the list of names too. ``KEYS`` and ``ARGV`` are named
+in its first lines. All may run twice: a client that got no answer sends its command again.
 """
 
 LOST, ABSENT = b"lost", b"absent"  # what scripts answer beside the values of Written
@@ -124,6 +124,20 @@ local actual = redis.call('GET', mark) or ''
 if actual ~= before and actual ~= offset then return 0 end
 redis.call('SET', mark, offset)
 return 1
+"""
+
+DELETE = """
+-- Forget a model, with the snapshots that its history tells of: these keys are not named, but lie in the same slot.
+local names, history = KEYS[1], KEYS[2]
+local model, snapshots, channel = unpack(ARGV)
+for _, entry in ipairs(redis.call('XRANGE', history, '-', '+')) do
+  local fields = {}
+  for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+  redis.call('UNLINK', snapshots .. fields.version .. ':' .. fields.digest)
+end
+redis.call('UNLINK', unpack(KEYS, 2))
+redis.call('SREM', names, model)
+redis.call('PUBLISH', channel, 0)
 """
 
 DROP = """

@@ -1,5 +1,6 @@
 """Kafka topics that are not, or no longer, what a reader needs; against a real broker."""
 
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +92,67 @@ def test_gaps_in_several_partitions_are_told_one_after_the_other(
     for error in (first, second):
         reader.source.seek(error.partition, error.resume)
     assert [record.offset for record in reader.read_to_the_end().records[40:]] == [15, 16, 17, 18, 19]
+
+
+def cut(kafka: KafkaServer, topic: str, end: int) -> None:
+    """Take the batches from ``end`` on out of a broker's files, as after the election of a leader that lacked them."""
+    kafka.kill()
+    folder = kafka.data / "logs" / f"{topic}-0"
+    with (folder / f"{0:020}.log").open("r+b") as file:
+        while struct.unpack(">q", file.read(8))[0] < end:
+            file.seek(struct.unpack(">i", file.read(4))[0], 1)
+        file.seek(-8, 1)
+        file.truncate()
+    for index in folder.glob("*index"):
+        index.unlink()
+    kafka.start()
+
+
+def test_a_cut_that_was_written_on_is_told_to_every_process_until_one_accepts_it(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    # Given a log whose end was read and committed, then lost, and others in its place
+    topic = new_topic()
+    for begin in (0, 10, 20):
+        write(kafka, topic, numbered(10, begin))
+    first = open_reader(topic).read_to_the_end()
+    assert first.commit()
+    first.source.close()
+    cut(kafka, topic, 20)
+    write(kafka, topic, numbered(30, 100))
+    # I expect one process after the other to stop there
+    for _ in range(2):
+        later = open_reader(topic)
+        error = gap(later)
+        assert (error.position, error.resume, error.cut) == (30, 20, True)
+        assert "was cut at offset 20" in str(error)
+        later.source.close()
+    # If one accepts it, I expect it to read what was written on, and its successors to be told nothing.
+    later = open_reader(topic)
+    later.source.seek(gap(later).partition, 20)
+    assert later.read_to_the_end().values == numbered(30, 100)
+    assert later.commit()
+    later.source.close()
+    write(kafka, topic, numbered(5))
+    assert open_reader(topic).read_to_the_end().values == numbered(5)
+
+
+def test_a_cut_that_was_accepted_and_is_told_of_late_once_more_is_none(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(20))
+    reader = open_reader(topic).read_to_the_end()
+    (partition,) = reader.source.progress()
+    reader.source.seek(partition, 15)
+    with monkeypatch.context() as late:
+        late.setattr(
+            reader.source._consumer,
+            "poll",
+            raising(LogTruncationError({TopicPartition(topic, 0): OffsetAndMetadata(15, "", 0)})),
+        )
+        reader.read()
+    assert [record.offset for record in reader.read_to_the_end().records[20:]] == [15, 16, 17, 18, 19]
 
 
 def test_what_may_belong_to_a_topic_made_anew_is_not_answered_while_nobody_can_tell(

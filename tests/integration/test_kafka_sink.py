@@ -191,3 +191,24 @@ def test_a_broker_that_froze_for_long_is_written_to_again_once_it_goes_on(
 def test_a_missing_topic_is_refused(open_sink: Open) -> None:
     with pytest.raises(SourceError, match="has no topic 'nobody-made-this'"):
         open_sink("nobody-made-this")
+
+
+def test_a_topic_that_was_deleted_is_named_once_a_new_producer_is_needed(
+    kafka: KafkaServer, new_topic: NewTopic, open_sink: Open
+) -> None:
+    topic = new_topic()
+    sink = open_sink(topic, delivery_s=1.0)
+    sink.send(b"before", "shop")
+    sink.flush()
+    kafka.delete_topic(topic)
+    told = []
+
+    def named() -> bool:
+        try:
+            sink.send(b"after", "shop")
+            sink.flush()
+        except SourceError as error:
+            told.append(str(error))
+        return f"has no topic {topic!r}" in told[-1]
+
+    until(named)

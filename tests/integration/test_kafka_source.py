@@ -13,6 +13,7 @@ from deploy.local import KafkaServer
 from omdml.errors import SourceError, SourceRefused
 from streams.kafka import source as kafka_source
 from streams.kafka import watch
+from streams.kafka.topic import partition_of
 from streams.protocols import Partition
 from tests.integration.kafka_reader import NewTopic, Open, administer, numbered, write
 from tests.integration.waiting import until
@@ -325,3 +326,14 @@ def test_positions_that_cannot_be_told_keep_nobody_waiting_longer_than_one_does(
     monkeypatch.setattr(reader.source._consumer, "position", waits_in_vain)
     assert reader.source.progress() == {}
     assert sum(limits_ms) <= kafka_source.LOOK_LIMIT_S * 1000
+
+
+def test_partitions_that_are_added_are_known_and_owned_within_seconds(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic, names = new_topic(partitions=2), [f"user-{number}" for number in range(20)]
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0, 1})
+    administer(kafka, lambda admin: admin.create_partitions({topic: 5}))
+    reader.read_until(lambda: reader.owned == {0, 1, 2, 3, 4}, 20.0)
+    assert [reader.source.home(name).number for name in names] == [partition_of(name.encode(), 5) for name in names]

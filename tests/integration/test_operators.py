@@ -138,7 +138,8 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     # If the items are added, I expect their events learned, each once, however often they are sent again.
     features = items()[0]
     add_items(place.file.parent / "items", {name: x[:2] for name, x in features.items()}, ids=["n0", "n1"])
-    assert "would send 2, left 1" in place.omdml("letters", "resend", "--dry-run")
+    told = "would send 2, left 1"
+    wait_for(lambda: told in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
     assert "sent 2, left 1" in place.omdml("letters", "resend")
     wait_for(lambda: place.served() == 2, "two events to be live", 30, place.worker)
     assert "sent 0, left 1" in place.omdml("letters", "resend")
@@ -155,6 +156,8 @@ def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(
     place.send(*(json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)))
     wait_for(lambda: "2 unknown_item" in place.omdml("letters", "list"), "two letters", 30, place.worker)
     add_items(place.file.parent / "items", {name: x[:2] for name, x in items()[0].items()}, ids=["n0", "n1"])
+    told = "would send 2, left 0"
+    wait_for(lambda: told in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
     # If one of them sends all, from begin to end, before the other one's first step to send
     open_sender, others = wiring.open_sender, []
 

@@ -90,7 +90,8 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     book = read(configuration)
     at = position(book, wanted)
     letter = book.letters[at]
-    again, verdict = at in book.resent, judge(letter, wiring.specs(configuration))
+    marks = wiring.open_stores(configuration).marks([letter.partition])
+    again, verdict = at in book.resent, judge(letter, wiring.specs(configuration), marks)
     would = "would be learned" if again else "would be learned: omdml letters resend"
     told = {
         "reason": letter.reason,
@@ -126,13 +127,14 @@ def resend(
     from workers import wiring
     from workers.resending import chosen, judge
 
-    specs = wiring.specs(configuration)
+    specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
     sent, still = 0, Counter[str]()
     # opened before the letters are read: from then on nobody else sends one of them
     with nullcontext() if dry_run else closing(wiring.open_sender(configuration.log)) as sender:
         book = read(configuration)
+        marks = store.marks({letter.partition for letter in book.letters.values()})
         for letter in chosen(book, reason, model, [position(book, text) for text in wanted]):
-            event, why = judge(letter, specs)
+            event, why = judge(letter, specs, marks)
             if event is None:
                 still[why] += 1
                 continue

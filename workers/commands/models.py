@@ -42,6 +42,8 @@ def row(configuration: config.Configuration, store: Store, name: str) -> tuple[s
         return name, label, learner, str(error), "", "", "", ""
     learned = f"{checkpoint.version:,}" if checkpoint else ""
     home = f"partition {checkpoint.home[1]}, offset {checkpoint.next:,}" if checkpoint else ""
+    if checkpoint is None and store.positions([name]):
+        learned = "damaged: its events wait"
     if live is None:
         return name, label, learner, learned, "nothing", "", "", home
     age = f"{time.time() - live.published_at:,.0f} s ago"
@@ -62,7 +64,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     upkeep.require(store, model)
     confirm(f"Forget what model {model} learned?", yes)
     offset = upkeep.reset(store, spec, model, lifecycle.platform())
-    place = "where its worker has come to, for no checkpoint could be read" if offset is None else f"offset {offset:,}"
+    place = "its first event that waits, for no checkpoint could be read" if offset is None else f"offset {offset:,}"
     click.echo(f"{model}: at its start, version 0; it goes on from {place}")
 
 

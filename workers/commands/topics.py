@@ -92,10 +92,12 @@ def rehome(configuration: config.Configuration) -> None:
 
     extents, home = wiring.look_at_topic(configuration.log)
     read = partial(wiring.read_from, configuration.log)
-    moved, left = topics.rehome(extents, wiring.open_stores(configuration), home, read)
+    moved, left, damaged = topics.rehome(extents, wiring.open_stores(configuration), home, read)
     for name, partition in sorted(moved.items()):
         click.echo(f"{name}: goes on in partition {partition.number}")
     click.echo(f"{amount(len(moved), 'model')} moved")
     if left:
         told = ", ".join(f"{name} in partition {partition.number}" for name, partition in sorted(left.items()))
         raise SourceError(f"not learned yet is some of {told}: let a worker learn it, then call this again")
+    for error in damaged.values():
+        raise error

@@ -1,0 +1,181 @@
+"""Models whose checkpoints cannot be read: they fall back, or wait alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.kafka.extents import Extent
+from tests.store_samples import checkpoint
+from tests.test_worker_protocol import _no_waiting, kill, mark  # noqa: F401
+from tests.worlds import World, events, letters, run_until_idle, triplets
+from workers import topics, upkeep
+
+
+def damage(world, model):
+    """Cut the end off every checkpoint of a model; answers them as they were."""
+    sound = world.store._models[model].checkpoints
+    world.store._models[model].checkpoints = [(saved, data[:-9]) for saved, data in sound]
+    return sound
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_model_whose_checkpoints_are_damaged_waits_alone_and_goes_on_once_they_are_restored(tmp_path, restarted):
+    # Given two models, and nothing left to read of one of them
+    world = World(tmp_path)
+    said = {name: list(events(40, seed, model=name)) for seed, name in enumerate(("user-1", "user-2"))}
+    first = world.worker()
+    world.send(*said["user-1"][:10], *said["user-2"][:10])
+    run_until_idle(first)
+    kill(world, first)
+    sound = damage(world, "user-1")
+    # When events come for both, I expect the other one to learn, and the mark to stay where this one's begin
+    worker = world.worker()
+    for part in (slice(10, 20), slice(20, 30)):
+        world.send(*said["user-1"][part], *said["user-2"][part])
+        run_until_idle(worker)
+    assert (world.store.peek("user-2").version, mark(world)) == (30, 20)
+    assert worker.services.metrics.waiting._value.get() == 1
+    if restarted:
+        kill(world, worker)
+        worker = world.worker()
+    # And once its checkpoints are restored, that it learns all of them, in order, and nobody anything twice.
+    world.store._models["user-1"].checkpoints = sound
+    world.send(*said["user-1"][30:], *said["user-2"][30:])
+    run_until_idle(worker, 100)
+    assert mark(world) == 80
+    assert worker.services.metrics.waiting._value.get() == 0
+    for seed, name in enumerate(said):
+        twin = worker.services.specs.find(name).fresh()
+        twin.learn_many(triplets(40, seed), world.catalogue.features)
+        assert world.store.peek(name).state == twin.to_bytes()
+
+
+def test_a_waiting_model_that_is_reset_begins_anew_with_the_first_event_it_waited_for(tmp_path):
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(10))
+    run_until_idle(first)
+    kill(world, first)
+    damage(world, "shop")
+    worker = world.worker()
+    world.send(*events(5, seed=1))
+    run_until_idle(worker)
+    world.store.delete("shop")
+    world.send(*events(5, seed=2))
+    run_until_idle(worker, 100)
+    assert (world.store.peek("shop").version, mark(world)) == (10, 20)
+
+
+def test_a_named_model_that_was_never_published_and_is_damaged_does_not_keep_its_worker_from_starting(tmp_path):
+    world = World(tmp_path)
+    epoch = world.store.claim("shop").epoch
+    world.store.save(checkpoint(5, state=b"no state"), epoch)
+    worker = world.worker()
+    world.send(*events(10, model="user-1"))
+    run_until_idle(worker)
+    assert world.store.peek("user-1").version == 10
+
+
+@pytest.mark.parametrize("remedy", ["restored", "reset"])
+def test_a_waiting_model_to_which_no_event_comes_goes_on_once_it_is_restored_or_reset(tmp_path, remedy):
+    # Given a model that waits, and another one that goes on learning
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(10, model="user-1"), *events(10, model="user-2"))
+    run_until_idle(first)
+    kill(world, first)
+    sound = damage(world, "user-1")
+    worker = world.worker()
+    world.send(*events(10, 1, model="user-1"))
+    run_until_idle(worker)
+    # If it is mended, I expect its events to be learned, and the mark to move on.
+    if remedy == "restored":
+        world.store._models["user-1"].checkpoints = sound
+    else:
+        upkeep.reset(world.store, worker.services.specs.find("user-1"), "user-1", "here")
+    for seed in range(3):
+        world.send(*events(10, 2 + seed, model="user-2"))
+        run_until_idle(worker, 30)
+    assert world.store.peek("user-1").version == (20 if remedy == "restored" else 10)
+    assert (mark(world), worker.services.metrics.waiting._value.get()) == (60, 0)
+
+
+def extents(world):
+    """What ``omdml topics`` finds."""
+    return [Extent(at, world.log.start(at), world.log.end(at), None) for at in world.log.partitions]
+
+
+def reading(world):
+    """The log, as ``omdml topics`` reads it."""
+    return lambda starts: [world.log.read(at, start, 1000) for at, start in starts.items()]
+
+
+@pytest.fixture
+def fallen(tmp_path, request):
+    """A model at home in the first of two partitions whose newest checkpoint, of two, is damaged; its key leads to the
+    second one by now."""
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    world.log.home = lambda key: old
+    worker = world.worker()
+    for seed in range(2):
+        world.send(*events(10, seed, model="user-1"), key="user-1")
+        run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    kept = world.store._models["user-1"].checkpoints
+    kept[0] = (kept[0][0], kept[0][1][:-9])
+    if request.param == "found out":
+        world.store.claim("user-1")
+    world.log.home = lambda key: new
+    return world
+
+
+@pytest.mark.parametrize("fallen", ["not found out", "found out"], indirect=True)
+def test_a_model_that_fell_back_is_rehomed_once_it_has_learned_again_what_it_lacks(fallen):
+    (old, new), world = fallen.log.partitions, fallen
+    found = topics.rehome(extents(world), world.store, world.log.home, reading(world))
+    assert found == ({}, {"user-1": old}, {})
+    worker = world.worker()
+    world.send(*events(5, 2, model="user-1"), key="user-1")
+    run_until_idle(worker)
+    assert world.store.peek("user-1").version == 20
+    worker.stop()
+    worker.run()
+    assert topics.rehome(extents(world), world.store, world.log.home, reading(world)).moved == {"user-1": new}
+    run_until_idle(world.worker())
+    assert (world.store.peek("user-1").version, letters(world)) == (25, [])
+
+
+def test_a_model_without_any_checkpoint_to_read_keeps_no_other_one_from_being_rehomed(tmp_path):
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    world.log.home = lambda key: old
+    worker = world.worker()
+    for name in ("user-1", "user-2"):
+        world.send(*events(10, model=name), key=name)
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    damage(world, "user-1")
+    world.log.home = lambda key: new
+    moved, left, damaged = topics.rehome(extents(world), world.store, world.log.home, reading(world))
+    assert (moved, left, list(damaged)) == ({"user-2": new}, {}, ["user-1"])
+    assert "omdml replay --model user-1 --publish --replace" in str(damaged["user-1"])
+
+
+@pytest.mark.parametrize("what", ["gone", "damaged"])
+def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, what):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(10, model="user-1"), *events(10, 1, model="user-2"))
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    damage(world, "user-1")
+    if what == "gone":
+        world.store._models["user-1"].checkpoints = []
+    rewound = topics.rewind(extents(world), world.store, world.log.home, reading(world), lambda *_: None, None)
+    assert rewound.deleted == ["shop", "user-1", "user-2"]
+    run_until_idle(world.worker())
+    assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [10, 10]

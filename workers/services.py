@@ -1,0 +1,29 @@
+"""What the parts of a worker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streams.letters import DeadLetters
+from streams.protocols import Partition, Source, Store
+from workers.metrics import WorkerMetrics
+from workers.residents import Allowance, Residents
+from workers.specs import Specs
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a partition works with."""
+
+    store: Store
+    source: Source
+    letters: DeadLetters
+    specs: Specs
+    metrics: WorkerMetrics
+    platform: str
+    clock: Callable[[], float]
+    accept_gap: bool = False
+    homes: dict[str, Partition] = field(default_factory=dict)  # of models claimed by this worker's partitions
+    residents: Residents = field(default_factory=Residents)
+    allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now
