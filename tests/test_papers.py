@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 from types import SimpleNamespace
@@ -9,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.papers import TABLES, cache, page
-from benchmarks.papers.__main__ import main
 from benchmarks.papers.page import Claim, Grid
 
 TABLE = '''
@@ -38,11 +38,17 @@ def checkout(tmp_path, monkeypatch):
         (root / "omdml").mkdir()
         (root / "omdml" / "steps.py").write_text(core)
         monkeypatch.setattr(cache, "ROOT", root)
-        cache.core.cache_clear()
+        forget()
         return SimpleNamespace(__name__="benchmarks.papers.toy", DATA=(), run=lambda seed: 2 / (1 - seed))
 
     yield made
-    cache.core.cache_clear()
+    forget()
+
+
+def forget():
+    """Of other checkouts' code."""
+    for known in (cache.plain, cache.core, cache.code):
+        known.cache_clear()
 
 
 def test_what_a_table_tells_may_change_without_computing_it_again(checkout):
@@ -70,25 +76,93 @@ def test_an_interrupted_table_goes_on_where_it_stopped(checkout):
     assert cache.kept(table, {"seed": 1}) is None
 
 
+@pytest.mark.parametrize("damaged", ["", '{"result": [1, 2', '{"outcome": 1}', "[]"])
+def test_a_damaged_kept_file_counts_as_none(checkout, damaged):
+    table = checkout()
+    cache.compute(table, {"seed": 0})
+    cache.path(table, {"seed": 0}).write_text(damaged)
+    assert cache.kept(table, {"seed": 0}) is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("UNITS = [{'seed': seed} for seed in SEEDS]", {"UNITS"}),
+        ("LOW, (HIGH, *REST) = bounds()", {"LOW", "HIGH", "REST"}),
+        ("ETA: float = 0.1", {"ETA"}),
+        ("class World(NamedTuple):\n    x: int = 1", {"World"}),
+        ("def run(seed):\n    found = seed", {"run"}),
+    ],
+)
+def test_a_statement_defines_what_it_leaves_behind(statement, names):
+    assert cache.defined(ast.parse(statement).body[0]) == names
+
+
 def test_a_claim_that_a_run_does_not_bear_out_is_struck_through():
     assert page.markdown(Claim("A is\nabove B.", True)) == "- A is above B."
     assert page.markdown(Claim("A is above B.", False)) == "- ~~A is above B.~~ (not in this run)"
 
 
-def test_the_page_keeps_the_sections_of_tables_that_were_not_run(tmp_path, monkeypatch):
+def test_lines_are_filled_after_figures_were_put_in_but_not_those_of_grids():
+    told = page.markdown(f"{'word ' * 40}\n\nSecond {'0.123 ' * 40}")
+    assert max(map(len, told.splitlines())) <= page.WIDTH
+    assert told.count("\n\n") == 1
+    assert len(page.markdown(Grid("Figures", ["word"] * 40, [["0.1"] * 40])).splitlines()) == 5
+
+
+def test_numbers_have_one_format():
+    assert page.listed((0.00001, 0.1, 1, 1000.0)) == "0.00001, 0.1, 1, 1,000"
+    assert page.spread([2442.0, 2444.0], 1) == "2,443.0 ± 1.4"
+
+
+@pytest.mark.parametrize(
+    ("claims", "verdict"),
+    [
+        ([Claim("", True, agrees=True), Claim("", True)], "the paper's result holds"),
+        ([Claim("", True, agrees=True), Claim("", True, agrees=False)], "the paper's result holds in part (1 of 2)"),
+        ([Claim("", False, agrees=True), Claim("", True, agrees=False)], "the paper's result does not hold"),
+        ([Claim("", True)], "no paper's result to meet"),
+    ],
+)
+def test_a_verdict_counts_what_the_run_finds_as_the_paper_has_it(claims, verdict):
+    assert page.verdict(claims) == verdict
+
+
+@pytest.fixture
+def toy_page(tmp_path, monkeypatch):
+    """Gives a function that writes sections of tables, by name and title, into a page in the order two, one."""
     monkeypatch.setattr(page, "PAGE", tmp_path / "README.md")
-    first = page.section("First", "one", 3.0, ["Before.", Grid("Figures", ["a", "b"], [["1", "2"]])])
-    page.publish({"one": first, "two": page.section("Second", "two", 4.0, [])}, ["two", "one"])
-    page.publish({"two": page.section("Second again", "two", 5.0, [])}, ["two", "one"])
-    text = page.PAGE.read_text()
+
+    def written(**titles):
+        for name, title in titles.items():
+            table = SimpleNamespace(__name__=f"benchmarks.papers.{name}", TITLE=title, MATHS="2")
+            blocks = ["Before.", Grid("Figures", ["a", "b"], [["1", "2"]]), Claim("A is above B.", True, agrees=True)]
+            page.publish({name: page.section(table, 4.0, blocks)}, ["two", "one"])
+        return page.PAGE.read_text()
+
+    return written
+
+
+def test_the_page_keeps_the_sections_of_tables_that_were_not_run(toy_page):
+    toy_page(one="First", two="Second")
+    text = toy_page(two="Second again")
     assert "about 8 minutes" in text
     assert "Second\n" not in text
-    assert text.index("## Second again") < text.index("## First") < text.index("| 1 | 2 |")
+    assert text.index("## Second again") < text.index("## First") < text.index("| 1 | 2 |", text.index("## First"))
+    assert text.count("## References") == 1
 
 
-def test_a_table_that_there_is_not_is_refused(capsys):
-    assert main(["nothing"]) == 2
-    assert "no table 'nothing'" in capsys.readouterr().out
+def test_the_page_keeps_the_sections_of_tables_that_this_checkout_does_not_know(toy_page):
+    toy_page(newer="Of another checkout")
+    text = toy_page(one="First")
+    assert text.index("## First") < text.index("## Of another checkout") < text.index("## References")
+
+
+def test_the_page_begins_with_its_contents(toy_page):
+    text = toy_page(one="LAW Table 3.1: Fantope, and more", two="Drift")
+    assert "| [LAW Table 3.1](#law-table-31-fantope-and-more) | Fantope, and more | the paper's result holds |" in text
+    assert "4.0 minutes of one core; [LAW](#references), MATHS 2." in text
+    assert text.index("| [Drift](#drift) |") < text.index("## ")
 
 
 @pytest.mark.parametrize("name", TABLES)

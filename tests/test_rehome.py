@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from streams.kafka.extents import Extent
 from streams.memory import MemorySource
+from tests.test_worker_protocol import _no_waiting, kill, refuse  # noqa: F401
 from tests.worlds import World, events, letters, run_until_idle
 from workers.topics import rehome
 
 
-def test_a_model_with_events_to_be_learned_in_its_old_home_stays_and_the_others_move(tmp_path):
+def rehomed(world):
+    """What ``omdml topics rehome`` answers."""
+    extents = [Extent(at, world.log.start(at), world.log.end(at), None) for at in world.log.partitions]
+
+    def read(starts):
+        return [world.log.read(at, start, 1000) for at, start in starts.items()]
+
+    return rehome(extents, world.store, world.log.home, read)
+
+
+def test_a_model_with_events_to_be_learned_in_its_old_home_stays_and_the_others_move(tmp_path, monkeypatch):
     # Given two models at home in one partition, and events of one of them that nobody has learned
     world = World(tmp_path, partitions=2)
     old, new = world.log.partitions
@@ -19,21 +30,14 @@ def test_a_model_with_events_to_be_learned_in_its_old_home_stays_and_the_others_
     run_until_idle(worker)
     worker.services.source.close()
     world.send(*events(5, seed=1, model=names[0]), key=names[0])
-
-    def read(starts):
-        return [world.log.read(at, start, 1000) for at, start in starts.items()]
-
-    def rehomed():
-        extents = [Extent(at, world.log.start(at), world.log.end(at), None) for at in (old, new)]
-        return rehome(extents, world.store, lambda name: new, read)
-
+    monkeypatch.setattr(world.log, "home", lambda key: new)
     # If they are to move, I expect the one to stay until a worker has learned it.
-    assert rehomed() == ({names[1]: new}, {names[0]: old}, {})
+    assert rehomed(world) == ({names[1]: new}, {names[0]: old}, {})
     assert [world.store.positions(names)[name].home for name in names] == [old, new]
     worker = world.worker()
     run_until_idle(worker)
     worker.services.source.close()
-    assert rehomed() == ({names[0]: new}, {}, {})
+    assert rehomed(world) == ({names[0]: new}, {}, {})
 
 
 def test_a_model_whose_first_event_went_astray_keeps_no_other_model_of_its_partition_waiting(tmp_path, monkeypatch):
@@ -70,17 +74,40 @@ def test_a_second_rehome_that_looked_before_the_first_one_ended_takes_nothing_ba
     worker.services.source.close()
     looked = world.store.positions(["user-1"])
     world.log.home = lambda key: new
-    extents = [Extent(at, world.log.start(at), world.log.end(at), None) for at in (old, new)]
-
-    def read(starts):
-        return [world.log.read(at, start, 1000) for at, start in starts.items()]
-
-    assert rehome(extents, world.store, world.log.home, read).moved == {"user-1": new}
+    assert rehomed(world).moved == {"user-1": new}
     world.send(*events(5, seed=1, model="user-1"), key="user-1")
     worker = world.worker()
     run_until_idle(worker)
     worker.services.source.close()
     # If another one goes on from what it saw before, I expect it to move nothing.
     monkeypatch.setattr(world.store, "positions", lambda names: looked)
-    assert rehome(extents, world.store, world.log.home, read) == ({}, {}, {})
+    assert rehomed(world) == ({}, {}, {})
     assert (world.store.peek("user-1").next, world.store.peek("user-1").version) == (5, 15)
+
+
+def test_what_a_model_learned_before_it_was_moved_is_no_letter_when_its_old_home_is_read_again(tmp_path, monkeypatch):
+    # Given a model that was learned and saved, and moved before its old partition's mark was
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    world.log.home = lambda key: old
+    world.send(*events(10, model="user-1"), key="user-1")
+    worker = world.worker()
+    with monkeypatch.context() as outage:
+        outage.setattr(world.store, "move_mark", refuse)
+        run_until_idle(worker)
+        kill(world, worker)
+    world.log.home = lambda key: new
+    assert rehomed(world).moved == {"user-1": new}
+    # If a worker reads it again, and the model goes on, I expect each event to be learned once, and no letters;
+    worker = world.worker()
+    world.send(*events(5, seed=1, model="user-1"), key="user-1")
+    run_until_idle(worker)
+    assert (world.store.peek("user-1").version, letters(world)) == (15, [])
+    # and what comes by there afterwards to be refused, whoever saved the model meanwhile.
+    worker.stop()
+    worker.run()
+    world.log.home = lambda key: old
+    world.send(*events(1, seed=2, model="user-1"), key="user-1")
+    world.log.home = lambda key: new
+    run_until_idle(world.worker())
+    assert [(letter.reason, letter.offset) for letter in letters(world)] == [("wrong_partition", 10)]

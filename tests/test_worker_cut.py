@@ -121,7 +121,9 @@ def test_a_damaged_batch_whose_position_nobody_can_tell_has_nothing_learned_twic
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was_written_on(tmp_path, killed):
+def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was_written_on(
+    tmp_path, monkeypatch, killed
+):
     world = World(tmp_path)
     worker = world.worker()
     worker.accept_gap = True
@@ -129,6 +131,10 @@ def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))
     worker.step()
+    with monkeypatch.context() as nothing_comes:
+        nothing_comes.setattr(worker.services.source, "poll", lambda *_: [])
+        worker.step()
+    assert mark(world) == 10
     if killed:
         kill(world, worker)
         worker = world.worker()
@@ -171,3 +177,17 @@ def test_a_model_that_falls_back_at_an_accepted_cut_learns_what_it_lacks_below_i
     run_until_idle(worker)
     # The checkpoint before it has learned 20, and what was cut of them stays learned.
     assert world.store.peek("shop").version == learned
+
+
+def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    worker.accept_gap = True
+    world.send(*events(20))
+    run_until_idle(worker)
+    written_on(world, worker.services.source, 10, *events(30, seed=1))
+    with monkeypatch.context() as outage:
+        outage.setattr(world.store, "positions", refuse)
+        run_until_idle(worker, 5)
+    run_until_idle(worker)
+    assert (world.store.peek("shop").version, mark(world)) == (50, 40)

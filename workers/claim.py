@@ -9,7 +9,7 @@ import structlog
 from omdml.errors import ConfigurationError, CorruptError, StartError
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Position, Store
+from streams.protocols import Store
 from streams.stores.journal import PUBLICATIONS
 from workers.guard import FEWEST, Guard
 from workers.model import OwnedModel
@@ -97,15 +97,6 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
     if checkpoint.configuration != spec.digest:
         found.append(Change("adopted", ", ".join(spec.differences(checkpoint)) or "other defaults"))
     return found
-
-
-def astray(name: str, at: Position, store: Store) -> bool:
-    """Whether its home was the wrong partition when the model came to it: not one that was left as others were added.
-
-    Raises CorruptError, StoreError.
-    """
-    kept = store.peek(name)
-    return kept is not None and kept.progress.get("astray") == at.home.number
 
 
 def snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:

@@ -63,6 +63,7 @@ class LearnerWorker:
         self._stopping = False
         self._last_event: float | None = None
         self._trouble = ""
+        self._gap: GapError | None = None  # accepted, and not gone on behind yet
         self._doubt: Fenced | StoreChanged | None = None  # what is in memory may not be this worker's, or not kept
         self._published_at = self._saved_at = self._measured_at = float("-inf")
         services.source.subscribe(self)
@@ -99,6 +100,8 @@ class LearnerWorker:
             self._measure()
             if self._doubt:
                 self._begin_again(self._doubt)
+            if self._gap:
+                self._go_on(self._gap)
             if not self._waiting:
                 self._waiting = by_partition(self._fetch())
             self._introduce()
@@ -117,25 +120,26 @@ class LearnerWorker:
                 raise
             self._note(doubt)
         except GapError as gap:
-            self._accept(gap)
+            if not self.accept_gap or str(gap) == self._trouble:
+                raise
+            self._gap = gap
         except (StoreLost, StoreRefused, SourceRefused):
             raise
         except (StoreError, SourceError) as error:
             self._pause(error)
 
-    def _accept(self, gap: GapError) -> None:
-        """Go on after a gap, where the operator said so; raises it where not, or where it comes again."""
-        if not self.accept_gap or str(gap) == self._trouble:
-            raise gap
+    def _go_on(self, gap: GapError) -> None:
+        """Go on after a gap that is accepted. What keeps it from that for now is met by the next turn again."""
         self._trouble = str(gap)
-        log.warning("gap_accepted", reason=self._trouble)
         partition = None if gap.partition is None else Partition(*gap.partition)
         if gap.available is None or partition not in self.partitions:
             self._from_beginning = True
-            return
-        there = gap.available[0] if gap.resume is None else gap.resume
-        self.partitions[partition].go_on_at(there, gap.cut)
-        self.services.source.seek(partition, there)
+        else:
+            there = gap.available[0] if gap.resume is None else gap.resume
+            self.partitions[partition].go_on_at(there, gap.cut)
+            self.services.source.seek(partition, there)
+        self._gap = None
+        log.warning("gap_accepted", reason=self._trouble)
 
     def _pause(self, error: OmdmlError) -> None:
         """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
@@ -335,7 +339,7 @@ class LearnerWorker:
                 log.info("partition_revoked", partition=str(partition), mark=owned.mark.offset)
             except (OmdmlError, Rewind) as error:
                 log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
-                if isinstance(error, StoreError | SourceError):
+                if isinstance(error, StoreError | SourceError) and not isinstance(error, Fenced | StoreLost):
                     until = -math.inf  # the others would wait for it too
             finally:
                 owned.forget()

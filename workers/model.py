@@ -40,6 +40,7 @@ class Progress(msgspec.Struct):
     drift: bytes = b""
     held: str = ""  # why the newest version is not live
     astray: int = -1  # the partition it came home to, where its events were due at another one even then
+    left: dict[str, int] = msgspec.field(default_factory=dict)  # how far it was taken in partitions it was moved from
 
 
 class OwnedModel:

@@ -35,13 +35,14 @@ from omdml.errors import CorruptError, Fenced, StoreLost
 from streams.protocols import Partition, Position, Record, Written
 from workers.blocked import Blocked
 from workers.burial import Burial
-from workers.claim import Change, Claimed, astray, claim, snapshot
-from workers.intake import Batch, Refusal, check_name, sort_out, stray
+from workers.claim import Change, Claimed, claim, snapshot
+from workers.intake import Batch, Refusal, check_name, sort_out
 from workers.interruptions import Moved, Rewind, learned_elsewhere
 from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.services import Services
 from workers.specs import Spec
+from workers.strangers import Strangers
 from workers.topics import take_back
 
 log = structlog.get_logger(__name__)
@@ -56,8 +57,7 @@ class OwnedPartition:
         self.models: dict[str, OwnedModel] = {}
         self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
         self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
-        self._strangers: dict[str, Partition] = {}  # models at home elsewhere
-        self._moved: dict[str, Position] = {}  # where models are that should be here by now
+        self._strangers = Strangers(partition, services.store)
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
         self.mark = Mark(partition, services.store)
@@ -114,7 +114,7 @@ class OwnedPartition:
             if name in self.models:
                 self._take_up(self.models[name], batch, refused.pop(name, []))
             elif name in self._strangers:
-                of_nobody += [stray(record, name, self._strangers[name]) for record in batch.records]
+                of_nobody += self._strangers.refuse(name, batch.records)
         for model, refusals in refused.items():
             if model in self.models:
                 self._take_up(self.models[model], Batch(), refusals)
@@ -137,12 +137,9 @@ class OwnedPartition:
         was sound: what its home holds since is taken again, and what lies from ``at`` on, of which nothing was taken.
         """
         services, homes = self.services, self.services.homes
-        self._strangers.pop(name, None)
+        self._strangers.discard(name)
         if kept and kept.home.topic_id == self.partition.topic_id:
-            if kept.home != self.partition == services.source.home(name) and (
-                self._moved.get(name) == kept or not astray(name, kept, services.store)
-            ):
-                self._moved[name] = kept
+            if kept.home != self.partition == services.source.home(name) and self._strangers.due(name, kept):
                 raise Moved(name, self.partition, kept.home, at)
             homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
             if kept.home == self.partition and batch.records[-1].offset < kept.next:
@@ -166,7 +163,7 @@ class OwnedPartition:
                     why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
                     raise Rewind(name, self.partition, begin, why)
                 return
-        self._strangers[name] = homes[name]
+        self._strangers.add(name, homes[name])
 
     def _home(self, model: OwnedModel) -> Partition:
         """Where a claimed model's events live; raises GapError where that is in a log of the past."""

@@ -206,6 +206,9 @@ def take_back(store: Store, partition: Partition, offset: int) -> dict[str, Corr
 
 def move(store: Store, checkpoint: Checkpoint, epoch: str, to: Position) -> None:
     """Have a model that is ours learn on from there; raises Fenced where a worker took it meanwhile."""
-    moved = msgspec.structs.replace(checkpoint, home=tuple(to.home), next=to.next)
+    before, progress = Partition(*checkpoint.home), checkpoint.progress
+    if before != to.home:
+        progress = {**progress, "left": {**progress.get("left", {}), str(before): checkpoint.next}}
+    moved = msgspec.structs.replace(checkpoint, home=tuple(to.home), next=to.next, progress=progress)
     if store.save(moved, epoch, back=True) is Written.FENCED:
         raise Fenced(f"model {checkpoint.model!r}: a worker took it back: stop the workers, and try again")

@@ -1,13 +1,19 @@
-"""``python -m benchmarks.papers [TABLE ...]``: these tables, or all; computes what is not kept yet, writes the page."""
+"""Run tables of the papers, or all of them: compute what is not kept yet, print it, and put it into the page.
+
+Exit code: 0; 1 where a claim does not hold; 2 for a table that there is not; 3 where a table is left out of the page,
+since its data or a package are absent or a file cannot be written; 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from types import ModuleType
@@ -16,61 +22,97 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.papers import TABLES
-from benchmarks.papers.cache import Kept, unit_of
+from benchmarks.papers.cache import Kept, kept, name_of, needs, unit_of
 from benchmarks.papers.page import Claim, Plot, draw, publish, section, show
 from benchmarks.quality import data_folder
 
 BAR = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+FAILED, LEFT_OUT = 1, 3  # exit codes
 
 
-def main(names: list[str]) -> int:
-    """Run these tables; answers the exit code: 1 where a claim does not hold, 2 for a name that there is not."""
-    unknown = [name for name in names if name not in TABLES]
-    if unknown:
-        print(f"no table {unknown[0]!r}: there are {', '.join(TABLES)}")
-        return 2
+def main(arguments: list[str]) -> int:
+    """Run these tables; answers the exit code, the highest where several hold."""
+    tables = {name: importlib.import_module(f"benchmarks.papers.{name}") for name in TABLES}
+    chosen = [tables[name] for name in parsed(arguments, tables)]
     console = Console(width=None if sys.stdout.isatty() else 160)
-    tables = {name: importlib.import_module(f"benchmarks.papers.{name}") for name in names or TABLES}
-    sound = True
     deaf = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is this process's to hear
     several = ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), signal.signal, deaf)
     with Progress(*BAR, console=console, disable=not console.is_terminal) as progress, several as pool:
-        task = progress.add_task("", total=sum(len(table.UNITS) for table in tables.values()))
-        for name, table in tables.items():
-            progress.update(task, description=name)
-            absent = [one for one in table.DATA if not (data_folder() / f"{one}.npz").is_file()]
-            if absent:
-                console.print(f"{name}: no {', '.join(absent)} here; OMDML_DATA says which folder has it. Left out.")
-                continue
-            units = []
-            try:
-                for unit in found(table, pool):
-                    units.append(unit)
-                    progress.advance(task)
-            except KeyboardInterrupt:
-                for child in multiprocessing.active_children():
-                    child.terminate()
-                raise
-            sound &= told(console, name, table, units)
-    return 0 if sound else 1
+        task = progress.add_task("", total=sum(len(table.UNITS) for table in chosen))
+        codes = []
+        try:
+            for table in chosen:
+                progress.update(task, description=name_of(table))
+                codes.append(attempted(console, table, pool, partial(progress.advance, task)))
+        except KeyboardInterrupt:
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
+    return max(codes)
 
 
-def found(table: ModuleType, pool: Executor) -> Iterator[Kept]:
+def parsed(arguments: list[str], tables: Mapping[str, ModuleType]) -> list[str]:
+    """Names of the tables to run; the help lists all."""
+    titles = "\n".join(f"  {name:16}{table.TITLE}" for name, table in tables.items())
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.papers",
+        description=__doc__,
+        epilog=f"tables, in the order of the page:\n{titles}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="of those below; without any, all")
+    names = parser.parse_args(arguments).tables
+    unknown = [name for name in names if name not in tables]
+    if unknown:
+        parser.error(f"no table {unknown[0]!r}: there are {', '.join(tables)}")
+    return names or list(tables)
+
+
+def attempted(console: Console, table: ModuleType, pool: Executor, advance: Callable[[], None]) -> int:
+    """The exit code of one table; what stands in its way is said in a sentence."""
+    absent = [f"{one}.npz" for one in table.DATA if not (data_folder() / f"{one}.npz").is_file()]
+    if absent:
+        return left_out(console, table, f"no {', '.join(absent)} in {data_folder()}; OMDML_DATA names another folder")
+    try:
+        for package in needs(table):
+            importlib.import_module(package)
+        return 0 if told(console, table, list(found(console, table, pool, advance))) else FAILED
+    except ModuleNotFoundError as error:
+        return left_out(console, table, f"it needs {error.name}; pip install 'omdml[papers]' brings it")
+    except OSError as error:
+        way = "make it usable, or let OMDML_CACHE name another folder for what is kept"
+        return left_out(console, table, f"{error.filename}: {error.strerror}; {way}")
+
+
+def left_out(console: Console, table: ModuleType, reason: str) -> int:
+    """Say that a table does not get onto the page, and why."""
+    console.print(f"{name_of(table)} is left out: {reason}", markup=False, soft_wrap=True)
+    return LEFT_OUT
+
+
+def found(console: Console, table: ModuleType, pool: Executor, advance: Callable[[], None]) -> Iterator[Kept]:
     """What a table's units gave, in their order; one runs on each core, but one in all where a table is ``TIMED``."""
-    one = partial(unit_of, table.__name__)
-    return map(one, table.UNITS) if getattr(table, "TIMED", False) else pool.map(one, table.UNITS)
+    already = [kept(table, unit) for unit in table.UNITS]
+    absent = [unit for unit, there in zip(table.UNITS, already, strict=True) if there is None]
+    console.print(f"{name_of(table)} begins: {len(absent)} units to compute, {len(already) - len(absent)} kept")
+    began, one = time.monotonic(), partial(unit_of, table.__name__)
+    computed = iter(map(one, absent) if getattr(table, "TIMED", False) else pool.map(one, absent))
+    for there in already:
+        yield there or next(computed)
+        advance()
+    console.print(f"{name_of(table)} ends: {len(absent)} computed in {time.monotonic() - began:.1f} s")
 
 
-def told(console: Console, name: str, table: ModuleType, units: list[Kept]) -> bool:
+def told(console: Console, table: ModuleType, units: list[Kept]) -> bool:
     """Print a table, draw its plots, put it into the page; answers whether all its claims hold."""
     blocks = table.section([unit.result for unit in units])
     for block in blocks:
         show(console, block)
-        if isinstance(block, Plot) and not draw(block):
-            hint = f"plot {block.name} stays as it is: pip install 'omdml[papers]' brings matplotlib"
-            console.print(hint, markup=False)
+    for block in blocks:
+        if isinstance(block, Plot):
+            draw(block)
     minutes = sum(unit.seconds for unit in units) / 60
-    publish({name: section(table.TITLE, name, minutes, blocks)}, TABLES)
+    publish({name_of(table): section(table, minutes, blocks)}, TABLES)
     return all(block.holds for block in blocks if isinstance(block, Claim))
 
 

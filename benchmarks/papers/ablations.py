@@ -17,6 +17,7 @@ from omdml.evaluate import mean_average_precision
 
 Array = NDArray[Any]
 TITLE = "Ablations: our departures from OMDML's Algorithm 2"
+MATHS = "2"
 DATA = ("caltech101_20", "mfeat", "leaves100", "yaleb")
 SEEDS = range(5)
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -19,7 +20,7 @@ from deploy.local.cache import folder
 from omdml.blas import one_blas_thread
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ("clarabel", "numba", "numpy", "scipy")
+LIBRARIES = ("numba", "numpy", "scipy")
 LOCAL = ("benchmarks", "streams", "workers")  # followed from name to name; of omdml everything counts
 
 
@@ -38,18 +39,20 @@ def unit_of(table: str, unit: Mapping[str, Any]) -> Kept:
 
 
 def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
-    """What is already there for a unit of a table, if anything."""
-    place = path(table, unit)
-    return Kept(**json.loads(place.read_text())) if place.is_file() else None
+    """What is already there for a unit of a table; None where there is nothing, or a file that is damaged."""
+    try:
+        return Kept(**json.loads(path(table, unit).read_text()))
+    except (FileNotFoundError, ValueError, TypeError):  # no file, no JSON, other keys
+        return None
 
 
 def compute(table: ModuleType, unit: Mapping[str, Any]) -> Kept:
     """Run one unit, and keep what it gives, whole or not at all."""
+    place = path(table, unit)
+    place.parent.mkdir(parents=True, exist_ok=True)  # before the work: what cannot be kept is not begun
     began = time.process_time()
     found = Kept(table.run(**unit), time.process_time() - began)
-    place = path(table, unit)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    part = place.with_suffix(".part")
+    part = place.with_suffix(f".part{os.getpid()}")
     part.write_text(json.dumps(found._asdict()))
     part.replace(place)
     return found
@@ -57,18 +60,37 @@ def compute(table: ModuleType, unit: Mapping[str, Any]) -> Kept:
 
 def path(table: ModuleType, unit: Mapping[str, Any]) -> Path:
     """Where the result of a unit lies: named by the content of all that it comes from."""
-    name = table.__name__.rpartition(".")[2]
-    told = json.dumps([core(), data(tuple(table.DATA)), unit], sort_keys=True)
-    digest = hashlib.sha256((told + "".join(used(table.__name__, "run"))).encode())
-    return folder() / "papers" / name / f"{digest.hexdigest()[:32]}.json"
+    told = json.dumps([core(), data(tuple(table.DATA)), versions(needs(table)), unit], sort_keys=True)
+    digest = hashlib.sha256((told + code(table.__name__)).encode())
+    return folder() / "papers" / name_of(table) / f"{digest.hexdigest()[:32]}.json"
+
+
+def name_of(table: ModuleType) -> str:
+    """As the command line and the page have it."""
+    return table.__name__.rpartition(".")[2]
+
+
+def needs(table: ModuleType) -> Sequence[str]:
+    """Packages of the extra ``papers`` that a table computes with: its ``NEEDS``, if it has any."""
+    return getattr(table, "NEEDS", ())
+
+
+def versions(names: Sequence[str]) -> list[str]:
+    """Of installed packages."""
+    return [f"{name} {importlib.metadata.version(name)}" for name in names]
 
 
 @cache
 def core() -> str:
     """Digest of the code of omdml, and of the versions of what it computes with."""
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES]
     code = [ast.dump(plain(source)) for source in sorted((ROOT / "omdml").rglob("*.py"))]
-    return hashlib.sha256("".join([*versions, *code]).encode()).hexdigest()
+    return hashlib.sha256("".join([*versions(LIBRARIES), *code]).encode()).hexdigest()
+
+
+@cache
+def code(table: str) -> str:
+    """All that computes the results of the table with this module's name."""
+    return "".join(used(table, "run"))
 
 
 @cache
@@ -111,7 +133,14 @@ def used(module: str, name: str, seen: set[tuple[str, str]] | None = None) -> It
 
 
 def defined(node: ast.stmt) -> set[str]:
-    """Names that a top-level statement gives a meaning."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return {node.name}
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
+    """Names that a top-level statement gives a meaning; a comprehension's variables mean nothing outside it."""
+    targets: list[ast.AST] = [node]
+    match node:
+        case ast.FunctionDef() | ast.ClassDef():
+            return {node.name}
+        case ast.Assign():
+            targets = [*node.targets]
+        case ast.AnnAssign() | ast.AugAssign():
+            targets = [node.target]
+    stored = (inner for target in targets for inner in ast.walk(target))
+    return {inner.id for inner in stored if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}

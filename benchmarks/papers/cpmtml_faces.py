@@ -17,9 +17,11 @@ from benchmarks.papers.two_tasks import (
     ETAS,
     GAMMAS,
     LEARNERS,
+    LEAST,
     LMCA,
     MAIN,
     MAP,
+    MOST,
     OTHER,
     PARTS,
     PLACES,
@@ -30,7 +32,10 @@ from benchmarks.papers.two_tasks import (
     Result,
     best,
     by_gamma,
+    choosing,
     compared,
+    ends,
+    picked,
     rows,
 )
 from benchmarks.quality import split
@@ -38,6 +43,7 @@ from omdml.metrics.coupled import SHARED
 
 Array = NDArray[Any]
 TITLE = "CP-mtML Table 2: two tasks that pull apart"
+MATHS = "5"
 DATA = ("yaleb",)
 SEEDS = range(5)
 UNITS = [{"main": main, "seed": seed} for main in ("identity", "illumination") for seed in SEEDS]
@@ -66,8 +72,9 @@ was learned: that leaves 1-call@K more to tell than a search among all faces.
 All learners are omdml's own and see the same stream, as in Algorithm 1: a pair of each task in turn, drawn at random
 out of the task's. So utML sees as many pairs of either task. Each method's eta ({listed(ETAS)}; the step is capped),
 length ({" or ".join(f"{count:,}" for count in DRAWS)} draws a task) and, for mtLMCA and CP-mtML, gamma
-({listed(GAMMAS)}) are the best on 500 validation faces by mean 1-call@K. Seeds 0 to {len(SEEDS) - 1}. At gamma 0 the
-shared L_0 stays at its start, WPCA, and nothing is shared.
+({listed(GAMMAS)}) are the best on 500 validation faces by mean 1-call@K. So these two have {len(GAMMAS)} times as many
+candidates as stML and utML. Seeds 0 to {len(SEEDS) - 1}. At gamma 0 the shared L_0 stays at its start, WPCA, and
+nothing is shared.
 """
 
 
@@ -99,10 +106,12 @@ def section(results: list[Result]) -> list[Block]:
             ["method", *places, "mAP", "chosen"],
             rows(of["illumination"], methods),
         ),
+        ends(results),
         Plot("cpmtml_faces", "1-call@K and mAP over gamma", lambda figure: drawn(figure, of), (9.5, 7)),
         """Above: 1-call@K. Below: mAP over gamma, mean and standard deviation over the seeds. The paper's figures are
 of its Table 6, without distractors, and of Table 1 for the parts of CP-mtML.""",
         *verdict(of),
+        at_ends(results),
     ]
 
 
@@ -111,8 +120,8 @@ def drawn(figure: Any, of: dict[str, list[Result]]) -> None:
     above, below = figure.subplots(2, 2)
     for axes, (main, results) in zip(above, of.items(), strict=True):
         for method in (LMCA, COUPLED, SINGLE, UNION, WPCA):
-            axes.plot(PLACES, best(results, method)[:, :MAP].mean(axis=0), marker="o", label=method)
-        axes.set(title=main, xlabel="K", ylabel="1-call@K", xticks=PLACES)
+            axes.plot(PLACES, 100 * best(results, method)[:, :MAP].mean(axis=0), marker="o", label=method)
+        axes.set(title=main, xlabel="K", ylabel="1-call@K, %", xticks=PLACES)
         axes.grid(alpha=0.3)
     for axes, (main, results) in zip(below, of.items(), strict=True):
         sweep(axes, results)
@@ -141,15 +150,26 @@ def verdict(of: dict[str, list[Result]]) -> list[Claim]:
 
     single, union, lmca, coupled, wpca = (scores(method) for method in (SINGLE, UNION, LMCA, COUPLED, WPCA))
     other, shared, own = (scores(method) for method in (OTHER, PARTS[SHARED], PARTS[MAIN]))
-    ahead = [np.mean(best(results, SINGLE)[:, MAP] > best(results, COUPLED)[:, MAP]) for results in of.values()]
+    ahead = [int((best(results, SINGLE) > best(results, COUPLED))[:, MAP].sum()) for results in of.values()]
     flat, falling = np.ptp(gammas(COUPLED), axis=1), gammas(LMCA)
+    chosen = {
+        method: [100 * np.mean([trial["score"] for trial in picked(results, method)]) for results in of.values()]
+        for method in (SINGLE, COUPLED)
+    }
     return [
         Claim(
             f"""The paper's order, CP-mtML above stML above utML, does not hold here: stML has a mAP of {told(single)},
             CP-mtML {told(coupled)}, mtLMCA {told(lmca)}, utML {told(union)}, WPCA {told(wpca)}. stML is ahead of
-            CP-mtML in {" and ".join(f"{share:.0%}" for share in ahead)} of the seeds; mtLMCA stands between stML and
-            utML, as in the paper for most K.""",
-            min(ahead) >= 0.8 and above(single, coupled) and above(coupled, lmca) and above(lmca, union),
+            CP-mtML in {" and ".join(map(str, ahead))} of {len(SEEDS)} seeds; mtLMCA stands between stML and utML, as in
+            the paper for most K.""",
+            min(ahead) > len(SEEDS) / 2 and above(single, coupled) and above(coupled, lmca) and above(lmca, union),
+            agrees=False,
+        ),
+        Claim(
+            f"""What validation goes by is nearly saturated: the metrics chosen have a mean 1-call@K of
+            {told(chosen[SINGLE], 1)}% there (stML), {told(chosen[COUPLED], 1)}% (CP-mtML). So it tells rates and
+            gammas apart by few queries, and choices differ from seed to seed.""",
+            min(chosen[SINGLE] + chosen[COUPLED]) > 90,
         ),
         Claim(
             f"""The tasks pull apart: the metric that stML learns for one of them retrieves the other one at
@@ -159,23 +179,34 @@ def verdict(of: dict[str, list[Result]]) -> list[Claim]:
             above([0.2 * value for value in wpca], other) and union[0] < wpca[0],
         ),
         Claim(
-            f"""So nothing worth sharing is learned: L_0 alone has {told(shared)}, less than the WPCA it started from,
-            and L_1 alone {told(own)}, more than both together and level with stML. In the paper's Table 1 both together
-            are best: there L_0 adds what two tasks have in common, here it only adds noise to the distance.""",
-            above(wpca, shared) and above(own, coupled) and max(np.abs(np.subtract(own, single))) < 0.02,
+            f"""So nothing worth sharing is learned: L_1 alone has {told(own)}, more than both together and level with
+            stML; L_0 alone, which starts as WPCA, {told(shared)}. In the paper's Table 1 both together are best: there
+            L_0 adds what two tasks have in common, here it only adds noise to the distance.""",
+            above(own, coupled) and above(own, shared) and max(np.abs(np.subtract(own, single))) < 0.02,
+            agrees=False,
         ),
         Claim(
             f"""CP-mtML limits the harm, as L_t makes up for L_0: over gamma its mAP varies by {told(flat)}. mtLMCA,
             whose only matrices of a task's own are 64 x 64, falls from {told(falling[:, 0])} at gamma 0, where it
             shares nothing, to {told(falling[:, -1])} at 1.""",
-            max(flat) < 0.03 and min(falling[:, 0] - falling[:, -1]) > 0.1,
+            max(flat) < 0.03 and min(falling[:, 0] - falling[:, -1]) > 0.05,
         ),
     ]
 
 
-def told(scores: Iterable[float]) -> str:
+def at_ends(results: list[Result]) -> Claim:
+    """Why some choices lie at an end of the range."""
+    least, most = choosing(results, UNION, LEAST), choosing(results, LMCA, MOST)
+    return Claim(
+        f"""utML is at its best where it learns least and stays near its start: {least} of {len(results)} runs choose
+        its lowest rate. mtLMCA's highest, at which its steps are as long as their cap, is chosen in {most}.""",
+        least > len(results) / 2,
+    )
+
+
+def told(scores: Iterable[float], digits: int = 3) -> str:
     """By identity, by illumination."""
-    return " and ".join(f"{score:.3f}" for score in scores)
+    return " and ".join(f"{score:.{digits}f}" for score in scores)
 
 
 def above(higher: Iterable[float], lower: Iterable[float]) -> bool:

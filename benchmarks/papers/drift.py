@@ -16,6 +16,7 @@ from omdml.evaluate import mean_average_precision
 
 Array = NDArray[Any]
 TITLE = "Drift: labels that change meaning at half time"
+MATHS = "2"
 DATA = ("yaleb", "mfeat", "caltech101_20")
 SEEDS = range(5)
 UNITS = [{"name": name, "seed": seed} for name in DATA for seed in SEEDS]

@@ -76,7 +76,11 @@ def by_elements(encode: Encode, where: Gallery, size: int) -> Array:
 
 
 def set_vectors(case: Case, given: World, method: str, metrics: Mapping[str, SetMetric]) -> dict[str, Any]:
-    """Of learned metrics, the one that validation chooses, and the same with its vectors whitened."""
+    """Of learned metrics, the one that validation chooses, and the same with its vectors whitened.
+
+    That is by the learner's own ``whiten``: all directions are kept, the covariance is shrunk, and nothing is chosen.
+    Averages keep as many directions as validation chooses among RANKS.
+    """
     plain = case.best({told: encoder(given, metric) for told, metric in metrics.items()}, by_cosines)
     white = encoder(given, metrics[plain["chosen"]], whiten=True)
     return {method: plain, method + W: case.only(white, by_cosines)}

@@ -15,6 +15,7 @@ from omdml.comparisons import from_labels
 
 Array = NDArray[Any]
 TITLE = "OMDML Theorem 4.1: mistakes and their bound"
+MATHS = "10"
 DATA = ("caltech101_20", "mfeat", "leaves100")
 SEEDS = range(5)
 UNITS = [{"seed": seed} for seed in SEEDS]
@@ -106,11 +107,13 @@ def verdict(results: list[Result]) -> list[Claim]:
         Claim(
             f"""Hedge's loss is below its bound in every run, at most {share:.0%} of it.""",
             all(one["loss"] <= one["bound"] for one in everywhere),
+            agrees=True,
         ),
         Claim(
             f"""On the real sets mistakes are below the theorem's bound too, at most
             {max(one["mistakes"] / allowed(one) for one in real):.0%} of it.""",
             all(one["mistakes"] <= allowed(one) for one in real),
+            agrees=True,
         ),
         Claim(
             f"""But the theorem does not hold: where noise is {LOUD:,.0f} times as large and M = I, OMDML makes
@@ -120,5 +123,6 @@ def verdict(results: list[Result]) -> list[Claim]:
             are {np.mean([one["mistakes"] for one in spread_out]):.0f}.""",
             all(one["mistakes"] > allowed(one) for one in noise)
             and all(one["mistakes"] < allowed(one) for one in spread_out),
+            agrees=False,
         ),
     ]

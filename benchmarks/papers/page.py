@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.papers.cache import name_of
+
 PLOTS = Path(__file__).with_name("plots")
 PAGE = Path(__file__).with_name("README.md")
-INTRODUCTION = """\
-# The papers' tables, run again
-
+WIDTH = 120  # characters
+INTRODUCTION = """
 `make papers` computes every table below, draws the plots and writes this page (about {minutes:.0f} minutes of processor
 time that all cores share; what has been computed is kept, so a second run takes seconds and an interrupted one goes
 on). `python -m benchmarks.papers NAME` runs one. Where a paper's data cannot be had, other data stand in, and the
 section says which: such figures show the same order or shape or they do not, but they are not the paper's. Figures are
 means ± standard deviations over the seeds named. Hyperparameters are chosen on a validation part, never on test
 queries. A claim that a run does not bear out is struck through, and the command fails.
+
+Where a paper's result holds in part, the verdict counts the claims in which the run agrees with the paper, of those
+that the paper speaks of. MATHS and a number name the section of the design's MATHS.md that a table tries out.
 """
+REFERENCES = {
+    "LAW": "Marc T. Law. *Distance Metric Learning for Image and Webpage Comparison.* PhD thesis, Université Pierre et "
+    "Marie Curie, Paris, 2015.",
+    "OMDML": "Pengcheng Wu, Steven C. H. Hoi, Peilin Zhao, Chunyan Miao, Zhi-Yong Liu. *Online Multi-Modal Distance "
+    "Metric Learning with Application to Image Retrieval.* IEEE Transactions on Knowledge and Data Engineering, 2016.",
+    "CP-mtML": "Binod Bhattarai, Gaurav Sharma, Frederic Jurie. *CP-mtML: Coupled Projection multi-task Metric "
+    "Learning for Large Scale Face Retrieval.* IEEE Conference on Computer Vision and Pattern Recognition, 2016.",
+    "RANK": "Jung-Eun Lee, Rong Jin, Anil K. Jain. *Rank-based Distance Metric Learning: An Application to Image "
+    "Retrieval.* IEEE Conference on Computer Vision and Pattern Recognition, 2008.",
+    "SETNET": "Yujie Zhong, Relja Arandjelović, Andrew Zisserman. *Compact Deep Aggregation for Set Retrieval.* "
+    "arXiv:2003.11794, 2020.",
+}
 
 
 class Grid(NamedTuple):
@@ -47,6 +66,7 @@ class Claim(NamedTuple):
 
     text: str
     holds: bool
+    agrees: bool | None = None  # with the paper; None where the paper says nothing of it
 
 
 Block = str | Grid | Plot | Claim
@@ -55,12 +75,17 @@ Block = str | Grid | Plot | Claim
 def spread(values: Iterable[float], digits: int = 3) -> str:
     """Mean ± standard deviation."""
     found = np.array(list(values), float)
-    return f"{found.mean():.{digits}f} ± {found.std(ddof=1):.{digits}f}"
+    return f"{found.mean():,.{digits}f} ± {found.std(ddof=1):,.{digits}f}"
 
 
 def listed(values: Iterable[float]) -> str:
     """Numbers that validation chooses between, as text."""
-    return ", ".join(f"{value:g}" for value in values)
+    return ", ".join(number(value) for value in values)
+
+
+def number(value: float) -> str:
+    """In full: 0.00001, 1,000."""
+    return np.format_float_positional(value, trim="-") if abs(value) < 1 else f"{value:,.10g}"
 
 
 def markdown(block: Block) -> str:
@@ -73,8 +98,15 @@ def markdown(block: Block) -> str:
             return f"![{block.alt}](plots/{block.name}.png)"
         case Claim():
             text = " ".join(block.text.split())
-            return f"- {text}" if block.holds else f"- ~~{text}~~ (not in this run)"
-    return block.strip()
+            return filled(f"- {text}" if block.holds else f"- ~~{text}~~ (not in this run)", "  ")
+    return "\n\n".join(filled(paragraph) for paragraph in block.strip().split("\n\n"))
+
+
+def filled(text: str, indent: str = "") -> str:
+    """A paragraph in lines of the page's width, whatever figures were put into it; code and links stay whole."""
+    kept = re.sub(r"`[^`]*`|\[[^][]*\]\([^)]*\)", lambda found: found[0].replace(" ", "\0"), " ".join(text.split()))
+    lines = textwrap.wrap(kept, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def row(cells: Sequence[str]) -> str:
@@ -93,31 +125,68 @@ def show(console: Console, block: Block) -> None:
         console.print(markdown(block), markup=False)
 
 
-def draw(plot: Plot) -> bool:
-    """Write a plot's PNG; False where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
+def draw(plot: Plot) -> None:
+    """Write a plot's PNG. Raises ModuleNotFoundError where matplotlib is not installed."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=plot.size, dpi=110, layout="constrained")
     plot.draw(figure)
     PLOTS.mkdir(exist_ok=True)
     figure.savefig(PLOTS / f"{plot.name}.png", metadata={"Software": None})
-    return True
 
 
-def section(title: str, command: str, minutes: float, blocks: Sequence[Block]) -> str:
+def section(table: ModuleType, minutes: float, blocks: Sequence[Block]) -> str:
     """One table's part of the page."""
-    head = f"## {title}\n\n`python -m benchmarks.papers {command}`; {minutes:.1f} minutes of one core.\n"
+    paper = table.TITLE.split()[0]
+    source = f"[{paper}](#references), MATHS {table.MATHS}" if paper in REFERENCES else f"MATHS {table.MATHS}"
+    run = f"`python -m benchmarks.papers {name_of(table)}`; {minutes:.1f} minutes of one core; {source}."
+    head = f"## {table.TITLE}\n\n{run}\n\n**Verdict:** {verdict(blocks)}\n"
     return "\n".join([head, *(markdown(block) + ("" if isinstance(block, Claim) else "\n") for block in blocks)]) + "\n"
 
 
-def publish(sections: dict[str, str], order: Sequence[str]) -> None:
-    """Put these sections, by name, into the page; those of other tables in ``order`` stay as they are."""
-    held = {}
-    if PAGE.is_file():
-        held = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)(?=<!-- |\Z)", PAGE.read_text(), re.DOTALL))
-    known = {name: text.strip() for name, text in {**held, **sections}.items() if name in order}
-    minutes = sum(float(found) for found in re.findall(r"; ([\d.]+) minutes of one core\.", "\n".join(known.values())))
-    parts = [f"<!-- table {name} -->\n{known[name]}\n" for name in order if name in known]
-    PAGE.write_text("\n".join([INTRODUCTION.format(minutes=minutes), *parts]))
+def verdict(blocks: Sequence[Block]) -> str:
+    """Whether what claims take from the paper came out."""
+    asked = [block for block in blocks if isinstance(block, Claim) and block.agrees is not None]
+    met = sum(block.agrees and block.holds for block in asked)
+    if not asked:
+        return "no paper's result to meet"
+    if met in (0, len(asked)):
+        return "the paper's result holds" if met else "the paper's result does not hold"
+    return f"the paper's result holds in part ({met} of {len(asked)})"
+
+
+def publish(sections: Mapping[str, str], order: Sequence[str]) -> None:
+    """Put these sections, by name, into the page; others stay, last those that only another checkout's order has."""
+    with PAGE.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # of two runs at once each keeps what the other has written
+        file.seek(0)
+        held = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)(?=<!-- |\Z)", file.read(), re.DOTALL)) | dict(sections)
+        text = whole({name: held[name].strip() for name in [*order, *held] if name in held})
+        file.truncate(0)
+        file.write(text)
+
+
+def whole(sections: Mapping[str, str]) -> str:
+    """The page of these sections."""
+    minutes = sum(float(found) for found in re.findall(r"; ([\d.]+) minutes of one core", "\n".join(sections.values())))
+    references = "\n".join(filled(f"- **{name}** {text}", "  ") for name, text in REFERENCES.items())
+    return "\n".join(
+        [
+            f"# The papers' tables, run again\n\n{markdown(INTRODUCTION.format(minutes=minutes))}\n",
+            f"{markdown(contents(sections))}\n",
+            *(f"<!-- table {name} -->\n{text}\n" for name, text in sections.items()),
+            f"<!-- references -->\n## References\n\n{references}\n",
+        ]
+    )
+
+
+def contents(sections: Mapping[str, str]) -> Grid:
+    """Of the page, with each table's verdict."""
+    rows = []
+    for text in sections.values():
+        title = text.partition("\n")[0].removeprefix("## ")
+        anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        name, _, about = title.partition(": ")
+        found = re.search(r"^\*\*Verdict:\*\* (.*)", text, re.MULTILINE)
+        rows.append([f"[{name}](#{anchor})", about, found[1] if found else ""])
+    return Grid("Contents", ["table", "about", "verdict"], rows)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.papers.page import spread
+from benchmarks.papers.page import Grid, spread
 from omdml import CPmtML, Learner, MtLMCA, StML, UtML
 from omdml.comparisons import pairs_from_labels
 from omdml.evaluate import average_precision, rank_by_distance
@@ -18,7 +18,8 @@ Array = NDArray[Any]
 TASKS = MAIN, AUXILIARY = ("main", "auxiliary")
 PLACES = (2, 5, 10, 20)  # K of 1-call@K
 MAP = len(PLACES)  # place of mAP behind them
-ETAS, GAMMAS = (0.001, 0.003, 0.01), (0.0, 0.1, 0.25, 0.5, 1.0)
+ETAS, GAMMAS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1), (0.0, 0.1, 0.25, 0.5, 1.0)
+LEAST, MOST = f"eta {ETAS[0]:g},", f"eta {ETAS[-1]:g},"
 DRAWS = (5_000, 20_000)  # of each task
 WPCA, SINGLE, UNION, LMCA, COUPLED = "WPCA", "stML", "utML", "mtLMCA", "CP-mtML"
 LEARNERS: dict[str, type[Learner]] = {SINGLE: StML, UNION: UtML, LMCA: MtLMCA, COUPLED: CPmtML}
@@ -115,9 +116,14 @@ def trial(case: Case, choice: Choice, task: str = MAIN) -> Trial:
     return {"told": choice.told, "score": choice.score, "test": case.measured(choice.metric, case.test, task)}
 
 
+def picked(results: Sequence[Result], method: str) -> list[Trial]:
+    """Of each seed: a method at the gamma that validation chooses."""
+    return [max(result[method], key=lambda trial: trial["score"]) for result in results]
+
+
 def best(results: Sequence[Result], method: str) -> Array:
-    """Test measures (seeds, 5) of a method, at the gamma that each seed's validation chooses."""
-    return np.array([max(result[method], key=lambda trial: trial["score"])["test"] for result in results])
+    """Test measures (seeds, 5) of these."""
+    return np.array([trial["test"] for trial in picked(results, method)])
 
 
 def by_gamma(results: Sequence[Result], method: str) -> Array:
@@ -130,7 +136,22 @@ def rows(results: Sequence[Result], methods: Sequence[str]) -> list[list[str]]:
     told = []
     for method in methods:
         found = best(results, method)
-        choices = "; ".join(max(result[method], key=lambda trial: trial["score"])["told"] for result in results)
+        choices = "; ".join(trial["told"] for trial in picked(results, method))
         measures = [*(spread(100 * found[:, place], 1) for place in range(MAP)), spread(found[:, MAP])]
         told.append([method, *measures, choices if method in LEARNERS else ""])
     return told
+
+
+def ends(results: Sequence[Result]) -> Grid:
+    """How many runs choose what lies at an end of its range."""
+    marks = (LEAST, MOST, f", {DRAWS[-1]:,}")
+    return Grid(
+        f"Chosen at an end of the range, in {len(results)} runs",
+        ["method", "lowest eta", "highest eta", "most draws"],
+        [[method, *(str(choosing(results, method, mark)) for mark in marks)] for method in LEARNERS],
+    )
+
+
+def choosing(results: Sequence[Result], method: str, mark: str) -> int:
+    """How many runs choose a method's metric of which ``mark`` is told."""
+    return sum(mark in trial["told"] for trial in picked(results, method))
