@@ -58,3 +58,11 @@ def test_a_gap_that_cannot_be_described_for_now_is_told_later():
         gaps.tell()
     gaps.tell()
     assert gaps.stopped == {STUCK}
+
+
+def test_a_gap_in_a_partition_that_is_gone_is_not_told():
+    gaps = Gaps()
+    gaps.add(STUCK, lambda: GapError("a gap"))
+    gaps.forget([STUCK])
+    gaps.tell()
+    assert gaps.stopped == set()

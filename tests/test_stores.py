@@ -93,6 +93,16 @@ class TestCheckpointsOfAnyStore:
         store.save(checkpoint(6), epoch)
         assert store.positions(["shop"])["shop"].next == 6
 
+    def test_a_damaged_checkpoint_never_takes_the_place_of_a_sound_one(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (5, 8):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        epoch = store.claim("shop").epoch
+        store.save(checkpoint(6), epoch)
+        damage()
+        assert store.claim("shop")[1:] == (checkpoint(5), True)
+
     def test_a_save_that_is_sent_again_changes_nothing(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.save(checkpoint(5), epoch)

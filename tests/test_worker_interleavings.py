@@ -13,6 +13,7 @@ from streams.memory import MemorySource
 from tests.test_worker_protocol import _no_waiting, key_for, kill, mark, refuse  # noqa: F401
 from tests.worlds import World, events, learned_directly, letters, run_until_idle
 from workers import intake, topics
+from workers.config import WorkerConfig
 from workers.drift import Drift
 from workers.partition import OwnedPartition
 
@@ -119,7 +120,9 @@ def test_a_hand_over_does_not_wait_for_a_store_that_is_away_partition_by_partiti
         raise StoreError("store memory: away")
 
     monkeypatch.setattr(world.store, "save", refused)
-    worker.step()
+    for _ in range(8):
+        worker.step()
+    assert sum(bool(owned.unsaved) for owned in worker.partitions.values()) == 4
     asked.clear()
     worker.revoked(list(worker.partitions))
     assert len(asked) == 1
@@ -168,6 +171,7 @@ def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_pa
     world = World(tmp_path)
     monkeypatch.setattr(intake, "PIECE", 20)  # comparisons, of one poll's 100
     worker, take, taken = world.worker(), OwnedPartition.take, []
+    worker.config = WorkerConfig(publish_interval_s=60.0)
 
     def take_and_stop(owned, records):
         taken.append(len(records))
@@ -182,6 +186,30 @@ def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_pa
     assert 0 < mark(world) < 50
     run_until_idle(world.worker())
     assert world.store.peek("shop").state == learned_directly(world, 100).to_bytes()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_event_that_a_checkpoint_skips_is_in_the_letters_for_sure(tmp_path, monkeypatch, killed):
+    # Given a broker that has what it is sent once it is flushed, and goes away before it is
+    world = World(tmp_path)
+    worker = world.worker()
+    letters_of, on_the_way = worker.services.letters, []
+    send = letters_of._sink.send
+    monkeypatch.setattr(letters_of._sink, "send", lambda *sent, **key: on_the_way.append((sent, key)))
+    monkeypatch.setattr(letters_of, "flush", away)
+    world.send(*events(5), UNKNOWN, *events(3, seed=1))
+    run_until_idle(worker, 10)
+    # If the worker is killed, or gets through, I expect the letter once, and what came with it to be learned once.
+    if killed:
+        kill(world, worker)
+        worker = world.worker()
+    else:
+        for sent, key in on_the_way:
+            send(*sent, **key)
+        monkeypatch.undo()
+    run_until_idle(worker)
+    assert [letter.offset for letter in letters(world)] == [5]
+    assert (world.store.peek("shop").version, mark(world)) == (8, 9)
 
 
 def test_what_was_learned_goes_live_while_the_letters_are_away(tmp_path, monkeypatch):

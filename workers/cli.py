@@ -17,7 +17,7 @@ from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from omdml.learners import LEARNERS
 from workers import config, lifecycle
 from workers.commands import letters, models, snapshots, topics
-from workers.commands.options import configured, from_file
+from workers.commands.options import accept_gap, configured, from_file
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--accept-gap", is_flag=True, help="Go on where the log no longer holds what comes next.")
+@accept_gap
 @configured
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, publish snapshots, save checkpoints."""
@@ -112,6 +112,7 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the learner's state here.")
 @click.option("--publish", is_flag=True, help="Begin the model in the store: workers go on from here.")
 @click.option("--replace", is_flag=True, help="With --publish: delete what the store has of the model.")
+@accept_gap
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
     """Learn the feedback log again from its beginning, offline, and show how mistakes went; workers notice nothing."""

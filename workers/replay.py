@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from omdml.errors import ConfigurationError
+from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
 from streams.protocols import Partition, Record, Source
 from workers.config import ModelConfig
@@ -45,14 +45,22 @@ class Beginning:
         """Nothing is saved."""
 
 
-def read_whole(source: Source, starts: Mapping[Partition, int] = MappingProxyType({})) -> Iterator[list[Record]]:
+def read_whole(
+    source: Source, starts: Mapping[Partition, int] = MappingProxyType({}), accept_gap: bool = False
+) -> Iterator[list[Record]]:
     """Every record of a log, from its beginning (or where a partition ``starts``) to where it ended when that was first
-    told; closes the source."""
+    told; closes the source. Raises GapError for what cannot be read, or goes on behind it where that is accepted."""
     source.subscribe(Beginning(starts))
     ends: dict[Partition, int] = {}
     try:
         while True:
-            records = source.poll(POLL_RECORDS, POLL_S)
+            try:
+                records = source.poll(POLL_RECORDS, POLL_S)
+            except GapError as gap:
+                if not accept_gap or gap.partition is None or gap.resume is None:
+                    raise
+                source.seek(Partition(*gap.partition), gap.resume)
+                continue
             progress = source.progress()
             ends = ends or {partition: end for partition, (_, end) in progress.items()}
             if records:

@@ -13,7 +13,7 @@ from omdml.errors import ConfigurationError
 from streams.protocols import Record
 from workers import fit, lifecycle, wiring
 from workers.config import Configuration
-from workers.replay import ReplayedModel, prequential_table, read_whole, refusals, replayed_spec
+from workers.replay import ReplayedModel, prequential_table, refusals, replayed_spec
 from workers.specs import Spec, Specs
 
 
@@ -26,6 +26,7 @@ class Options(NamedTuple):
     save: str | None = None
     publish: bool = False
     replace: bool = False
+    accept_gap: bool = False
 
 
 def run(configuration: Configuration, name: str, options: Options) -> None:
@@ -39,7 +40,7 @@ def run(configuration: Configuration, name: str, options: Options) -> None:
     if store and not options.replace:
         fit.check_absent(store, name)
     console = Console()
-    log, events = shown(console, read_whole(wiring.open_bystander(configuration.log))), 0
+    log, events = shown(console, wiring.read_from(configuration.log, options.accept_gap, {})), 0
     if options.fitting:
         first, log, events = fit.cut(log, name, specs[0], options.fit_on)
         models = [fit.fitted(name, spec, first) for spec in specs]

@@ -102,9 +102,9 @@ def survey_topic(configuration: Configuration) -> list[Line]:
     return survey(found, open_stores(configuration), home, workers_of(configuration.log))
 
 
-def read_from(log: FileLog | KafkaLog, starts: Mapping[Partition, int]) -> Iterator[list[Record]]:
+def read_from(log: FileLog | KafkaLog, accept_gap: bool, starts: Mapping[Partition, int]) -> Iterator[list[Record]]:
     """The feedback log from these offsets on, beside its group; raises SourceError."""
-    return read_whole(open_bystander(log), starts)
+    return read_whole(open_bystander(log), starts, accept_gap)
 
 
 def require_stopped(log: FileLog | KafkaLog) -> None:

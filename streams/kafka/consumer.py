@@ -20,6 +20,13 @@ from streams.protocols import Partition, Record
 ANSWER_LIMIT_S = 3.0
 FETCH_BYTES = 16 << 20  # what may lie in memory unread
 FETCH_PARTITION_BYTES = 1 << 20
+# The member is out of the group: it must not write any more.
+EXPELLED = (
+    kafka.errors.CommitFailedError,
+    kafka.errors.FencedInstanceIdError,
+    kafka.errors.IllegalGenerationError,
+    kafka.errors.UnknownMemberIdError,
+)
 Told = Callable[[Collection[TopicPartition]], None]
 
 log = structlog.get_logger(__name__)

@@ -88,8 +88,8 @@ def unreadable(
     resume = error.then if position is None else min(max(error.then, position + 1), available[1])
     return GapError(
         f"topic {topic!r} partition {partition.number} cannot be read at offset {position}: the batch that holds it is "
-        f"damaged ({error.why}); restore the broker's files from a replica, or go on at {resume}: "
-        "`omdml worker --accept-gap`",
+        f"damaged ({error.why}); restore the broker's files from a replica, or go on at {resume} with "
+        "--accept-gap, which omdml worker, replay and topics rewind take",
         partition=partition,
         position=position,
         available=available,

@@ -26,6 +26,7 @@ from streams.kafka import topic as topics
 from streams.kafka.batches import Unreadable, give_up_batch
 from streams.kafka.consumer import (
     ANSWER_LIMIT_S,
+    EXPELLED,
     Rebalance,
     as_records,
     leave,
@@ -42,14 +43,6 @@ from streams.protocols import Listener, Partition, Record
 LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
 LOOK_LIMIT_S = 0.5
 SLICE_S = 0.1  # the client does not return by itself when partitions were given
-
-# The member is out of the group: it must not write any more.
-EXPELLED = (
-    kafka.errors.CommitFailedError,
-    kafka.errors.FencedInstanceIdError,
-    kafka.errors.IllegalGenerationError,
-    kafka.errors.UnknownMemberIdError,
-)
 
 log = structlog.get_logger(__name__)
 
@@ -102,6 +95,7 @@ class KafkaSource:
         self._gaps = gap.Gaps()
         self._ends: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}  # of the leaders that wrote what was read last
+        self._unread: dict[TopicPartition, int | None] = {}  # where a batch could not be read
         self._looked_at = float("-inf")
         self._outage = Outage(options.servers)
         self._flow = Flow()
@@ -236,7 +230,11 @@ class KafkaSource:
             return []
         except Unreadable as error:
             at = give_up_batch(self._consumer)
-            self._stop({at: self._position(at)}, partial(gap.unreadable, error=error))
+            before, self._unread[at] = self._unread.get(at), self._position(at)
+            if before is not None and before == self._unread[at]:
+                self._stop({at: before}, partial(gap.unreadable, error=error))
+            elif self._unread[at] is not None:  # perhaps it was damaged on the way: it is fetched once more
+                self._consumer.seek(at, self._unread[at])
             return []
         except kafka.errors.RetriableError:
             time.sleep(timeout_s)  # an outage: the looks tell when it begins and ends

@@ -5,6 +5,7 @@ from kafka import KafkaProducer
 
 from deploy.local import KafkaServer
 from omdml.errors import SourceRefused
+from streams.kafka.batches import Batch, Unreadable
 from streams.protocols import Partition
 from tests.integration.kafka_reader import NewTopic, Open, numbered, write
 from tests.integration.test_kafka_gaps import gap
@@ -69,3 +70,22 @@ def test_a_damaged_batch_stops_its_partition_alone_until_its_end_is_sought(
     reader.source.seek(error.partition, 20)
     reader.read_to_the_end()
     assert [one.offset for one in reader.records if one.partition.number == 0] == [*range(10), *range(20, 30)]
+
+
+def test_a_batch_that_was_damaged_on_the_way_is_fetched_once_more(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    for begin in (0, 10, 20):
+        write(kafka, topic, numbered(10, begin))
+    damaged, sound = [10], Batch.validate_crc
+
+    def once(batch: Batch) -> bool:
+        if batch.base_offset in damaged:
+            damaged.remove(batch.base_offset)
+            raise Unreadable("its checksum does not fit", 20)
+        return sound(batch)
+
+    monkeypatch.setattr(Batch, "validate_crc", once)
+    assert open_reader(topic).read_to_the_end().values == numbered(30)
+    assert damaged == []

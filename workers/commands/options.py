@@ -18,6 +18,9 @@ from rich.table import Table
 from workers import config
 
 DEFAULT_FILE = "omdml.toml"
+accept_gap = click.option(
+    "--accept-gap", is_flag=True, help="Go on where the log cannot be read, or no longer holds what comes next."
+)
 
 
 def configured(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import click
 from omdml.errors import SourceError
 from streams.protocols import Position
 from workers import config
-from workers.commands.options import configured, print_table, stored
+from workers.commands.options import accept_gap, configured, print_table, stored
 from workers.feed import amount
 
 
@@ -55,11 +55,13 @@ def none(offset: int | None) -> str:
 @topics.command("rewind")
 @click.option("--to", default="beginning", show_default=True, metavar="beginning|OFFSET", help="Where to begin.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@accept_gap
 @stored
-def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
+def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: bool) -> None:
     """Learn every model anew from the log. Stop the workers first.
 
     The models are deleted from the store with their snapshots: nodes have nothing new until they are learned again.
+    Dead letters are not looked at: what was sent again is in the log twice, and learned twice.
     Where partitions were added since the log began, workers learn the old ones, then wait for omdml topics rehome.
     """
     from workers import lifecycle, topics, upkeep, wiring
@@ -77,7 +79,7 @@ def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
         if spec := specs.find(name):
             upkeep.begin(store, spec, name, at, platform)
 
-    read = partial(wiring.read_from, configuration.log)
+    read = partial(wiring.read_from, configuration.log, accept_gap)
     deleted, grown = topics.rewind(extents, store, home, read, begin, None if to == "beginning" else int(to))
     click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     if grown:
@@ -85,13 +87,14 @@ def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
 
 
 @topics.command("rehome")
+@accept_gap
 @stored
-def rehome(configuration: config.Configuration) -> None:
+def rehome(configuration: config.Configuration, accept_gap: bool) -> None:
     """After partitions were added: have each model learn on where its events come by now."""
     from workers import topics, wiring
 
     extents, home = wiring.look_at_topic(configuration.log)
-    read = partial(wiring.read_from, configuration.log)
+    read = partial(wiring.read_from, configuration.log, accept_gap)
     moved, left, damaged = topics.rehome(extents, wiring.open_stores(configuration), home, read)
     for name, partition in sorted(moved.items()):
         click.echo(f"{name}: goes on in partition {partition.number}")
