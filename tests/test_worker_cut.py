@@ -83,7 +83,15 @@ def test_a_model_that_is_idle_while_a_cut_is_accepted_learns_what_comes_after_a_
     assert (world.store.peek("shop").version, mark(world)) == (25, 15)
 
 
-def test_a_gap_that_retention_made_has_nothing_learned_twice(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "told",
+    [
+        lambda partition: gap.out_of_range("feedback", partition, 0, (10, 20)),
+        lambda partition: gap.unreadable("feedback", partition, None, (0, 20), Unreadable("damaged", 5)),
+    ],
+    ids=["retention", "a damaged batch, no position"],
+)
+def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, told):
     # Given a model that is further than its partition's mark
     world = World(tmp_path)
     first = world.worker()
@@ -92,32 +100,14 @@ def test_a_gap_that_retention_made_has_nothing_learned_twice(tmp_path, monkeypat
         outage.setattr(world.store, "move_mark", refuse)
         run_until_idle(first)
         kill(world, first)
-    # When retention passes the mark, and that is accepted
-    (partition,) = world.log.partitions
+    # When retention passes the mark, or a batch of what comes again is damaged, and that is accepted
     source = MemorySource(world.log)
-    tell_once(source, lambda position: gap.out_of_range("feedback", partition, 0, (10, 20)))
+    tell_once(source, lambda _: told(world.log.partitions[0]))
     worker = world.worker(source=source)
     worker.accept_gap = True
     run_until_idle(worker)
     # Then what lies behind it and was learned is not learned again.
     assert (world.store.peek("shop").version, mark(world)) == (20, 20)
-
-
-def test_a_damaged_batch_whose_position_nobody_can_tell_has_nothing_learned_twice(tmp_path, monkeypatch):
-    world = World(tmp_path)
-    first = world.worker()
-    world.send(*events(20))
-    with monkeypatch.context() as outage:
-        outage.setattr(world.store, "move_mark", refuse)
-        run_until_idle(first)
-        kill(world, first)
-    (partition,) = world.log.partitions
-    source = MemorySource(world.log)
-    tell_once(source, lambda _: gap.unreadable("feedback", partition, None, (0, 20), Unreadable("damaged", 5)))
-    worker = world.worker(source=source)
-    worker.accept_gap = True
-    run_until_idle(worker)
-    assert world.store.peek("shop").version == 20
 
 
 def killing(*_):
