@@ -77,8 +77,7 @@ def test_an_event_that_came_astray_before_its_model_was_moved_there_is_the_only_
     run_until_idle(worker)
     world.send(*events(1, seed=1, model="user-1"), key=key_for(world, new))
     run_until_idle(worker)
-    epoch, checkpoint, _ = world.store.claim("user-1")
-    topics.move(world.store, checkpoint, epoch, topics.Position(new, world.log.end(new)))
+    topics.move(world.store, "user-1", world.store.claim("user-1").epoch, topics.Position(new, world.log.end(new)))
     world.send(*events(5, seed=2, model="user-1"), key=key_for(world, new))
     run_until_idle(worker)
     assert [letter.reason for letter in letters(world)] == ["wrong_partition"]

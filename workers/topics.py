@@ -9,7 +9,6 @@ from typing import NamedTuple
 import msgspec
 
 from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
-from omdml.snapshot import Checkpoint
 from streams.kafka.extents import Extent, Member
 from streams.protocols import Marks, Partition, Position, Record, Store, Written
 
@@ -144,31 +143,32 @@ def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read) -> R
     by_partition = {extent.partition: extent for extent in extents}
     marks, positions = store.marks(list(by_partition)), store.positions(store.models())
     strayed = [name for name, kept in positions.items() if kept.home in by_partition and home(name) != kept.home]
-    moving, older, damaged = _claimed(store, strayed)
-    moving = {
-        name: at for name, at in moving.items() if at[0].home == positions[name].home
-    }  # else another one moved it
+    found, damaged = _claimed(store, strayed)
+    moving = {name: one for name, one in found.items() if one.at.home == positions[name].home}  # or another moved it
     starts = {at: extent.end for at, extent in by_partition.items()}
-    starts |= {at: marks.get(at, by_partition[at].begin) for at in {kept.home for kept, _ in moving.values()}}
-    for name in older & moving.keys():
-        at, offset = moving[name][0]
-        starts[at] = max(by_partition[at].begin, min(starts[at], offset))
+    starts |= {at: marks.get(at, by_partition[at].begin) for at in {one.at.home for one in moving.values()}}
+    for older in [one.at for one in moving.values() if one.fell_back]:
+        starts[older.home] = max(by_partition[older.home].begin, min(starts[older.home], older.next))
     behind = any(starts[at] < extent.end for at, extent in by_partition.items())
-    left = _unlearned({name: kept for name, (kept, _) in moving.items()}, read(starts)) if behind else {}
-    for at in {left[name] for name in older if name in left}:
+    left = _unlearned(moving, read(starts)) if behind else {}
+    for at in {at for name, at in left.items() if moving[name].fell_back}:
         _mark(store, marks, at, starts[at])
     targets = {name: home(name) for name in moving if name not in left}
     for name, target in targets.items():
-        if checkpoint := store.peek(name):
-            move(store, checkpoint, moving[name][1], Position(target, marks.get(target, by_partition[target].begin)))
+        to = Position(target, marks.get(target, by_partition[target].begin))
+        move(store, name, moving[name].epoch, to)
     return Rehomed(targets, left, damaged)
 
 
-def _claimed(
-    store: Store, names: Iterable[str]
-) -> tuple[dict[str, tuple[Position, str]], set[str], dict[str, CorruptError]]:
-    """Become the owner of these: positions and epochs; which of them fell back to an older checkpoint; who has none."""
-    found, older, damaged = {}, set(), {}
+class _Claimed(NamedTuple):
+    at: Position
+    epoch: str
+    fell_back: bool  # only an older checkpoint could be read
+
+
+def _claimed(store: Store, names: Iterable[str]) -> tuple[dict[str, _Claimed], dict[str, CorruptError]]:
+    """Become the owner of these models; answers also those of which nothing can be read."""
+    found, damaged = {}, {}
     for name in names:
         try:
             epoch, checkpoint, fell_back = store.claim(name)
@@ -176,17 +176,16 @@ def _claimed(
             damaged[name] = error
             continue
         if checkpoint:
-            found[name] = Position(Partition(*checkpoint.home), checkpoint.next), epoch
-            older |= {name} if fell_back else set()
-    return found, older, damaged
+            found[name] = _Claimed(Position(Partition(*checkpoint.home), checkpoint.next), epoch, fell_back)
+    return found, damaged
 
 
-def _unlearned(moving: Mapping[str, Position], log: Iterable[list[Record]]) -> dict[str, Partition]:
+def _unlearned(moving: Mapping[str, _Claimed], log: Iterable[list[Record]]) -> dict[str, Partition]:
     """Of these models, those with events in the log that they have not taken, and where."""
     found = {}
     for record in (record for records in log for record in records):
         name = _named(record)
-        if name in moving and moving[name].home == record.partition and moving[name].next <= record.offset:
+        if name in moving and moving[name].at.home == record.partition and moving[name].at.next <= record.offset:
             found[name] = record.partition
     return found
 
@@ -197,18 +196,21 @@ def take_back(store: Store, partition: Partition, offset: int) -> dict[str, Corr
     One that falls back to before the cut stays so: its next event has it go on from there.
     """
     ahead = [name for name, at in store.positions(store.models()).items() if at.home == partition and at.next > offset]
-    moving, _, damaged = _claimed(store, ahead)
-    for name, (kept, epoch) in moving.items():
-        if kept.home == partition and kept.next > offset and (checkpoint := store.peek(name)):
-            move(store, checkpoint, epoch, Position(partition, offset))
+    found, damaged = _claimed(store, ahead)
+    for name, one in found.items():
+        if one.at.home == partition and one.at.next > offset:
+            move(store, name, one.epoch, Position(partition, offset))
     return damaged
 
 
-def move(store: Store, checkpoint: Checkpoint, epoch: str, to: Position) -> None:
-    """Have a model that is ours learn on from there; raises Fenced where a worker took it meanwhile."""
+def move(store: Store, name: str, epoch: str, to: Position) -> None:
+    """Have a model that was claimed learn on from there; raises Fenced where a worker took it meanwhile."""
+    checkpoint = store.peek(name)
+    if checkpoint is None:  # deleted meanwhile
+        return
     before, progress = Partition(*checkpoint.home), checkpoint.progress
     if before != to.home:
         progress = {**progress, "left": {**progress.get("left", {}), str(before): checkpoint.next}}
     moved = msgspec.structs.replace(checkpoint, home=tuple(to.home), next=to.next, progress=progress)
     if store.save(moved, epoch, back=True) is Written.FENCED:
-        raise Fenced(f"model {checkpoint.model!r}: a worker took it back: stop the workers, and try again")
+        raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")
