@@ -1,5 +1,6 @@
 """A reader of a Kafka topic as a worker would be one, and what the tests do to its topic."""
 
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -97,6 +98,20 @@ def write(kafka: KafkaServer, topic: str, values: Iterable[bytes], partition: in
         producer.send(topic, value, partition=partition, **fields)
     producer.flush()
     producer.close()
+
+
+def cut(kafka: KafkaServer, topic: str, end: int) -> None:
+    """Take the batches from ``end`` on out of a broker's files, as after the election of a leader that lacked them."""
+    kafka.kill()
+    folder = kafka.data / "logs" / f"{topic}-0"
+    with (folder / f"{0:020}.log").open("r+b") as file:
+        while struct.unpack(">q", file.read(8))[0] < end:
+            file.seek(struct.unpack(">i", file.read(4))[0], 1)
+        file.seek(-8, 1)
+        file.truncate()
+    for index in folder.glob("*index"):
+        index.unlink()
+    kafka.start()
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:

@@ -1,6 +1,5 @@
 """Kafka topics that are not, or no longer, what a reader needs; against a real broker."""
 
-import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +16,7 @@ from streams.kafka.options import KafkaOptions
 from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic
 from streams.protocols import Partition
-from tests.integration.kafka_reader import NewTopic, Open, Reader, administer, numbered, write
+from tests.integration.kafka_reader import NewTopic, Open, Reader, administer, cut, numbered, write
 from tests.integration.waiting import until
 
 
@@ -92,20 +91,6 @@ def test_gaps_in_several_partitions_are_told_one_after_the_other(
     for error in (first, second):
         reader.source.seek(error.partition, error.resume)
     assert [record.offset for record in reader.read_to_the_end().records[40:]] == [15, 16, 17, 18, 19]
-
-
-def cut(kafka: KafkaServer, topic: str, end: int) -> None:
-    """Take the batches from ``end`` on out of a broker's files, as after the election of a leader that lacked them."""
-    kafka.kill()
-    folder = kafka.data / "logs" / f"{topic}-0"
-    with (folder / f"{0:020}.log").open("r+b") as file:
-        while struct.unpack(">q", file.read(8))[0] < end:
-            file.seek(struct.unpack(">i", file.read(4))[0], 1)
-        file.seek(-8, 1)
-        file.truncate()
-    for index in folder.glob("*index"):
-        index.unlink()
-    kafka.start()
 
 
 def test_a_cut_that_was_written_on_is_told_to_every_process_until_one_accepts_it(

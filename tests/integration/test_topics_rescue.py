@@ -9,6 +9,7 @@ from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.kafka.topic import open_admin, partition_of
 from streams.stores.opening import open_store
+from tests.integration.kafka_reader import cut
 from tests.processes import Process, wait_for
 from tests.worlds import catalogue, events
 from workers.cli import main
@@ -40,8 +41,8 @@ class Place:
                 sink.send(event, key=name)
         sink.close()
 
-    def worker(self):
-        return Process(self.folder, "worker", "--config", str(self.path), name="worker")
+    def worker(self, *options):
+        return Process(self.folder, "worker", "--config", str(self.path), *options, name="worker")
 
     def omdml(self, *arguments):
         return CliRunner().invoke(main, ["topics", *arguments, "--config", str(self.path)])
@@ -101,6 +102,27 @@ def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
     wait_for(lambda: place.learned(10), "everything learned again", 60, worker)
     assert worker.stop() == 0
     assert place.states() == before
+
+
+def test_a_log_that_was_cut_and_written_on_stops_every_worker_until_one_accepts_it(place):
+    # Given models that have learned what a cut took away, from a broker that comes back without it
+    for first in (0, 5):
+        place.send(first, first + 5)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    kept = 5 * sum(partition_of(name.encode(), 2) == 0 for name in NAMES)
+    cut(place.kafka, place.topic, kept)
+    assert worker.wait(60) == 1
+    # When the log is longer than ever by the time somebody looks, I expect the next worker to stop there too.
+    place.send(10, 20)
+    worker = place.worker()
+    assert worker.wait(60) == 1
+    assert f"partition 0 was cut at offset {kept}" in worker.said
+    # If one accepts it, I expect what was written on to be learned, and what was cut to stay so.
+    worker = place.worker("--accept-gap")
+    wait_for(lambda: place.learned(20), "what was written on to be learned", 60, worker)
+    assert worker.stop() == 0
+    assert place.omdml("status").exit_code == 0
 
 
 def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(place):
