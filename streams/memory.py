@@ -186,6 +186,10 @@ class MemorySource:
         """Position and end of each owned partition."""
         return {partition: (position, self.log.end(partition)) for partition, position in self._positions.items()}
 
+    def begin(self, partition: Partition) -> int:
+        """The offset of the oldest record that is kept."""
+        return self.log.start(partition)
+
     def close(self) -> None:
         """Hand back what is owned, and leave the group."""
         try:

@@ -85,6 +85,9 @@ class Source(Protocol):
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Of each owned partition: the offset of the next record to come, and the log's end, where they are known."""
 
+    def begin(self, partition: Partition) -> int:
+        """The first offset that the log still holds of a partition; raises SourceError."""
+
     def close(self) -> None:
         """Leave the group at once, so that another member can take over."""
 

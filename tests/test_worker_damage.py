@@ -179,3 +179,53 @@ def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, w
     assert rewound.deleted == ["shop", "user-1", "user-2"]
     run_until_idle(world.worker())
     assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [10, 10]
+
+
+def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_path):
+    # Given a model whose newest checkpoint is damaged, and the one before it ends where the log no longer reaches
+    world = World(tmp_path)
+    (partition,) = world.log.partitions
+    first = world.worker()
+    for seed in range(2):
+        world.send(*events(10, seed, model="user-1"))
+        run_until_idle(first)
+    world.send(*events(10, model="user-2"))
+    run_until_idle(first)
+    kill(world, first)
+    kept = world.store._models["user-1"].checkpoints
+    kept[0] = (kept[0][0], kept[0][1][:-9])
+    world.log.trim(partition, 15)
+    # If events come for both, I expect the other one to learn, and this one to wait.
+    worker = world.worker()
+    world.send(*events(5, 2, model="user-1"), *events(5, 2, model="user-2"))
+    run_until_idle(worker, 40)
+    assert (world.store.peek("user-2").version, mark(world)) == (15, 30)
+    assert (world.store.peek("user-1").version, worker.services.metrics.waiting._value.get()) == (10, 1)
+    # If it is reset, I expect it to begin anew with what waited.
+    upkeep.reset(world.store, worker.services.specs.find("user-1"), "user-1", "here")
+    run_until_idle(worker, 40)
+    assert (world.store.peek("user-1").version, mark(world)) == (5, 40)
+
+
+def test_a_model_that_waits_for_longer_than_the_log_reaches_back_stops_no_other(tmp_path):
+    world = World(tmp_path)
+    (partition,) = world.log.partitions
+    first = world.worker()
+    world.send(*events(10, model="user-1"), *events(10, model="user-2"))
+    run_until_idle(first)
+    kill(world, first)
+    damage(world, "user-1")
+    worker = world.worker()
+    world.send(*events(10, 1, model="user-1"), *events(30, 1, model="user-2"))
+    run_until_idle(worker)
+    assert mark(world) == 20
+    # When retention passes the mark
+    world.log.trim(partition, 40)
+    run_until_idle(worker, 40)
+    assert mark(world) == 40
+    kill(world, worker)
+    # I expect the next worker to start, and all that the log holds to be learned.
+    worker = world.worker()
+    world.send(*events(5, 2, model="user-2"))
+    run_until_idle(worker)
+    assert (world.store.peek("user-2").version, mark(world)) == (45, 65)

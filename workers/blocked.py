@@ -45,6 +45,13 @@ class Blocked:
         """Models to look at again, and where their first events lie."""
         return [(name, offset) for name, offset in self.offsets.items() if not self.waits(name)]
 
+    def begin_at(self, offset: int) -> None:
+        """The log begins there by now: nobody waits for what it no longer holds, nor the mark."""
+        for name, at in self.offsets.items():
+            if at < offset:
+                self.offsets[name] = offset
+                log.error("waiting_events_lost", model=name, first=at, behind=offset, why="retention deleted them")
+
     def cut(self, offset: int) -> None:
         """What the log holds from there on is new."""
         self.offsets = {name: min(at, offset) for name, at in self.offsets.items()}

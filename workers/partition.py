@@ -35,7 +35,7 @@ from omdml.errors import CorruptError, Fenced, StoreLost
 from streams.protocols import Partition, Position, Record, Written
 from workers.blocked import Blocked
 from workers.burial import Burial
-from workers.claim import Change, Claimed, claim, snapshot
+from workers.claim import Change, Claimed, claim, require_log, snapshot
 from workers.intake import Batch, Refusal, check_name, sort_out
 from workers.interruptions import Moved, Rewind, learned_elsewhere
 from workers.mark import Mark
@@ -74,6 +74,8 @@ class OwnedPartition:
     def claim(self, name: str) -> Claimed:
         """Become the owner of a model, and say where its home is."""
         claimed = claim(name, self._spec(name), self.services.store, self.services.platform)
+        if claimed.fell_back and claimed.model.home == self.partition:
+            require_log(claimed.model, self.services.source.begin(self.partition))
         self.services.homes[name] = self._home(claimed.model)
         return claimed
 
@@ -192,6 +194,8 @@ class OwnedPartition:
 
     def try_blocked(self) -> None:
         """Look whether a model that waits can be read by now; raises Rewind to its first event where one can."""
+        if self._blocked.due():
+            self._blocked.begin_at(self.services.source.begin(self.partition))
         for name, offset in self._blocked.due():
             try:
                 self.claim(name)

@@ -99,6 +99,10 @@ class FileSource:
         with reaching(self.log.path):
             return {self.partition: (self._reader.position, self._reader.end)}
 
+    def begin(self, partition: Partition) -> int:
+        """Where the oldest segment begins."""
+        return self.log.oldest() << OFFSET_BITS
+
     def close(self) -> None:
         """Hand back what is owned, and the lock."""
         try:

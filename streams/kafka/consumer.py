@@ -53,6 +53,11 @@ def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | No
         )
 
 
+def milliseconds(seconds: float) -> int:
+    """As kafka-python wants them."""
+    return int(seconds * 1000)
+
+
 class Rebalance:
     """What kafka-python calls, on its own thread, when partitions are given, taken away, or were lost."""
 
@@ -67,8 +72,8 @@ ConsumerRebalanceListener.register(Rebalance)  # an untyped class cannot be inhe
 
 def offset_range(consumer: Any, at: TopicPartition) -> tuple[int, int]:
     """First offset that the log holds, and its end."""
-    begins = consumer.beginning_offsets([at], timeout_ms=int(ANSWER_LIMIT_S * 1000))
-    return begins[at], consumer.end_offsets([at], timeout_ms=int(ANSWER_LIMIT_S * 1000))[at]
+    begins = consumer.beginning_offsets([at], timeout_ms=milliseconds(ANSWER_LIMIT_S))
+    return begins[at], consumer.end_offsets([at], timeout_ms=milliseconds(ANSWER_LIMIT_S))[at]
 
 
 def seek(consumer: Any, at: TopicPartition, offset: int, leader_epoch: int) -> None:
@@ -95,7 +100,7 @@ def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:
 def leave(consumer: Any, group: str) -> None:
     """Close the consumer; a dynamic member is out of the group by that, at once if the cluster can be reached."""
     try:
-        consumer.close(autocommit=False, timeout_ms=int(ANSWER_LIMIT_S * 1000))
+        consumer.close(autocommit=False, timeout_ms=milliseconds(ANSWER_LIMIT_S))
     except Exception as error:  # it may be closed because it is broken
         log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
 

@@ -30,6 +30,7 @@ from streams.kafka.consumer import (
     Rebalance,
     as_records,
     leave,
+    milliseconds,
     offset_range,
     open_consumer,
     remove_static_member,
@@ -164,7 +165,7 @@ class KafkaSource:
         wanted = {at: OffsetAndMetadata(offsets[one], *beside[at]) for one, at in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
             try:
-                self._consumer.commit(wanted, timeout_ms=_ms(ANSWER_LIMIT_S))
+                self._consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
             except EXPELLED as error:
                 rebalancing = isinstance(error.args[:1] and error.args[0], kafka.errors.RebalanceInProgressError)
                 return self._refused(type(error).__name__, None if rebalancing else False)
@@ -192,6 +193,11 @@ class KafkaSource:
             if (position := self._position(at, max(0.0, until - time.monotonic()))) is not None
         }
 
+    def begin(self, partition: Partition) -> int:
+        """The first offset that the log still holds of a partition; raises SourceError."""
+        with translated(self.options, f"looking at topic {self.topic!r}"):
+            return offset_range(self._consumer, TopicPartition(self.topic, partition.number))[0]
+
     def close(self) -> None:
         """Leave the group at once, static members too; the listener hears of what is given up. Twice is once."""
         if self._closed:
@@ -218,7 +224,7 @@ class KafkaSource:
                 self._restart_if_stuck()
             if self._given:
                 self._take_over()
-            batches = self._consumer.poll(timeout_ms=_ms(timeout_s), max_records=max_records)
+            batches = self._consumer.poll(timeout_ms=milliseconds(timeout_s), max_records=max_records)
         except kafka.errors.OffsetOutOfRangeError as error:
             self._stop(error.args[0], gap.out_of_range)
             return []
@@ -255,7 +261,7 @@ class KafkaSource:
     def _take_over(self) -> None:
         """Ask the listener where to start what the last rebalance gave, and start there."""
         given = {at: Partition(self.topic_id, at.partition) for at in self._given}
-        limit = _ms(ANSWER_LIMIT_S)
+        limit = milliseconds(ANSWER_LIMIT_S)
         begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
         ends = self._consumer.end_offsets(list(given), timeout_ms=limit)
         committed = {at: self._consumer.committed(at, metadata=True, timeout_ms=limit) for at in given}
@@ -280,7 +286,7 @@ class KafkaSource:
         places = list(self._owned) or [TopicPartition(self.topic, 0)]
         found, why = None, f"topic {self.topic!r} is missing"
         try:
-            self._ends |= self._consumer.end_offsets(places, timeout_ms=_ms(LOOK_LIMIT_S))
+            self._ends |= self._consumer.end_offsets(places, timeout_ms=milliseconds(LOOK_LIMIT_S))
             found = topics.describe(self._admin, self.topic)
         except kafka.errors.RetriableError as error:
             why = type(error).__name__
@@ -390,9 +396,5 @@ class KafkaSource:
     def _position(self, at: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
         position: int | None = None
         with suppress(kafka.errors.KafkaError):  # after a change of leader it asks the broker, which may be away
-            position = self._consumer.position(at, timeout_ms=_ms(limit_s)) if at in self._owned else None
+            position = self._consumer.position(at, timeout_ms=milliseconds(limit_s)) if at in self._owned else None
         return position
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000)

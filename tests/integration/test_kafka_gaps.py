@@ -61,6 +61,7 @@ def test_a_position_that_retention_passed_stops_its_partition_alone_until_it_is_
     reader.read_until(lambda: len(reader.records) == 90)
     assert {record.partition.number for record in reader.records} == {1}
     assert isinstance(error.partition, Partition)
+    assert reader.source.begin(error.partition) == 50
     reader.source.seek(error.partition, 50)
     reader.read_to_the_end()
     assert [one.offset for one in reader.records if one.partition.number == 0] == list(range(50, 100))
