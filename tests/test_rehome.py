@@ -7,6 +7,7 @@ from streams.memory import MemorySource
 from tests.test_worker_protocol import _no_waiting, kill, refuse  # noqa: F401
 from tests.worlds import World, events, letters, run_until_idle
 from workers.topics import rehome
+from workers.upkeep import reset
 
 
 def rehomed(world):
@@ -111,3 +112,40 @@ def test_what_a_model_learned_before_it_was_moved_is_no_letter_when_its_old_home
     world.log.home = lambda key: new
     run_until_idle(world.worker())
     assert [(letter.reason, letter.offset) for letter in letters(world)] == [("wrong_partition", 10)]
+
+
+def test_a_model_that_is_moved_back_goes_on_from_where_it_left(tmp_path, monkeypatch):
+    # Given a model that was learned, and moved, before its partition's mark was
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    world.log.home = lambda key: old
+    world.send(*events(10, model="user-1"), key="user-1")
+    worker = world.worker()
+    with monkeypatch.context() as outage:
+        outage.setattr(world.store, "move_mark", refuse)
+        run_until_idle(worker)
+        kill(world, worker)
+    for home in (new, old):
+        monkeypatch.setattr(world.log, "home", lambda key, home=home: home)
+        assert rehomed(world).moved == {"user-1": home}
+    world.send(*events(5, seed=1, model="user-1"), key="user-1")
+    run_until_idle(world.worker())
+    assert world.store.peek("user-1").version == 15
+
+
+def test_a_model_whose_first_event_went_astray_stops_no_partition_once_it_is_reset(tmp_path):
+    world = World(tmp_path, partitions=2)
+    wrong, right = world.log.partitions
+    world.log.home = lambda key: wrong
+    world.send(*events(1, model="user-1"), key="user-1")
+    world.log.home = lambda key: right
+    worker = world.worker()
+    world.send(*events(5, 1, model="user-1"), key="user-1")
+    world.send(*events(5, model="user-2"), key="user-2")
+    run_until_idle(worker)
+    reset(world.store, worker.services.specs.find("user-1"), "user-1", "here")
+    for seed in (2, 3):
+        world.send(*events(5, seed, model="user-1"), key="user-1")
+        world.send(*events(5, seed, model="user-2"), key="user-2")
+        run_until_idle(worker)
+    assert world.store.peek("user-2").version == 15

@@ -186,3 +186,16 @@ def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, mo
         run_until_idle(worker, 5)
     run_until_idle(worker)
     assert (world.store.peek("shop").version, mark(world)) == (50, 40)
+
+
+def test_an_accepted_cut_of_a_partition_that_was_lost_meanwhile_is_left_to_its_next_owner(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    worker.accept_gap = True
+    world.send(*events(20))
+    run_until_idle(worker)
+    written_on(world, worker.services.source, 10, *events(30, seed=1))
+    worker.step()
+    worker.lost(list(worker.partitions))
+    run_until_idle(worker, 3)
+    assert not worker._from_beginning

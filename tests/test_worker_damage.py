@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams.kafka.extents import Extent
+from streams.stores.directory import DirectoryStore
 from tests.store_samples import checkpoint
 from tests.test_worker_protocol import _no_waiting, kill, mark  # noqa: F401
 from tests.worlds import World, events, letters, run_until_idle, triplets
@@ -74,6 +75,27 @@ def test_a_named_model_that_was_never_published_and_is_damaged_does_not_keep_its
     world.send(*events(10, model="user-1"))
     run_until_idle(worker)
     assert world.store.peek("user-1").version == 10
+
+
+@pytest.mark.parametrize("met", [False, True], ids=["in quiet", "by an event"])
+def test_a_waiting_model_that_is_restored_from_an_older_copy_learns_what_that_lacks(tmp_path, met):
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(10, model="user-1"))
+    run_until_idle(first)
+    copy = list(world.store._models["user-1"].checkpoints)
+    world.send(*events(20, 1, model="user-1"))
+    run_until_idle(first)
+    kill(world, first)
+    damage(world, "user-1")
+    worker = world.worker()
+    world.send(*events(10, 2, model="user-1"))
+    run_until_idle(worker)
+    world.store._models["user-1"].checkpoints = copy
+    if met:
+        world.send(*events(1, 3, model="user-1"))
+    run_until_idle(worker, 40)
+    assert (world.store.peek("user-1").version, mark(world)) == (40 + met, 40 + met)
 
 
 @pytest.mark.parametrize("remedy", ["restored", "reset"])
@@ -168,15 +190,17 @@ def test_a_model_without_any_checkpoint_to_read_keeps_no_other_one_from_being_re
 def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, what):
     world = World(tmp_path)
     worker = world.worker()
-    world.send(*events(10, model="user-1"), *events(10, 1, model="user-2"))
+    for name in ("user-1", "user-2"):
+        world.send(*events(10, model=name), key=name)
     run_until_idle(worker)
+    world.store.claim("another log's")
     worker.stop()
     worker.run()
     damage(world, "user-1")
     if what == "gone":
         world.store._models["user-1"].checkpoints = []
     rewound = topics.rewind(extents(world), world.store, world.log.home, reading(world), lambda *_: None, None)
-    assert rewound.deleted == ["shop", "user-1", "user-2"]
+    assert rewound.deleted == ["user-1", "user-2"]
     run_until_idle(world.worker())
     assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [10, 10]
 
@@ -229,3 +253,58 @@ def test_a_model_that_waits_for_longer_than_the_log_reaches_back_stops_no_other(
     world.send(*events(5, 2, model="user-2"))
     run_until_idle(worker)
     assert (world.store.peek("user-2").version, mark(world)) == (45, 65)
+
+
+def test_a_waiting_model_leaves_no_trace_of_each_look_at_it(tmp_path):
+    world = World(tmp_path)
+    world.store = DirectoryStore(tmp_path / "state")
+    first = world.worker()
+    world.send(*events(10, model="user-1"))
+    run_until_idle(first)
+    kill(world, first)
+    for path in (tmp_path / "state").rglob("*.checkpoint"):
+        path.write_bytes(b"rubbish")
+    worker = world.worker()
+    world.send(*events(5, 1, model="user-1"))
+    run_until_idle(worker)
+    epochs = sorted((tmp_path / "state" / "models" / "user-1" / "checkpoints").iterdir())
+    run_until_idle(worker, 100)
+    assert sorted((tmp_path / "state" / "models" / "user-1" / "checkpoints").iterdir()) == epochs
+
+
+def test_a_model_without_any_checkpoint_to_read_waits_alone_where_partitions_were_added(tmp_path):
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    world.log.home = lambda key: old if key == "user-1" else new
+    first = world.worker()
+    for name in ("user-1", "user-2"):
+        world.send(*events(10, model=name), key=name)
+    run_until_idle(first)
+    kill(world, first)
+    damage(world, "user-1")
+    world.log.home = lambda key: new
+    worker = world.worker()
+    for name in ("user-1", "user-2"):
+        world.send(*events(10, 1, model=name), key=name)
+    run_until_idle(worker, 20)
+    assert (world.store.peek("user-2").version, letters(world)) == (20, [])
+    assert worker.services.metrics.waiting._value.get() == 1
+
+
+def test_a_model_is_not_rehomed_where_the_log_no_longer_holds_what_its_older_checkpoint_lacks(tmp_path):
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    world.log.home = lambda key: old
+    worker = world.worker()
+    for seed in range(2):
+        world.send(*events(10, seed, model="user-1"), key="user-1")
+        run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    kept = world.store._models["user-1"].checkpoints
+    kept[0] = (kept[0][0], kept[0][1][:-9])
+    world.log.trim(old, 20)
+    world.log.home = lambda key: new
+    moved, left, damaged = topics.rehome(extents(world), world.store, world.log.home, reading(world))
+    assert (moved, left) == ({}, {})
+    assert "the log begins at offset 20, behind 10" in str(damaged["user-1"])

@@ -41,16 +41,18 @@ class Blocked:
         self.offsets[name] = min(offset, self.offsets.get(name, offset))
         self._again[name] = self._clock() + AGAIN_S
 
-    def due(self) -> list[tuple[str, int]]:
-        """Models to look at again, and where their first events lie."""
-        return [(name, offset) for name, offset in self.offsets.items() if not self.waits(name)]
+    def due(self) -> str | None:
+        """The model to look at again, the one first that was looked at least lately."""
+        name = min(self.offsets, key=lambda one: self._again[one], default=None)
+        return None if name is None or self.waits(name) else name
 
-    def begin_at(self, offset: int) -> None:
-        """The log begins there by now: nobody waits for what it no longer holds, nor the mark."""
-        for name, at in self.offsets.items():
-            if at < offset:
-                self.offsets[name] = offset
-                log.error("waiting_events_lost", model=name, first=at, behind=offset, why="retention deleted them")
+    def begin_at(self, name: str, offset: int) -> int:
+        """The log begins there by now: what it no longer holds is not waited for. Answers where the model waits."""
+        before = self.offsets[name]
+        if before < offset:
+            self.offsets[name] = offset
+            log.error("waiting_events_lost", model=name, first=before, behind=offset, why="retention deleted them")
+        return self.offsets[name]
 
     def cut(self, offset: int) -> None:
         """What the log holds from there on is new."""

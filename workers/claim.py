@@ -67,14 +67,13 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     return Claimed(model, fell_back, changes)
 
 
-def require_log(model: OwnedModel, begin: int) -> None:
-    """Raise CorruptError where a log that begins there cannot complete the checkpoint that a model fell back to."""
-    if model.next < begin:
-        raise CorruptError(
-            f"model {model.name!r}: its newest checkpoint is damaged, and the log begins at offset {begin}, behind "
-            f"{model.next}, where the one before it ends: restore the store from a backup, or learn the model again: "
-            f"omdml replay --model {model.name} --publish --replace, or omdml models reset"
-        )
+def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
+    """The error for a model that fell back to a checkpoint which ends before the log begins."""
+    return CorruptError(
+        f"model {name!r}: its newest checkpoint is damaged, and the log begins at offset {begin}, behind {end}, where "
+        "the one before it ends: restore the store from a backup, or learn the model again: "
+        f"omdml replay --model {name} --publish --replace, or omdml models reset"
+    )
 
 
 def guard(model: OwnedModel, spec: Spec, store: Store) -> Guard:

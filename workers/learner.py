@@ -132,9 +132,9 @@ class LearnerWorker:
         """Go on after a gap that is accepted. What keeps it from that for now is met by the next turn again."""
         self._trouble = str(gap)
         partition = None if gap.partition is None else Partition(*gap.partition)
-        if gap.available is None or partition not in self.partitions:
+        if gap.available is None:
             self._from_beginning = True
-        else:
+        elif partition in self.partitions:  # else it is another's by now, who is told by its own client
             there = gap.available[0] if gap.resume is None else gap.resume
             self.partitions[partition].go_on_at(there, gap.cut)
             self.services.source.seek(partition, there)

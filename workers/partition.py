@@ -25,7 +25,7 @@ the same bytes:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -33,9 +33,10 @@ import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
 from streams.protocols import Partition, Position, Record, Written
+from streams.stores.checkpoints import none_valid
 from workers.blocked import Blocked
 from workers.burial import Burial
-from workers.claim import Change, Claimed, claim, require_log, snapshot
+from workers.claim import Change, Claimed, claim, out_of_reach, snapshot
 from workers.intake import Batch, Refusal, check_name, sort_out
 from workers.interruptions import Moved, Rewind, learned_elsewhere
 from workers.mark import Mark
@@ -74,8 +75,9 @@ class OwnedPartition:
     def claim(self, name: str) -> Claimed:
         """Become the owner of a model, and say where its home is."""
         claimed = claim(name, self._spec(name), self.services.store, self.services.platform)
-        if claimed.fell_back and claimed.model.home == self.partition:
-            require_log(claimed.model, self.services.source.begin(self.partition))
+        begin = self.services.source.begin(self.partition) if claimed.fell_back else 0
+        if claimed.model.home == self.partition and claimed.model.next < begin:
+            raise out_of_reach(name, claimed.model.next, begin)
         self.services.homes[name] = self._home(claimed.model)
         return claimed
 
@@ -108,11 +110,14 @@ class OwnedPartition:
     def _take(self, records: list[Record]) -> None:
         with self.services.metrics.timed("decode"):
             batches, refused = sort_out(records, self._accepts)
-        kept = self._positions(batches)
+        kept = self.services.store.positions([name for name in batches if name not in self.models])
         of_nobody: list[Refusal] = []
         for name, batch in batches.items():
             if name not in self.models and not self._blocked.waits(name):
-                self._meet(name, batch, kept.get(name), records[0].offset)
+                try:
+                    self._meet(name, batch, kept.get(name), records[0].offset)
+                except CorruptError as error:
+                    self._blocked.add(name, batch.records[0].offset, error)
             if name in self.models:
                 self._take_up(self.models[name], batch, refused.pop(name, []))
             elif name in self._strangers:
@@ -127,32 +132,23 @@ class OwnedPartition:
             self.first = records[0].offset
         self._taken = records[-1].offset + 1
 
-    def _positions(self, names: Iterable[str]) -> dict[str, Position]:
-        """How far those of these models are taken that are not in memory."""
-        unmet = [name for name in names if name not in self.models]
-        return self.services.store.positions(unmet) if unmet else {}
-
     def _meet(self, name: str, batch: Batch, kept: Position | None, at: int) -> None:
         """Claim a model, unless its home is another partition, or it took all of this batch already.
 
-        One whose checkpoints cannot be read waits. Raises Rewind where it no longer does, or only an older checkpoint
-        was sound: what its home holds since is taken again, and what lies from ``at`` on, of which nothing was taken.
+        Raises CorruptError where its checkpoints cannot be read: it waits. Rewind where it no longer does, or only an
+        older one was sound: what its home holds since is taken again, and what lies from ``at`` on.
         """
         services, homes = self.services, self.services.homes
         self._strangers.discard(name)
         if kept and kept.home.topic_id == self.partition.topic_id:
-            if kept.home != self.partition == services.source.home(name) and self._strangers.due(name, kept):
+            if kept.home != self.partition == services.source.home(name) and self._strangers.due(name, kept.home):
                 raise Moved(name, self.partition, kept.home, at)
             homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
             if kept.home == self.partition and batch.records[-1].offset < kept.next:
                 return
         if homes.get(name, self.partition) == self.partition:
             self.services.residents.make_room()
-            try:
-                model, fell_back, changes = self.claim(name)
-            except CorruptError as error:
-                self._blocked.add(name, batch.records[0].offset, error)
-                return
+            model, fell_back, changes = self.claim(name)
             self.mark.look()  # a copy brought back just now lacks events that what comes must not be learned before
             if homes[name] == self.partition:
                 self.models[name] = model
@@ -193,18 +189,22 @@ class OwnedPartition:
             self.mark.move(offset)
 
     def try_blocked(self) -> None:
-        """Look whether a model that waits can be read by now; raises Rewind to its first event where one can."""
-        if self._blocked.due():
-            self._blocked.begin_at(self.services.source.begin(self.partition))
-        for name, offset in self._blocked.due():
-            try:
-                self.claim(name)
-            except CorruptError as error:
-                self._blocked.add(name, offset, error)
-                continue
-            begin = self._taken = self._blocked.release(name, offset)
-            self.services.source.seek(self.partition, begin)
-            raise Rewind(name, self.partition, begin, "model_goes_on")
+        """Look whether the model that waits for longest can be read; raises Rewind to what it lacks where it can."""
+        if (name := self._blocked.due()) is None:
+            return
+        store, source = self.services.store, self.services.source
+        offset = self._blocked.begin_at(name, source.begin(self.partition))
+        try:
+            if store.positions([name]) and store.peek(name) is None:
+                raise none_valid(name, str(store))  # a claim would leave a trace each time
+            model = self.claim(name).model
+        except CorruptError as error:
+            self._blocked.add(name, offset, error)
+            return
+        begin = self._taken = min(offset, model.next) if model.home == self.partition else offset
+        source.seek(self.partition, begin)
+        self._blocked.release(name, offset)
+        raise Rewind(name, self.partition, begin, "model_goes_on")
 
     def let_go(self, name: str) -> None:
         """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from streams.protocols import CheckpointStore, Partition, Position, Record
+from streams.protocols import CheckpointStore, Partition, Record
+from streams.stores.checkpoints import none_valid
 from workers.intake import Refusal, stray
 
 
@@ -13,35 +15,39 @@ class Strangers:
 
     def __init__(self, partition: Partition, store: CheckpointStore) -> None:
         self._partition, self._store = partition, store
-        self._homes: dict[str, Partition] = {}
-        self._learned: dict[str, int] = {}  # up to which offset of this partition, while they were at home in it
-        self._due: dict[str, Position] = {}  # where models are that should be here by now
+        self._names: set[str] = set()
+        self._known: dict[str, tuple[Partition, Mapping[str, Any]]] = {}  # homes, and how models came by them
 
     def __contains__(self, name: str) -> bool:
-        return name in self._homes
+        return name in self._names
 
     def add(self, name: str, home: Partition) -> None:
         """A model lives elsewhere; raises StoreError."""
-        kept = self._store.peek(name)
-        left = kept.progress.get("left", {}) if kept else {}
-        self._homes[name], self._learned[name] = home, left.get(str(self._partition), 0)
+        self._progress(name, home)
+        self._names.add(name)
 
     def discard(self, name: str) -> None:
         """It may be at home here."""
-        self._homes.pop(name, None)
+        self._names.discard(name)
 
     def refuse(self, name: str, records: Iterable[Record]) -> list[Refusal]:
         """The refusals of these events of it, without those that it learned before it was moved away."""
-        return [stray(one, name, self._homes[name]) for one in records if one.offset >= self._learned[name]]
+        home, progress = self._known[name]
+        learned = progress.get("left", {}).get(str(self._partition), 0)
+        return [stray(one, name, home) for one in records if one.offset >= learned]
 
-    def due(self, name: str, at: Position) -> bool:
+    def due(self, name: str, home: Partition) -> bool:
         """Whether a model whose events the log's partitioner sends here by now was sent elsewhere as it came home.
 
-        Not one whose first event went astray. Raises StoreError.
+        Not one whose first event went astray. Raises StoreError, CorruptError where that cannot be read.
         """
-        if self._due.get(name) != at:
+        return bool(self._progress(name, home).get("astray") != home.number)
+
+    def _progress(self, name: str, home: Partition) -> Mapping[str, Any]:
+        """What its checkpoint tells, read once for each of its homes."""
+        if self._known.get(name, (None,))[0] != home:
             kept = self._store.peek(name)
-            if kept is not None and kept.progress.get("astray") == at.home.number:
-                return False
-            self._due[name] = at
-        return True
+            if kept is None and self._store.positions([name]):
+                raise none_valid(name, str(self._store))
+            self._known[name] = home, kept.progress if kept else {}
+        return self._known[name][1]

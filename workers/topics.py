@@ -11,6 +11,7 @@ import msgspec
 from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
 from streams.kafka.extents import Extent, Member
 from streams.protocols import Marks, Partition, Position, Record, Store, Written
+from workers.claim import out_of_reach
 
 Home = Callable[[str], Partition]  # where the partitioner sends a model's events by now
 Read = Callable[[Mapping[Partition, int]], Iterable[list[Record]]]  # the log, from these offsets on
@@ -91,10 +92,15 @@ def rewind(
             )
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}
     marks, positions = store.marks(list(starts)), store.positions(store.models())
-    grown = _grown(read(starts), home)
+    said = _said(read(starts))
+    grown = _grown(said, home)
     for partition, start in starts.items():
         _mark(store, marks, partition, start)
-    learned = sorted(name for name in store.models() if name not in positions or positions[name].home in starts)
+    learned = sorted(
+        name
+        for name in store.models()
+        if (name in positions and positions[name].home in starts) or (name in said and name not in positions)
+    )
     for name in learned:
         store.delete(name)
     for name, first in grown.items():
@@ -102,11 +108,16 @@ def rewind(
     return Rewound(learned, sorted(grown))
 
 
-def _grown(log: Iterable[list[Record]], home: Home) -> dict[str, Position]:
-    """Of models that come by their partition of today and came by another one before, where that began."""
+def _said(log: Iterable[list[Record]]) -> dict[str, dict[Partition, Record]]:
+    """The first record of each model in each partition."""
     first: dict[str, dict[Partition, Record]] = {}
     for record in (record for records in log for record in records if record.key):
         first.setdefault(_named(record), {}).setdefault(record.partition, record)
+    return first
+
+
+def _grown(first: Mapping[str, Mapping[Partition, Record]], home: Home) -> dict[str, Position]:
+    """Of models that come by their partition of today and came by another one before, where that began."""
     oldest = {name: min(found.values(), key=lambda record: record.timestamp or 0.0) for name, found in first.items()}
     return {
         name: Position(record.partition, record.offset)
@@ -145,10 +156,14 @@ def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read) -> R
     strayed = [name for name, kept in positions.items() if kept.home in by_partition and home(name) != kept.home]
     found, damaged = _claimed(store, strayed)
     moving = {name: one for name, one in found.items() if one.at.home == positions[name].home}  # or another moved it
+    for name, one in list(moving.items()):
+        if one.fell_back and one.at.next < by_partition[one.at.home].begin:
+            damaged[name] = out_of_reach(name, one.at.next, by_partition[one.at.home].begin)
+            del moving[name]
     starts = {at: extent.end for at, extent in by_partition.items()}
     starts |= {at: marks.get(at, by_partition[at].begin) for at in {one.at.home for one in moving.values()}}
     for older in [one.at for one in moving.values() if one.fell_back]:
-        starts[older.home] = max(by_partition[older.home].begin, min(starts[older.home], older.next))
+        starts[older.home] = min(starts[older.home], older.next)
     behind = any(starts[at] < extent.end for at, extent in by_partition.items())
     left = _unlearned(moving, read(starts)) if behind else {}
     for at in {at for name, at in left.items() if moving[name].fell_back}:
@@ -208,9 +223,11 @@ def move(store: Store, name: str, epoch: str, to: Position) -> None:
     checkpoint = store.peek(name)
     if checkpoint is None:  # deleted meanwhile
         return
-    before, progress = Partition(*checkpoint.home), checkpoint.progress
+    before, progress, begin = Partition(*checkpoint.home), checkpoint.progress, to.next
     if before != to.home:
-        progress = {**progress, "left": {**progress.get("left", {}), str(before): checkpoint.next}}
-    moved = msgspec.structs.replace(checkpoint, home=tuple(to.home), next=to.next, progress=progress)
+        left = progress.get("left", {})
+        begin = max(begin, left.get(str(to.home), 0))
+        progress = {**progress, "left": {**left, str(before): checkpoint.next}}
+    moved = msgspec.structs.replace(checkpoint, home=tuple(to.home), next=begin, progress=progress)
     if store.save(moved, epoch, back=True) is Written.FENCED:
         raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
 from streams.protocols import Partition, Position, Store, Written
 from workers.config import suggestion
 from workers.guard import Guard
-from workers.model import OwnedModel
+from workers.model import OwnedModel, Progress
 from workers.specs import Spec, Specs
 
 ATTEMPTS = 5  # a worker that learns the model may claim it back between our claim and our save
@@ -36,13 +38,16 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
     2. publish  Version 0. A crash before it changes nothing.
     3. save     The start, at the position kept. A crash before it: what was learned is live again with the next event.
 
-    None, and the model deleted instead, where no checkpoint can be read: nor can its position. A worker that waits for
-    it begins it anew. Raises StoreError where there is nothing to reset, Fenced where a worker keeps taking it back.
+    None, and the model deleted instead, where the newest checkpoint cannot be read: nor can its position. A worker that
+    waits for it begins it anew. Raises StoreError where there is nothing to reset, Fenced where a worker keeps taking
+    it back.
     """
     require(store, name)
     for _ in range(ATTEMPTS):
         try:
-            epoch, kept, _ = store.claim(name)
+            epoch, kept, fell_back = store.claim(name)
+            if fell_back:
+                raise CorruptError(f"model {name!r}: its newest checkpoint is damaged")
         except CorruptError:
             store.delete(name)
             model = begun(spec, name, store.claim(name).epoch)
@@ -52,6 +57,8 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
             raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
         model = begun(spec, name, epoch)
         model.home, model.next = Partition(*kept.home), kept.next
+        came_by = msgspec.convert(kept.progress, Progress)
+        model.progress.astray, model.progress.left = came_by.astray, came_by.left
         if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
             continue
         store.note(name, epoch, "reset", f"was at version {kept.version}")

@@ -49,12 +49,13 @@ def next_epoch(owner: str | None) -> str:
     return f"{counter + 1:010d}-{secrets.token_hex(8)}"
 
 
-def read_checkpoint(model: str, data: bytes, where: str) -> Checkpoint | None:
-    """The checkpoint in these bytes; None, and an error in the log, where they are damaged or another model's."""
+def read_checkpoint(model: str, data: bytes, where: str, quiet: bool = False) -> Checkpoint | None:
+    """The checkpoint in these bytes; None where they are damaged or another model's, and an error in the log."""
     try:
         checkpoint = Checkpoint.from_bytes(data)
     except CorruptError as error:
-        log.error("checkpoint_damaged", model=model, store=where, error=str(error), size=len(data))
+        if not quiet:
+            log.error("checkpoint_damaged", model=model, store=where, error=str(error), size=len(data))
         return None
     if checkpoint.model != model:
         log.error("checkpoint_of_another_model", model=model, store=where, found=checkpoint.model)

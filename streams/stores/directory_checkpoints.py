@@ -57,7 +57,8 @@ class CheckpointFolder:
         """The newest checkpoint that can be read."""
         for file in reversed(self._files()):
             with suppress(FileNotFoundError):  # dropped since we looked: a newer one took its place
-                if not file.damaged and (found := read_checkpoint(self.model, file.path.read_bytes(), str(file.path))):
+                data = b"" if file.damaged else file.path.read_bytes()
+                if found := read_checkpoint(self.model, data, str(file.path), quiet=True):
                     return found
         return None
 

@@ -118,7 +118,7 @@ class MemoryStore(JournaledSnapshots):
         """The newest valid checkpoint."""
         with self._changed:
             kept = list(self._models[model].checkpoints) if model in self._models else []
-        sound = (read_checkpoint(model, data, str(self)) for _, data in kept)
+        sound = (read_checkpoint(model, data, str(self), quiet=True) for _, data in kept)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
     def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:

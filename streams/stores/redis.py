@@ -132,7 +132,7 @@ class RedisStore:
         with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hget(keys.checkpoint, "data").hget(keys.previous, "data")
             kept = pipeline.execute()
-        sound = (read_checkpoint(model, data, self._where) for data in kept if data)
+        sound = (read_checkpoint(model, data, self._where, quiet=True) for data in kept if data)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
     def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
