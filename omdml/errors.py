@@ -138,7 +138,7 @@ class GapError(SourceError):
     available
         First offset that the log holds now, and its end.
     resume
-        Where going on without what is missing begins, if not at the first.
+        Where going on without what is missing begins; None where only the log's beginning will do.
     cut
         The log lost its end: what it holds from ``resume`` on is not what was read there before.
     """

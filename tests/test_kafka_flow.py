@@ -66,3 +66,14 @@ def test_a_gap_in_a_partition_that_is_gone_is_not_told():
     gaps.forget([STUCK])
     gaps.tell()
     assert gaps.stopped == set()
+
+
+def test_a_gap_is_gone_on_behind_only_once_it_was_told():
+    gaps = Gaps()
+    assert not gaps.accept(STUCK)
+    gaps.add(STUCK, lambda: GapError("a gap"))
+    assert not gaps.accept(STUCK)
+    with pytest.raises(GapError):
+        gaps.tell()
+    assert gaps.accept(STUCK)
+    assert gaps.stopped == set()

@@ -308,3 +308,30 @@ def test_a_model_is_not_rehomed_where_the_log_no_longer_holds_what_its_older_che
     moved, left, damaged = topics.rehome(extents(world), world.store, world.log.home, reading(world))
     assert (moved, left) == ({}, {})
     assert "the log begins at offset 20, behind 10" in str(damaged["user-1"])
+
+
+def test_events_wait_for_a_rehome_where_the_checkpoint_that_was_moved_is_the_damaged_one(tmp_path):
+    # Given a model that was rehomed, whose newest checkpoint, at its new home, is damaged since
+    world = World(tmp_path, partitions=2)
+    old, new = world.log.partitions
+    world.log.home = lambda key: old
+    worker = world.worker()
+    for seed in range(2):
+        world.send(*events(10, seed, model="user-1"), key="user-1")
+        run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    world.log.home = lambda key: new
+    assert topics.rehome(extents(world), world.store, world.log.home, reading(world)).moved == {"user-1": new}
+    kept = world.store._models["user-1"].checkpoints
+    kept[0] = (kept[0][0], kept[0][1][:-9])
+    # If events come there, I expect them to wait, and to be learned once it was rehomed anew.
+    world.send(*events(5, 2, model="user-1"), key="user-1")
+    worker = world.worker()
+    run_until_idle(worker, 10)
+    assert letters(world) == []
+    worker.stop()
+    worker.run()
+    assert topics.rehome(extents(world), world.store, world.log.home, reading(world)).moved == {"user-1": new}
+    run_until_idle(world.worker())
+    assert (world.store.peek("user-1").version, letters(world)) == (25, [])

@@ -132,12 +132,11 @@ class LearnerWorker:
         """Go on after a gap that is accepted. What keeps it from that for now is met by the next turn again."""
         self._trouble = str(gap)
         partition = None if gap.partition is None else Partition(*gap.partition)
-        if gap.available is None:
+        if gap.resume is None:
             self._from_beginning = True
         elif partition in self.partitions:  # else it is another's by now, who is told by its own client
-            there = gap.available[0] if gap.resume is None else gap.resume
-            self.partitions[partition].go_on_at(there, gap.cut)
-            self.services.source.seek(partition, there)
+            self.partitions[partition].go_on_at(gap.resume, gap.cut)
+            self.services.source.seek(partition, gap.resume)
         self._gap = None
         log.warning("gap_accepted", reason=self._trouble)
 

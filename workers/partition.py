@@ -42,7 +42,6 @@ from workers.interruptions import Moved, Rewind, learned_elsewhere
 from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.services import Services
-from workers.specs import Spec
 from workers.strangers import Strangers
 from workers.topics import take_back
 
@@ -74,7 +73,7 @@ class OwnedPartition:
     # 2
     def claim(self, name: str) -> Claimed:
         """Become the owner of a model, and say where its home is."""
-        claimed = claim(name, self._spec(name), self.services.store, self.services.platform)
+        claimed = claim(name, self.services.specs.of(name), self.services.store, self.services.platform)
         begin = self.services.source.begin(self.partition) if claimed.fell_back else 0
         if claimed.model.home == self.partition and claimed.model.next < begin:
             raise out_of_reach(name, claimed.model.next, begin)
@@ -89,11 +88,6 @@ class OwnedPartition:
             self._written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
         if changes and model.home:
             self._write(model)
-
-    def _spec(self, name: str) -> Spec:
-        spec = self.services.specs.find(name)
-        assert spec is not None
-        return spec
 
     # 3
     def take(self, records: list[Record]) -> None:
@@ -138,11 +132,10 @@ class OwnedPartition:
         Raises CorruptError where its checkpoints cannot be read: it waits. Rewind where it no longer does, or only an
         older one was sound: what its home holds since is taken again, and what lies from ``at`` on.
         """
-        services, homes = self.services, self.services.homes
+        homes = self.services.homes
         self._strangers.discard(name)
         if kept and kept.home.topic_id == self.partition.topic_id:
-            if kept.home != self.partition == services.source.home(name) and self._strangers.due(name, kept.home):
-                raise Moved(name, self.partition, kept.home, at)
+            self._require_home(name, kept.home, at)
             homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
             if kept.home == self.partition and batch.records[-1].offset < kept.next:
                 return
@@ -161,7 +154,12 @@ class OwnedPartition:
                     why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
                     raise Rewind(name, self.partition, begin, why)
                 return
+            self._require_home(name, homes[name], at)
         self._strangers.add(name, homes[name])
+
+    def _require_home(self, name: str, home: Partition, at: int) -> None:
+        if home != self.partition == self.services.source.home(name) and self._strangers.due(name, home):
+            raise Moved(name, self.partition, home, at)
 
     def _home(self, model: OwnedModel) -> Partition:
         """Where a claimed model's events live; raises GapError where that is in a log of the past."""
@@ -177,7 +175,7 @@ class OwnedPartition:
         Each is saved with what it learned, then moved back, the mark after them. A crash between two: the cut is told
         of again.
         """
-        self._taken = offset
+        self._taken, self._committed = offset, None
         if not cut:
             return
         self._blocked.cut(offset)
@@ -195,13 +193,14 @@ class OwnedPartition:
         store, source = self.services.store, self.services.source
         offset = self._blocked.begin_at(name, source.begin(self.partition))
         try:
-            if store.positions([name]) and store.peek(name) is None:
+            kept = store.positions([name]).get(name)
+            if kept and store.peek(name) is None:
                 raise none_valid(name, str(store))  # a claim would leave a trace each time
-            model = self.claim(name).model
+            model = self.claim(name).model if kept is None or kept.home == self.partition else None
         except CorruptError as error:
             self._blocked.add(name, offset, error)
             return
-        begin = self._taken = min(offset, model.next) if model.home == self.partition else offset
+        begin = self._taken = min(offset, model.next) if model and model.home else offset
         source.seek(self.partition, begin)
         self._blocked.release(name, offset)
         raise Rewind(name, self.partition, begin, "model_goes_on")
@@ -248,7 +247,7 @@ class OwnedPartition:
 
     def _learn(self, model: OwnedModel, batch: Batch) -> list[Refusal]:
         self.services.residents.use(model.name, model.size, self.let_go)
-        label = self._spec(model.name).label
+        label = self.services.specs.of(model.name).label
         with self.services.metrics.learn_seconds.labels(label).time():
             refused = model.take(batch, self.services.metrics.timed)
         if model.learner.version > model.published:
@@ -279,7 +278,7 @@ class OwnedPartition:
         """Bring drift into the history."""
         if model.drifted:
             self._written(self.services.store.note(model.name, model.epoch, "drift", model.drifted), model.name)
-            self.services.metrics.drift.labels(self._spec(model.name).label).inc()
+            self.services.metrics.drift.labels(self.services.specs.of(model.name).label).inc()
             model.drifted = ""
 
     def _publish(self, model: OwnedModel, record: bool = False) -> None:
@@ -298,14 +297,15 @@ class OwnedPartition:
         self.unpublished.pop(model.name, None)
         if not held:
             model.oldest = None
-        self.services.metrics.published(self._spec(model.name).label, model, "held" if held else written.value)
+        label = self.services.specs.of(model.name).label
+        self.services.metrics.published(label, model, "held" if held else written.value)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
         if name in self.models:
             return
         live = snapshot(name, self.services.store)
-        if live and live.generation == self._spec(name).catalogue.generation:
+        if live and live.generation == self.services.specs.of(name).catalogue.generation:
             return
         model = self.claim(name).model
         at_home = self.services.homes[name] == self.partition

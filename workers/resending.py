@@ -9,21 +9,23 @@ between them the header is found in the log, and the letter only marked. A lock 
 from __future__ import annotations
 
 import fcntl
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import AnyFeedback, decode
+from streams import protocols
 from streams.files.log import reaching
 from streams.files.source import FileSink
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import RESENT, Book, Letter, Position, Resent, position_of, resent_header
-from streams.protocols import Partition, Record, Sink
+from streams.protocols import Partition, Record, Sink, Store
 from workers.feed import check
 from workers.intake import content_type
 from workers.specs import Specs
+
+NOWHERE = protocols.Position(Partition("", 0), 0)  # of a model without a checkpoint
 
 
 class Verdict(NamedTuple):
@@ -33,12 +35,21 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-def judge(letter: Letter, specs: Specs, marks: Mapping[Partition, int]) -> Verdict:
-    """Look at a letter with today's models and items.
+def settled(letters: Collection[Letter], store: Store) -> set[Position]:
+    """Those whose events no worker can come by again: below the mark, or passed by the checkpoint of their model."""
+    marks = store.marks({letter.partition for letter in letters})
+    passed = store.positions(sorted({letter.model for letter in letters if letter.model}))
+    return {
+        letter.position
+        for letter in letters
+        for at in [passed.get(letter.model or "", NOWHERE)]
+        if letter.offset < marks.get(letter.partition, 0) or (at.home == letter.partition and letter.offset < at.next)
+    }
 
-    One at or behind its partition's mark may yet be learned: a worker that starts there takes the event again.
-    """
-    if letter.offset >= marks.get(letter.partition, math.inf):
+
+def judge(letter: Letter, specs: Specs, settled: Container[Position]) -> Verdict:
+    """Look at a letter with today's models and items; one that is not settled a worker may take again, and learn."""
+    if letter.position not in settled:
         return Verdict(None, "its worker has not saved how far it has come: try again (omdml topics status)")
     if letter.digest is not None:
         return Verdict(None, "only its beginning was kept: it was too large, send the event itself again")

@@ -107,3 +107,9 @@ class Specs:
                 label, learner, config.parameters, catalogue, config.digest(), self.configuration.guard, {}
             )
         return self._found[label]
+
+    def of(self, model: str) -> Spec:
+        """The spec of a model whose events were accepted."""
+        spec = self.find(model)
+        assert spec is not None
+        return spec

@@ -37,8 +37,15 @@ class Gaps:
             del self._untold[at]
             raise error
 
+    def accept(self, at: TopicPartition) -> bool:
+        """Go on behind the gap of a partition; False where there is none, or it is not told yet, and will be."""
+        told = at in self.stopped and at not in self._untold
+        if told:
+            self.stopped.discard(at)
+        return told
+
     def forget(self, gone: Iterable[TopicPartition]) -> None:
-        """These go on, or are others' by now."""
+        """These are others' by now."""
         for at in gone:
             self.stopped.discard(at)
             self._untold.pop(at, None)
@@ -54,7 +61,7 @@ def out_of_range(topic: str, partition: Partition, position: int | None, availab
         partition=partition,
         position=position,
         available=available,
-        resume=available[1] if cut else None,
+        resume=available[1] if cut else available[0],
         cut=cut,
     )
 
@@ -107,4 +114,5 @@ def created_anew(
         f"{available[1]}; restart with `omdml worker --accept-gap` to read the new one from its beginning",
         partition=partition,
         available=available,
+        resume=available[0],
     )

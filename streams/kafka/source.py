@@ -143,14 +143,13 @@ class KafkaSource:
                 return records
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Continue at ``offset``; accepts the gap at which the partition stopped, if it did."""
+        """Continue at ``offset``; accepts the gap at which the partition stopped, if one was told."""
         at = self._where(partition)
         if at is None:
             raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
-        self._consumer.seek(at, offset)
+        self._epochs[at] = -1 if self._gaps.accept(at) else self._epochs.get(at, -1)
+        seek(self._consumer, at, offset, self._epochs[at])
         self._consumer.resume(at)
-        self._gaps.forget([at])
-        self._epochs.pop(at, None)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
         """Record offsets, the topic's id, the leader's epoch; False when not owned, None when nobody can tell now."""
@@ -283,10 +282,10 @@ class KafkaSource:
 
     def _look(self) -> bool:
         """Once a second: where are the ends, and is the topic still the same? True if the cluster answered."""
-        places = list(self._owned) or [TopicPartition(self.topic, 0)]
         found, why = None, f"topic {self.topic!r} is missing"
         try:
-            self._ends |= self._consumer.end_offsets(places, timeout_ms=milliseconds(LOOK_LIMIT_S))
+            asked = list(self._owned) or [TopicPartition(self.topic, 0)]
+            self._ends |= self._consumer.end_offsets(asked, timeout_ms=milliseconds(LOOK_LIMIT_S))
             found = topics.describe(self._admin, self.topic)
         except kafka.errors.RetriableError as error:
             why = type(error).__name__

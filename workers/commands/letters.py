@@ -85,13 +85,13 @@ def list_letters(
 def explain(configuration: config.Configuration, wanted: str) -> None:
     """All that is known of one letter, and whether its event would be learned now."""
     from workers import wiring
-    from workers.resending import judge
+    from workers.resending import judge, settled
 
     book = read(configuration)
     at = position(book, wanted)
     letter = book.letters[at]
-    marks = wiring.open_stores(configuration).marks([letter.partition])
-    again, verdict = at in book.resent, judge(letter, wiring.specs(configuration), marks)
+    standing = settled([letter], wiring.open_stores(configuration))
+    again, verdict = at in book.resent, judge(letter, wiring.specs(configuration), standing)
     would = "would be learned" if again else "would be learned: omdml letters resend"
     told = {
         "reason": letter.reason,
@@ -125,16 +125,16 @@ def resend(
     They are learned as if they came now, after whatever was learned meanwhile.
     """
     from workers import wiring
-    from workers.resending import chosen, judge
+    from workers.resending import chosen, judge, settled
 
     specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
     sent, still = 0, Counter[str]()
     # opened before the letters are read: from then on nobody else sends one of them
     with nullcontext() if dry_run else closing(wiring.open_sender(configuration.log)) as sender:
         book = read(configuration)
-        marks = store.marks({letter.partition for letter in book.letters.values()})
+        standing = settled(book.letters.values(), store)
         for letter in chosen(book, reason, model, [position(book, text) for text in wanted]):
-            event, why = judge(letter, specs, marks)
+            event, why = judge(letter, specs, standing)
             if event is None:
                 still[why] += 1
                 continue

@@ -42,8 +42,8 @@ def row(configuration: config.Configuration, store: Store, name: str) -> tuple[s
         return name, label, learner, str(error), "", "", "", ""
     learned = f"{checkpoint.version:,}" if checkpoint else ""
     home = f"partition {checkpoint.home[1]}, offset {checkpoint.next:,}" if checkpoint else ""
-    if checkpoint is None and store.positions([name]):
-        learned = "damaged: its events wait"
+    if checkpoint is None and (store.positions([name]) or (live and live.version)):
+        learned = "no checkpoint to read"
     if live is None:
         return name, label, learner, learned, "nothing", "", "", home
     age = f"{time.time() - live.published_at:,.0f} s ago"
