@@ -105,11 +105,7 @@ class LearnerWorker:
             if not self._waiting:
                 self._waiting = by_partition(self._fetch())
             self._introduce()
-            try:
-                self._take()
-            except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
-                self._publish(self.services.clock())
-                raise
+            self._take()
             self._tick()
             self._trouble = ""
         except Rewind as rewind:
@@ -200,6 +196,9 @@ class LearnerWorker:
                 log.warning("partition_waits", reason=str(moved))
             time.sleep(self.config.publish_interval_s)
             return []
+        except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
+            self._publish(self.services.clock())
+            raise
 
     def _tick(self) -> None:
         now = self.services.clock()

@@ -76,7 +76,7 @@ def offset_range(consumer: Any, at: TopicPartition) -> tuple[int, int]:
     return begins[at], consumer.end_offsets([at], timeout_ms=milliseconds(ANSWER_LIMIT_S))[at]
 
 
-def seek(consumer: Any, at: TopicPartition, offset: int, leader_epoch: int) -> None:
+def seek_in(consumer: Any, at: TopicPartition, offset: int, leader_epoch: int) -> None:
     """Go on there, once the cluster has confirmed what it held below it under that leader; -1 where nobody knows."""
     position = OffsetAndMetadata(offset, "", leader_epoch)
     consumer._subscription.assignment[at].seek(position)  # private, but the public one takes no epoch

@@ -35,7 +35,7 @@ from streams.kafka.consumer import (
     open_consumer,
     remove_static_member,
     replaced,
-    seek,
+    seek_in,
 )
 from streams.kafka.options import REFUSALS, KafkaOptions, translated
 from streams.kafka.watch import Failures, Flow, Outage
@@ -148,7 +148,7 @@ class KafkaSource:
         if at is None:
             raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
         self._epochs[at] = -1 if self._gaps.accept(at) else self._epochs.get(at, -1)
-        seek(self._consumer, at, offset, self._epochs[at])
+        seek_in(self._consumer, at, offset, self._epochs[at])
         self._consumer.resume(at)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
@@ -236,10 +236,8 @@ class KafkaSource:
         except Unreadable as error:
             at = give_up_batch(self._consumer)
             before, self._unread[at] = self._unread.get(at), self._position(at)
-            if before is not None and before == self._unread[at]:
+            if before is not None and before == self._unread[at]:  # else perhaps on the way: it is fetched once more
                 self._stop({at: before}, partial(gap.unreadable, error=error))
-            elif self._unread[at] is not None:  # perhaps it was damaged on the way: it is fetched once more
-                self._consumer.seek(at, self._unread[at])
             return []
         except kafka.errors.RetriableError:
             time.sleep(timeout_s)  # an outage: the looks tell when it begins and ends
@@ -273,7 +271,7 @@ class KafkaSource:
         for at, partition in given.items():
             start = starts[partition]
             self._epochs[at] = committed[at].leader_epoch if at in known else -1
-            seek(self._consumer, at, begins[at] if start is None else start, self._epochs[at])
+            seek_in(self._consumer, at, begins[at] if start is None else start, self._epochs[at])
         self._consumer.resume(*(given.keys() - elsewhere))
         for at in elsewhere:
             available, ids = (begins[at], ends[at]), {"before": committed[at].metadata, "now": self.topic_id}
@@ -393,7 +391,9 @@ class KafkaSource:
         return at if self._owned.get(at) == partition else None
 
     def _position(self, at: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
+        if at not in self._owned:
+            return None
         position: int | None = None
         with suppress(kafka.errors.KafkaError):  # after a change of leader it asks the broker, which may be away
-            position = self._consumer.position(at, timeout_ms=milliseconds(limit_s)) if at in self._owned else None
+            position = self._consumer.position(at, timeout_ms=milliseconds(limit_s))
         return position

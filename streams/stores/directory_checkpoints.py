@@ -50,8 +50,8 @@ class CheckpointFolder:
     def position(self) -> Position | None:
         """That of the newest checkpoint that was not found to be damaged, if there is such a one; None without any."""
         files = self._files()
-        newest = max([file for file in files if not file.damaged] or files, default=None)
-        return newest and newest.saved.position
+        newest = ([file for file in files if not file.damaged] or files)[-1:]
+        return newest[0].saved.position if newest else None
 
     def peek(self) -> Checkpoint | None:
         """The newest checkpoint that can be read."""

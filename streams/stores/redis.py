@@ -120,10 +120,10 @@ class RedisStore:
                 keys = self._keys.model(model)
                 pipeline.hmget(keys.checkpoint, *fields).hmget(keys.previous, *fields)
             answers = pipeline.execute()
-        found = {
-            model: before if before[0] and (newest[-1] or not newest[0]) else newest
-            for model, newest, before in zip(models, answers[::2], answers[1::2], strict=True)
-        }
+        found = {}
+        for model, newest, before in zip(models, answers[::2], answers[1::2], strict=True):
+            unsound = newest[-1] or not newest[0]
+            found[model] = before if before[0] and unsound else newest
         return {model: read_position(fields) for model, fields in found.items() if fields[0]}
 
     def peek(self, model: str) -> Checkpoint | None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from omdml.errors import SourceError
+from omdml.errors import SourceError, StoreError
 from streams.protocols import Position
 from workers import config
 from workers.commands.options import accept_gap, configured, print_table, stored
@@ -99,8 +99,12 @@ def rehome(configuration: config.Configuration, accept_gap: bool) -> None:
     for name, partition in sorted(moved.items()):
         click.echo(f"{name}: goes on in partition {partition.number}")
     click.echo(f"{amount(len(moved), 'model')} moved")
+    for error in damaged.values():
+        click.echo(f"not moved: {error}", err=True)
     if left:
         told = ", ".join(f"{name} in partition {partition.number}" for name, partition in sorted(left.items()))
         raise SourceError(f"not learned yet is some of {told}: let a worker learn it, then call this again")
-    for error in damaged.values():
-        raise error
+    if damaged:
+        raise StoreError(
+            f"{amount(len(damaged), 'model')} could not be read, and {'was' if len(damaged) == 1 else 'were'} not moved"
+        )
