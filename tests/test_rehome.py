@@ -86,10 +86,10 @@ def test_a_second_rehome_that_looked_before_the_first_one_ended_takes_nothing_ba
     assert (world.store.peek("user-1").next, world.store.peek("user-1").version) == (5, 15)
 
 
-def test_what_a_model_learned_before_it_was_moved_is_no_letter_when_its_old_home_is_read_again(tmp_path, monkeypatch):
-    # Given a model that was learned and saved, and moved before its old partition's mark was
-    world = World(tmp_path, partitions=2)
-    old, new = world.log.partitions
+def ahead_of_its_mark(folder, monkeypatch):
+    """A world of two partitions, and a model that has saved 10 events of the first, whose mark is behind."""
+    world = World(folder, partitions=2)
+    old, _ = world.log.partitions
     world.log.home = lambda key: old
     world.send(*events(10, model="user-1"), key="user-1")
     worker = world.worker()
@@ -97,6 +97,13 @@ def test_what_a_model_learned_before_it_was_moved_is_no_letter_when_its_old_home
         outage.setattr(world.store, "move_mark", refuse)
         run_until_idle(worker)
         kill(world, worker)
+    return world
+
+
+def test_what_a_model_learned_before_it_was_moved_is_no_letter_when_its_old_home_is_read_again(tmp_path, monkeypatch):
+    # Given a model that was learned and saved, and moved before its old partition's mark was
+    world = ahead_of_its_mark(tmp_path, monkeypatch)
+    old, new = world.log.partitions
     world.log.home = lambda key: new
     assert rehomed(world).moved == {"user-1": new}
     # If a worker reads it again, and the model goes on, I expect each event to be learned once, and no letters;
@@ -116,15 +123,8 @@ def test_what_a_model_learned_before_it_was_moved_is_no_letter_when_its_old_home
 
 def test_a_model_that_is_moved_back_goes_on_from_where_it_left(tmp_path, monkeypatch):
     # Given a model that was learned, and moved, before its partition's mark was
-    world = World(tmp_path, partitions=2)
+    world = ahead_of_its_mark(tmp_path, monkeypatch)
     old, new = world.log.partitions
-    world.log.home = lambda key: old
-    world.send(*events(10, model="user-1"), key="user-1")
-    worker = world.worker()
-    with monkeypatch.context() as outage:
-        outage.setattr(world.store, "move_mark", refuse)
-        run_until_idle(worker)
-        kill(world, worker)
     for home in (new, old):
         monkeypatch.setattr(world.log, "home", lambda key, home=home: home)
         assert rehomed(world).moved == {"user-1": home}

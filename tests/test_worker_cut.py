@@ -7,7 +7,7 @@ import pytest
 from streams.kafka import gap
 from streams.kafka.batches import Unreadable
 from streams.memory import MemorySource
-from tests.test_worker_damage import damage
+from tests.test_worker_damage import damage, damage_newest
 from tests.test_worker_protocol import _no_waiting, kill, mark, refuse  # noqa: F401
 from tests.worlds import World, events, run_until_idle
 
@@ -39,6 +39,12 @@ def written_on(world, source, end, *more):
     tell_once(source, lambda position: gap.cut("feedback", partition, position, (0, world.log.end(partition)), end))
 
 
+def accepting(worker):
+    """The worker, told to go on behind gaps."""
+    worker.accept_gap = True
+    return worker
+
+
 def tell_once(source, error):
     """Have the next poll of a source raise an error made from its position."""
     untold, poll = [error], source.poll
@@ -58,8 +64,7 @@ def test_what_is_written_on_behind_a_cut_is_learned_however_little_comes_at_once
     first = world.worker()
     run_until_idle(first)
     kill(world, first)
-    worker = world.worker(source=cut(world, 10))
-    worker.accept_gap = True
+    worker = accepting(world.worker(source=cut(world, 10)))
     run_until_idle(worker, 5)
     for seed in range(1, 5):
         world.send(*events(5, seed=seed))
@@ -73,8 +78,7 @@ def test_a_model_that_is_idle_while_a_cut_is_accepted_learns_what_comes_after_a_
     world.send(*events(20))
     run_until_idle(first)
     kill(world, first)
-    worker = world.worker(source=cut(world, 10))
-    worker.accept_gap = True
+    worker = accepting(world.worker(source=cut(world, 10)))
     run_until_idle(worker, 5)
     worker.stop()
     worker.run()
@@ -103,8 +107,7 @@ def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, t
     # When retention passes the mark, or a batch of what comes again is damaged, and that is accepted
     source = MemorySource(world.log)
     tell_once(source, lambda _: told(world.log.partitions[0]))
-    worker = world.worker(source=source)
-    worker.accept_gap = True
+    worker = accepting(world.worker(source=source))
     run_until_idle(worker)
     # Then what lies behind it and was learned is not learned again.
     assert (world.store.peek("shop").version, mark(world)) == (20, 20)
@@ -120,8 +123,7 @@ def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was
     tmp_path, monkeypatch, killed
 ):
     world = World(tmp_path)
-    worker = world.worker()
-    worker.accept_gap = True
+    worker = accepting(world.worker())
     world.send(*events(20))
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))
@@ -145,8 +147,7 @@ def test_an_accepted_cut_of_a_log_of_which_one_model_cannot_be_read_lets_the_oth
     run_until_idle(first)
     kill(world, first)
     sound = damage(world, "user-1")
-    worker = world.worker()
-    worker.accept_gap = True
+    worker = accepting(world.worker())
     written_on(world, worker.services.source, 15, *events(30, seed=1, model="user-2"), *events(5, 2, model="user-1"))
     run_until_idle(worker)
     assert (world.store.peek("user-2").version, mark(world)) == (40, 15)
@@ -164,10 +165,8 @@ def test_a_model_that_falls_back_at_an_accepted_cut_learns_what_it_lacks_below_i
         world.send(*events(10, seed=seed))
         run_until_idle(worker)
     kill(world, worker)
-    kept = world.store._models["shop"].checkpoints
-    kept[0] = (kept[0][0], kept[0][1][:-9])
-    worker = world.worker()
-    worker.accept_gap = True
+    damage_newest(world, "shop")
+    worker = accepting(world.worker())
     written_on(world, worker.services.source, end, *events(30, seed=7))
     run_until_idle(worker)
     # The checkpoint before it has learned 20, and what was cut of them stays learned.
@@ -176,8 +175,7 @@ def test_a_model_that_falls_back_at_an_accepted_cut_learns_what_it_lacks_below_i
 
 def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, monkeypatch):
     world = World(tmp_path)
-    worker = world.worker()
-    worker.accept_gap = True
+    worker = accepting(world.worker())
     world.send(*events(20))
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))
@@ -190,8 +188,7 @@ def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, mo
 
 def test_an_accepted_cut_of_a_partition_that_was_lost_meanwhile_is_left_to_its_next_owner(tmp_path, monkeypatch):
     world = World(tmp_path)
-    worker = world.worker()
-    worker.accept_gap = True
+    worker = accepting(world.worker())
     world.send(*events(20))
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))

@@ -19,6 +19,12 @@ def damage(world, model):
     return sound
 
 
+def damage_newest(world, model):
+    """Cut the end off the newer checkpoint of a model."""
+    kept = world.store._models[model].checkpoints
+    kept[0] = (kept[0][0], kept[0][1][:-9])
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_model_whose_checkpoints_are_damaged_waits_alone_and_goes_on_once_they_are_restored(tmp_path, restarted):
     # Given two models, and nothing left to read of one of them
@@ -132,11 +138,9 @@ def reading(world):
     return lambda starts: [world.log.read(at, start, 1000) for at, start in starts.items()]
 
 
-@pytest.fixture
-def fallen(tmp_path, request):
-    """A model at home in the first of two partitions whose newest checkpoint, of two, is damaged; its key leads to the
-    second one by now."""
-    world = World(tmp_path, partitions=2)
+def grown(folder):
+    """A world of two partitions, and a model with two checkpoints in the first; its key leads to the second by now."""
+    world = World(folder, partitions=2)
     old, new = world.log.partitions
     world.log.home = lambda key: old
     worker = world.worker()
@@ -145,17 +149,17 @@ def fallen(tmp_path, request):
         run_until_idle(worker)
     worker.stop()
     worker.run()
-    kept = world.store._models["user-1"].checkpoints
-    kept[0] = (kept[0][0], kept[0][1][:-9])
-    if request.param == "found out":
-        world.store.claim("user-1")
     world.log.home = lambda key: new
     return world
 
 
-@pytest.mark.parametrize("fallen", ["not found out", "found out"], indirect=True)
-def test_a_model_that_fell_back_is_rehomed_once_it_has_learned_again_what_it_lacks(fallen):
-    (old, new), world = fallen.log.partitions, fallen
+@pytest.mark.parametrize("found_out", [False, True])
+def test_a_model_that_fell_back_is_rehomed_once_it_has_learned_again_what_it_lacks(tmp_path, found_out):
+    world = grown(tmp_path)
+    old, new = world.log.partitions
+    damage_newest(world, "user-1")
+    if found_out:
+        world.store.claim("user-1")
     found = topics.rehome(extents(world), world.store, world.log.home, reading(world))
     assert found == ({}, {"user-1": old}, {})
     worker = world.worker()
@@ -216,8 +220,7 @@ def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_p
     world.send(*events(10, model="user-2"))
     run_until_idle(first)
     kill(world, first)
-    kept = world.store._models["user-1"].checkpoints
-    kept[0] = (kept[0][0], kept[0][1][:-9])
+    damage_newest(world, "user-1")
     world.log.trim(partition, 15)
     # If events come for both, I expect the other one to learn, and this one to wait.
     worker = world.worker()
@@ -292,19 +295,9 @@ def test_a_model_without_any_checkpoint_to_read_waits_alone_where_partitions_wer
 
 
 def test_a_model_is_not_rehomed_where_the_log_no_longer_holds_what_its_older_checkpoint_lacks(tmp_path):
-    world = World(tmp_path, partitions=2)
-    old, new = world.log.partitions
-    world.log.home = lambda key: old
-    worker = world.worker()
-    for seed in range(2):
-        world.send(*events(10, seed, model="user-1"), key="user-1")
-        run_until_idle(worker)
-    worker.stop()
-    worker.run()
-    kept = world.store._models["user-1"].checkpoints
-    kept[0] = (kept[0][0], kept[0][1][:-9])
-    world.log.trim(old, 20)
-    world.log.home = lambda key: new
+    world = grown(tmp_path)
+    damage_newest(world, "user-1")
+    world.log.trim(world.log.partitions[0], 20)
     moved, left, damaged = topics.rehome(extents(world), world.store, world.log.home, reading(world))
     assert (moved, left) == ({}, {})
     assert "the log begins at offset 20, behind 10" in str(damaged["user-1"])
@@ -312,19 +305,10 @@ def test_a_model_is_not_rehomed_where_the_log_no_longer_holds_what_its_older_che
 
 def test_events_wait_for_a_rehome_where_the_checkpoint_that_was_moved_is_the_damaged_one(tmp_path):
     # Given a model that was rehomed, whose newest checkpoint, at its new home, is damaged since
-    world = World(tmp_path, partitions=2)
-    old, new = world.log.partitions
-    world.log.home = lambda key: old
-    worker = world.worker()
-    for seed in range(2):
-        world.send(*events(10, seed, model="user-1"), key="user-1")
-        run_until_idle(worker)
-    worker.stop()
-    worker.run()
-    world.log.home = lambda key: new
+    world = grown(tmp_path)
+    new = world.log.partitions[1]
     assert topics.rehome(extents(world), world.store, world.log.home, reading(world)).moved == {"user-1": new}
-    kept = world.store._models["user-1"].checkpoints
-    kept[0] = (kept[0][0], kept[0][1][:-9])
+    damage_newest(world, "user-1")
     # If events come there, I expect them to wait, and to be learned once it was rehomed anew.
     world.send(*events(5, 2, model="user-1"), key="user-1")
     worker = world.worker()
