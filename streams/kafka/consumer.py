@@ -11,7 +11,6 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import MemberToRemove
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.structs import OffsetAndMetadata
 
 from omdml.errors import SourceRefused
 from streams.kafka.options import KafkaOptions, connecting
@@ -74,12 +73,6 @@ def offset_range(consumer: Any, at: TopicPartition) -> tuple[int, int]:
     """First offset that the log holds, and its end."""
     begins = consumer.beginning_offsets([at], timeout_ms=milliseconds(ANSWER_LIMIT_S))
     return begins[at], consumer.end_offsets([at], timeout_ms=milliseconds(ANSWER_LIMIT_S))[at]
-
-
-def seek_in(consumer: Any, at: TopicPartition, offset: int, leader_epoch: int) -> None:
-    """Go on there, once the cluster has confirmed what it held below it under that leader; -1 where nobody knows."""
-    position = OffsetAndMetadata(offset, "", leader_epoch)
-    consumer._subscription.assignment[at].seek(position)  # private, but the public one takes no epoch
 
 
 def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:

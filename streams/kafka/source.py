@@ -35,8 +35,8 @@ from streams.kafka.consumer import (
     open_consumer,
     remove_static_member,
     replaced,
-    seek_in,
 )
+from streams.kafka.epochs import Epochs
 from streams.kafka.options import REFUSALS, KafkaOptions, translated
 from streams.kafka.watch import Failures, Flow, Outage
 from streams.protocols import Listener, Partition, Record
@@ -95,7 +95,7 @@ class KafkaSource:
         self._owned: dict[TopicPartition, Partition] = {}
         self._gaps = gap.Gaps()
         self._ends: dict[TopicPartition, int] = {}
-        self._epochs: dict[TopicPartition, int] = {}  # of the leaders that wrote what was read last
+        self._epochs = Epochs()
         self._unread: dict[TopicPartition, int | None] = {}  # where a batch could not be read
         self._looked_at = float("-inf")
         self._outage = Outage(options.servers)
@@ -147,8 +147,9 @@ class KafkaSource:
         at = self._where(partition)
         if at is None:
             raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
-        self._epochs[at] = -1 if self._gaps.accept(at) else self._epochs.get(at, -1)
-        seek_in(self._consumer, at, offset, self._epochs[at])
+        if self._gaps.accept(at):
+            self._epochs.forget(at)
+        self._epochs.seek(self._consumer, at, offset)
         self._consumer.resume(at)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
@@ -160,8 +161,8 @@ class KafkaSource:
             return True
         if self._outage.told:
             return None
-        beside = {at: (self.topic_id, self._epochs.get(at, -1)) for at in places.values()}
-        wanted = {at: OffsetAndMetadata(offsets[one], *beside[at]) for one, at in places.items()}
+        epoch, topic_id = self._epochs.of, self.topic_id
+        wanted = {at: OffsetAndMetadata(offsets[one], topic_id, epoch(at, offsets[one])) for one, at in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
             try:
                 self._consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
@@ -251,8 +252,8 @@ class KafkaSource:
             return []
         if batches and not self._is_ours(batches):
             return []
+        self._epochs.note(self._consumer, self._owned)
         self._flow.delivered(batches)
-        self._epochs |= {at: batch[-1].leader_epoch for at, batch in batches.items()}
         return [record for at, batch in batches.items() for record in as_records(self._owned[at], batch)]
 
     def _take_over(self) -> None:
@@ -270,8 +271,8 @@ class KafkaSource:
         self._ends |= ends
         for at, partition in given.items():
             start = starts[partition]
-            self._epochs[at] = committed[at].leader_epoch if at in known else -1
-            seek_in(self._consumer, at, begins[at] if start is None else start, self._epochs[at])
+            self._epochs.begin(at, committed[at] if at in known else None)
+            self._epochs.seek(self._consumer, at, begins[at] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere))
         for at in elsewhere:
             available, ids = (begins[at], ends[at]), {"before": committed[at].metadata, "now": self.topic_id}
@@ -308,7 +309,7 @@ class KafkaSource:
         if seen is None or str(seen) == self.topic_id or self._look():
             return True
         for at, batch in batches.items():
-            self._consumer.seek(at, batch[0].offset)
+            self._epochs.seek(self._consumer, at, batch[0].offset)
         return False
 
     def _restart_if_stuck(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.errors import LogTruncationError, NoError
 from kafka.structs import OffsetAndMetadata
 
@@ -121,6 +121,54 @@ def test_a_cut_that_was_written_on_is_told_to_every_process_until_one_accepts_it
     later.source.close()
     write(kafka, topic, numbered(5))
     assert open_reader(topic).read_to_the_end().values == numbered(5)
+
+
+def test_no_cut_is_told_where_an_aborted_transaction_lies_under_a_later_leader_than_the_last_event(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(10))
+    first = open_reader(topic).read_to_the_end()
+    kafka.kill()
+    kafka.start()
+    transaction(kafka, topic).abort_transaction()
+    first.read_until(lambda: [position for position, _ in first.source.progress().values()] == [12])
+    assert first.commit()
+    first.source.close()
+    later = open_reader(topic)
+    later.read_until(lambda: later.owned)
+    write(kafka, topic, numbered(5))
+    assert later.read_until(lambda: later.values).values == numbered(5)
+
+
+@pytest.mark.parametrize("before", ["a seek", "an open transaction"])
+def test_a_cut_is_told_whatever_has_the_client_forget_under_which_leader_it_read(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, before: str
+) -> None:
+    topic = new_topic()
+    for begin in (0, 5):
+        write(kafka, topic, numbered(5, begin))
+    reader = open_reader(topic).read_to_the_end()
+    (partition,) = reader.source.progress()
+    if before == "a seek":
+        reader.source.seek(partition, 8)
+    else:
+        transaction(kafka, topic)
+        for _ in range(10):
+            reader.read()
+    cut(kafka, topic, 5)
+    write(kafka, topic, numbered(30, 100))
+    assert gap(reader).resume == 5
+
+
+def transaction(kafka: KafkaServer, topic: str) -> KafkaProducer:
+    """A producer amid a transaction of one record."""
+    producer = KafkaProducer(bootstrap_servers=kafka.servers, transactional_id=topic)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"never", partition=0)
+    producer.flush()
+    return producer
 
 
 def test_a_cut_that_was_accepted_and_is_told_of_late_once_more_is_none(

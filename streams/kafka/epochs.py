@@ -1,0 +1,48 @@
+"""Under which leaders of its partitions a client has read: by that the cluster tells a log that was cut from itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+
+class Epochs:
+    """Leaders' epochs, which kafka-python forgets with every seek and every empty answer.
+
+    An epoch is good for the offsets that were read under it: those of the client's position, which passes what is no
+    event. Beside a higher offset it would have the cluster tell of a cut that never was.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[TopicPartition, tuple[int, int]] = {}  # an epoch, and below where it was read under
+
+    def begin(self, at: TopicPartition, committed: OffsetAndMetadata | None) -> None:
+        """What an earlier reader committed is all that is known of a partition."""
+        self._read[at] = (committed.leader_epoch, committed.offset) if committed else (-1, 0)
+
+    def forget(self, at: TopicPartition) -> None:
+        """What was read of a partition is not what the log holds by now."""
+        self._read.pop(at, None)
+
+    def note(self, consumer: Any, owned: Iterable[TopicPartition]) -> None:
+        """Keep the epochs of a consumer's positions, and give back those that it forgot."""
+        for at in owned:
+            state = consumer._subscription.assignment.get(at)  # private, but the public ones tell and take no epoch
+            if state is None or state.position is None:
+                continue
+            offset, epoch = state.position.offset, state.position.leader_epoch
+            self._read[at] = max(self._read.get(at, (-1, 0)), (epoch, offset))
+            if epoch < 0:
+                state.position = OffsetAndMetadata(offset, "", self.of(at, offset))
+
+    def of(self, at: TopicPartition, offset: int) -> int:
+        """The epoch under which a partition was read up to this offset; -1 where nobody knows."""
+        epoch, end = self._read.get(at, (-1, 0))
+        return epoch if offset <= end else -1
+
+    def seek(self, consumer: Any, at: TopicPartition, offset: int) -> None:
+        """Have a consumer go on there, once the cluster has confirmed what lies below."""
+        consumer._subscription.assignment[at].seek(OffsetAndMetadata(offset, "", self.of(at, offset)))
