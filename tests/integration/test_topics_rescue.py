@@ -15,6 +15,7 @@ from tests.worlds import catalogue, events
 from workers.cli import main
 from workers.config import load
 from workers.doctor import examine
+from workers.wiring import look_at_topic
 
 NAMES = [f"user-{number}" for number in range(8)]
 SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
@@ -109,7 +110,9 @@ def test_a_log_that_was_cut_and_written_on_stops_every_worker_until_one_accepts_
     for first in (0, 5):
         place.send(first, first + 5)
     worker = place.worker()
-    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    log = load(str(place.path), {}, {}).log
+    wait_for(lambda: all(one.committed == one.end for one in look_at_topic(log)[0]), "all to be committed", 60, worker)
+    assert place.learned(10)
     kept = 5 * sum(partition_of(name.encode(), 2) == 0 for name in NAMES)
     cut(place.kafka, place.topic, kept)
     assert worker.wait(60) == 1
