@@ -85,12 +85,12 @@ which are in no set. With so few classes a set has someone of the query far more
 Mean pooling is of unit descriptors; "learned", it is followed by a linear layer that learns from the same judgements as
 SetNet (which it is with one cluster, started as mean pooling itself). In the paper such training also goes through the
 network. The generalised mean is of the positive and negative parts of the descriptors, side by side. "+ W" is
-whitening where the paper has it: of elements for mean pooling, of vectors of sets for the others. Averages keep as many
-directions as validation chooses; what is learned keeps all of its own, its covariance shrunk. "SetNet, not trained" is its start by k-means and PCA, beside which stands the paper's SetNet without training on sets. Judgements
+whitening where the paper has it: of elements for mean pooling, of vectors of sets for the others. Averages keep as
+many directions as validation chooses; what is learned keeps all of its own, its covariance shrunk. "SetNet, not
+trained" is its start by k-means and PCA, beside which stands the paper's SetNet without training on sets. Judgements
 name one element, {RELEVANT} sets of {TRAINED} with another element of its class and {IRRELEVANT} without, all of
 classes to train on. All are ranked by cosines added up over the query; "its own scores" are those that nodes serve, a
-logistic function of each cosine, added up. "Element by element" is the paper's upper bound: greedy matching to all
-elements.
+logistic function of each cosine, added up. "Element by element" is the paper's upper bound: greedy matching to allelements.
 
 Chosen on validation: ranks of whitening ({listed(RANKS)}) and p ({listed(POWERS)}); for both learners eta
 ({listed(ETAS)}) and judgements ({listed(STOPS)}). K = 8, and SetNet's vectors have 128 numbers; averages keep those of
