@@ -90,7 +90,8 @@ many directions as validation chooses; what is learned keeps all of its own, its
 trained" is its start by k-means and PCA, beside which stands the paper's SetNet without training on sets. Judgements
 name one element, {RELEVANT} sets of {TRAINED} with another element of its class and {IRRELEVANT} without, all of
 classes to train on. All are ranked by cosines added up over the query; "its own scores" are those that nodes serve, a
-logistic function of each cosine, added up. "Element by element" is the paper's upper bound: greedy matching to allelements.
+logistic function of each cosine, added up. "Element by element" is the paper's upper bound: greedy matching to all
+elements.
 
 Chosen on validation: ranks of whitening ({listed(RANKS)}) and p ({listed(POWERS)}); for both learners eta
 ({listed(ETAS)}) and judgements ({listed(STOPS)}). K = 8, and SetNet's vectors have 128 numbers; averages keep those of
