@@ -164,10 +164,10 @@ def verdict(of: dict[int, list[Result]]) -> list[Claim]:
             agrees=bool(coupled[0] > single[0] > union[0]),
         ),
         Claim(
-            f"""Sharing as such, gamma 1 against 0, changes the mAP of CP-mtML by {told(apart["mAP"], sign="+")}: the
-            fewer the pairs, the more it helps, presumably as pictures of the other super-class move down the list. It
-            does not help 1-call@K ({told(apart[CALLS], 1, "+")} points), which looks at the first places alone.""",
-            bool((apart["mAP"] > 0).all() and (np.diff(apart["mAP"]) < 0).all() and (apart[CALLS] < 1).all()),
+            f"""Sharing as such, gamma 1 against 0, changes the mAP of CP-mtML by {told(apart["mAP"], sign="+")}: most
+            with the fewest pairs, presumably as pictures of the other super-class move down the list. It does not help
+            1-call@K ({told(apart[CALLS], 1, "+")} points), which looks at the first places alone.""",
+            bool((apart["mAP"] > 0).all() and np.argmax(apart["mAP"]) == 0 and (apart[CALLS] < 1).all()),
         ),
         Claim(
             f"""So what CP-mtML has before stML in 1-call@K is there at gamma 0 already ({told(alone, 1)}%, stML
