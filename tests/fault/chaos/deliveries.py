@@ -9,11 +9,13 @@ from __future__ import annotations
 from random import Random
 
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import CommitFailedError
 from kafka.structs import OffsetAndMetadata
 
 from streams.kafka.extents import extents
 from streams.kafka.options import KafkaOptions
 from tests.fault.chaos.service import WORKERS, Service
+from tests.processes import wait_for
 
 
 def books_rewritten(service: Service, chance: Random) -> None:
@@ -29,7 +31,15 @@ def books_rewritten(service: Service, chance: Random) -> None:
     }
     books = KafkaConsumer(**options.client(), group_id=service.topic, enable_auto_commit=False)
     books.assign(list(wanted))
-    books.commit(wanted)
+
+    def written() -> bool:
+        try:
+            books.commit(wanted)
+        except CommitFailedError:  # who left amid joining is a member until its session is over
+            return False
+        return True
+
+    wait_for(written, "the group to be empty", 30)
     books.close(autocommit=False)
     for number in range(WORKERS):
         service.start(number)
