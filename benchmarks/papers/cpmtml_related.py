@@ -144,14 +144,16 @@ def verdict(of: dict[int, list[Result]]) -> list[Claim]:
     alone = np.array([MEASURES[CALLS](by_gamma(results, COUPLED))[:, 0].mean() for results in of.values()])
     calls = MEASURES[CALLS]
     ahead = sum(int((calls(best(runs, COUPLED)) > calls(best(runs, SINGLE))).sum()) for runs in of.values())
+    standings = [beside(calls(best(runs, COUPLED)), calls(best(runs, SINGLE))) for runs in of.values()]
     fewest = {method: calls(best(of[MAINS[0]], method)) for method in (SINGLE, UNION, COUPLED)}
     return [
         Claim(
-            f"""With {MAINS[1]:,} and {MAINS[2]:,} main pairs the order is the paper's: CP-mtML {told(coupled[1:], 1)}%
-            (mean of 1-call@K), stML {told(single[1:], 1)}%, utML {told(union[1:], 1)}%. The distances are smaller
-            than the paper's: over all numbers of pairs, CP-mtML is ahead of stML in {ahead} of {len(UNITS)} runs.""",
-            bool((coupled > single)[1:].all() and (single > union)[1:].all()) and ahead > len(UNITS) / 2,
-            agrees=True,
+            f"""By the mean of 1-call@K CP-mtML has {told(coupled, 1)}%, stML {told(single, 1)}% and utML
+            {told(union, 1)}% with {", ".join(f"{pairs:,}" for pairs in of)} main pairs. Counting as level what is
+            within the spread of the seeds, the first is {", ".join(standings)} the second, and ahead in {ahead} of
+            {len(UNITS)} runs: the paper's order comes only with the most pairs, and its distances are larger.""",
+            standings[-1] == "ahead of" and bool((single > union)[1:].all()) and ahead > len(UNITS) / 2,
+            agrees=all(standing == "ahead of" for standing in standings),
         ),
         Claim(
             f"""With {MAINS[0]:,} utML ({union[0]:.1f}%) is {beside(fewest[UNION], fewest[COUPLED])} CP-mtML

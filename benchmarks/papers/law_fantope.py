@@ -40,11 +40,12 @@ normal. Validation has {VALIDATION:,} quadruplets (thesis: as many as the test),
 beside the mean loss of the quadruplets. The rank counts eigenvalues above {number(NOTHING)} of the largest. Seeds 0 to
 {len(SEEDS) - 1}.
 
-The first five rows are the thesis' Algorithm 2 to the letter: {ITERATIONS} iterations over the whole training part,
-from M = 0 (from small random numbers for L), k = {SIZE - TRUE}, at a rate that falls linearly from eta to 0. The
-last two are ours: `omdml.batch.fit_full`, which stops at a gap of {TOLERANCE:.0%} and needs a Frobenius term beside
-(lam {listed(LAMS)}, mu {number(BATCH_MU)} beside the sum of losses), and `Qwise`, the online form (one step a violated
-quadruplet), after {PASSES} passes (mu {listed(STREAM_MUS)}).
+The first five rows are the thesis' Algorithm 2 (for L: plain descent) but for its rate, which is fixed there and falls
+linearly here, from eta to 0: {ITERATIONS} iterations over the whole training part, from M = 0 (from small random
+numbers for L), k = {SIZE - TRUE} smallest eigenvalues in the Fantope. The distance from T is |M - T|^2 with each scaled
+to a largest element of 1. The last two are ours: `omdml.batch.fit_full`, which stops at a gap of {TOLERANCE:.0%} and
+needs a Frobenius term beside (lam {listed(LAMS)}, mu {number(BATCH_MU)} beside the sum of losses), and `Qwise`, the
+online form (one step a violated quadruplet), after {PASSES} passes (mu {listed(STREAM_MUS)}).
 """
 
 

@@ -37,7 +37,7 @@ PUBLISHED = {  # MAP in %, 10 x 10 cells (Table 4.1); the online learner is ours
     "quadruplets, online": ("", "", "", ""),
 }
 ABOUT = f"""
-The thesis (4.4) draws versions of news pages, an hour apart for 50 days, and learns one weight for each of 10 x 10
+The thesis (4.4) crawls versions of news pages, an hour apart for 50 days, and learns one weight for each of 10 x 10
 cells from five days of them, with no label: versions t and t + 1 are to be closer than r and s around them, by a
 margin where they lie {PERIOD} hours apart. The weights are to find the main news, and successive versions whose
 news differ are to be further apart than those where only advertisements do (average precision of either kind).

@@ -28,10 +28,11 @@ With z_i the mistakes of descriptor i on gated triplets, Hedge loses sum_t sum_i
 10). Theorem 4.1 states twice that bound for the mistakes of the combination.
 
 One pass over {TRIPLETS:,} triplets of training labels, all hyperparameters defaults but for the discount: the paper's
-fixed {BETA:g}, and sqrt T / (sqrt T + sqrt ln m), which the theorem advises. The sets are not the paper's. The made-up
-one has {CLASSES} classes, a descriptor that tells them apart (unit vectors times 3, deviation 0.3), and one of noise
-with deviation {LOUD:,.0f}; OMDML learns it from M = I, as in the paper, and from a start of unit spread, as in ours.
-Seeds 0 to {len(SEEDS) - 1}.
+fixed {BETA:g}, and sqrt T / (sqrt T + sqrt ln m), which the theorem advises. The sets are not the paper's, and they are
+learned by LOMDML, for which the paper derives "the similar result"; the theorem is stated for OMDML. The made-up one
+has {CLASSES} classes, a descriptor that tells them apart (unit vectors times 3, deviation 0.3), and one of noise with
+deviation {LOUD:,.0f}; OMDML learns it from M = I, as in the paper, and from a start of unit spread, as in ours. Seeds 0
+to {len(SEEDS) - 1}.
 """
 Result = dict[str, dict[str, float]]
 
@@ -116,7 +117,8 @@ def verdict(results: list[Result]) -> list[Claim]:
             agrees=True,
         ),
         Claim(
-            f"""But the theorem does not hold: where noise is {LOUD:,.0f} times as large and M = I, OMDML makes
+            f"""But the theorem, which asks nothing of the features' scale, does not hold: where noise is {LOUD:,.0f}
+            times as large and M = I, OMDML makes
             {np.mean([one["mistakes"] for one in noise]):.0f} mistakes, and it allows
             {np.mean([allowed(one) for one in noise]):.0f}. Hedge bounds what a vote of the descriptors loses, but
             distances are summed: a small weight times a large distance still decides. From a start of unit spread there

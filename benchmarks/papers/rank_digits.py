@@ -172,6 +172,7 @@ def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Cla
     first, last = ({name: found[:, k].mean() for name, found in curves.items()} for k in (0, -1))
     ahead = (curves[HALF] > curves[CONSTRAINTS]).all(axis=1).sum()
     level, few = first[CRITICAL] - first[HALF], first[FEW_CRITICAL] - first[FEW_HALF]
+    gains = [100 * float((curves[HALF] - curves[CITY])[:, k - 1].mean()) for k in SHOWN]
     share = np.mean([result[CRITICAL]["covered"] for result in results])
     by_lam = np.mean([result[HALF]["validation"] for result in results], axis=0)
     return [
@@ -182,11 +183,11 @@ def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Cla
             agrees=True,
         ),
         Claim(
-            f"""Over the sum of differences rank-based gains only {100 * (first[HALF] - first[CITY]):.1f} points at rank
-            1. The paper, with 5,000 training queries where there are {TRAINING} here, calls its improvement
-            significant.""",
-            first[HALF] > first[CITY],
-            agrees=False,
+            f"""Over the sum of differences rank-based gains {", ".join(f"{gain:.1f}" for gain in gains)} points at
+            ranks {", ".join(map(str, SHOWN))}. The paper, with 5,000 training queries where there are {TRAINING} here,
+            calls its improvement significant.""",
+            min(gains) > 0,
+            agrees=True,
         ),
         Claim(
             f"""Constraint-based pairs beat equal weights ({first[BASELINE]:.1%}), and stay below the sum of
