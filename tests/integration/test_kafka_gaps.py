@@ -133,7 +133,7 @@ def test_no_cut_is_told_where_an_aborted_transaction_lies_under_a_later_leader_t
     kafka.start()
     transaction(kafka, topic).abort_transaction()
     first.read_until(lambda: [position for position, _ in first.source.progress().values()] == [12])
-    assert first.commit()
+    first.read_until(first.commit)
     first.source.close()
     later = open_reader(topic)
     later.read_until(lambda: later.owned)
