@@ -237,14 +237,20 @@ class RedisStore:
 
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
-        keys, live = self._keys.model(model), self.current(model)
+        keys, moved = self._keys.model(model), None
         with reaching(self._where, model):
-            entries = [entry for _, entry in self._entries(model)]
-            target = destination(entries, version)
-            moved = target and self._move(
-                [keys.current, keys.history, keys.snapshot(*target.snapshot)],
-                [*target.snapshot, target.epoch, kind_of_move(live, target.version, pin), int(pin), keys.updates],
-            )
+            for attempt in range(ATTEMPTS):  # a publication may come between the look and the move
+                live, found = self.current(model), self._entries(model)
+                entries = [entry for _, entry in found]
+                if (target := destination(entries, version)) is None:
+                    break
+                what, seen = kind_of_move(live, target.version, pin), found[-1][0] if attempt + 1 < ATTEMPTS else b""
+                moved = self._move(
+                    [keys.current, keys.history, keys.snapshot(*target.snapshot)],
+                    [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen],
+                )
+                if moved is not None:
+                    break
             if not moved:
                 kept = [entry.version for entry in entries if entry.what in PUBLICATIONS]
                 raise not_kept(model, version, kept, self._where)

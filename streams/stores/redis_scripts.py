@@ -101,9 +101,11 @@ return 'stored'
 """
 
 MOVE = """
--- Point at a snapshot whose bytes are kept; answer the pointer, or nothing where they are not.
+-- Point at a snapshot whose bytes are kept; answer the pointer, nothing where they are not, or false where the history
+-- has grown beyond what was seen of it ('' for whatever that is).
 local current, history, blob = unpack(KEYS)
-local version, digest, publisher, what, pinned, channel = unpack(ARGV)
+local version, digest, publisher, what, pinned, channel, seen = unpack(ARGV)
+if seen ~= '' and #redis.call('XRANGE', history, '(' .. seen, '+', 'COUNT', 1) > 0 then return false end
 if redis.call('EXISTS', blob) == 0 then return {} end
 redis.call('PERSIST', blob) -- after a write that needs no memory, a full server lets a script go on
 local time = redis.call('TIME')
