@@ -94,9 +94,18 @@ class MemoryLog:
             source.group.leave(source)
             self.changed.notify_all()
 
-    def home(self, key: str) -> Partition:
-        """The partition of a key."""
-        return self.partitions[zlib.crc32(key.encode()) % len(self.partitions)]
+    def home(self, key: str, partitions: int | None = None, /) -> Partition:
+        """The partition of a key, among all or the first so many."""
+        return self.partitions[zlib.crc32(key.encode()) % (partitions or len(self.partitions))]
+
+    def add_partitions(self, count: int) -> None:
+        """Have so many more, from now on."""
+        with self.changed:
+            for number in range(len(self.partitions), len(self.partitions) + count):
+                added = Partition(self.topic_id, number)
+                self._records[added], self._starts[added] = [], 0
+                self.partitions.append(added)
+            self.changed.notify_all()
 
     def _next_turn(self) -> Partition:
         self._turn += 1
@@ -178,9 +187,14 @@ class MemorySource:
             self.group.committed.update(offsets)
             return True
 
-    def home(self, key: str) -> Partition:
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return len(self.log.partitions)
+
+    def home(self, key: str, partitions: int | None = None, /) -> Partition:
         """The partition of a key."""
-        return self.log.home(key)
+        return self.log.home(key, partitions)
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Position and end of each owned partition."""

@@ -54,6 +54,10 @@ class Listener(Protocol):
 class Source(Protocol):
     """A feedback log that is read in order, from positions the caller keeps. One thread uses it."""
 
+    @property
+    def partitions(self) -> int:
+        """How many the log has, as of a second ago."""
+
     def subscribe(self, listener: Listener) -> None:
         """Ask for partitions; the listener hears of them inside a later ``poll``."""
 
@@ -79,8 +83,8 @@ class Source(Protocol):
         the log is out of reach for now, or busy with a rebalance, and nobody can tell.
         """
 
-    def home(self, key: str) -> Partition:
-        """The partition that our sinks send this key to."""
+    def home(self, key: str, partitions: int | None = None, /) -> Partition:
+        """The partition that our sinks send this key to; or sent it to, when there were so many ``partitions``."""
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Of each owned partition: the offset of the next record to come, and the log's end, where they are known."""

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from streams.kafka.extents import Extent
 from streams.memory import MemorySource
 from tests.test_worker_protocol import _no_waiting, kill, refuse  # noqa: F401
-from tests.worlds import World, events, letters, run_until_idle
-from workers.topics import rehome
+from tests.worlds import World, events, letters, rehomed, run_until_idle
+from workers import growth
 from workers.upkeep import reset
-
-
-def rehomed(world):
-    """What ``omdml topics rehome`` answers."""
-    extents = [Extent(at, world.log.start(at), world.log.end(at), None) for at in world.log.partitions]
-
-    def read(starts):
-        return [world.log.read(at, start, 1000) for at, start in starts.items()]
-
-    return rehome(extents, world.store, world.log.home, read)
 
 
 def test_a_model_with_events_to_be_learned_in_its_old_home_stays_and_the_others_move(tmp_path, monkeypatch):
@@ -31,7 +20,7 @@ def test_a_model_with_events_to_be_learned_in_its_old_home_stays_and_the_others_
     run_until_idle(worker)
     worker.services.source.close()
     world.send(*events(5, seed=1, model=names[0]), key=names[0])
-    monkeypatch.setattr(world.log, "home", lambda key: new)
+    monkeypatch.setattr(world.log, "home", lambda key, *_: new)
     # If they are to move, I expect the one to stay until a worker has learned it.
     assert rehomed(world) == ({names[1]: new}, {names[0]: old}, {})
     assert [world.store.positions(names)[name].home for name in names] == [old, new]
@@ -48,8 +37,8 @@ def test_a_model_whose_first_event_went_astray_keeps_no_other_model_of_its_parti
     names = [name for name in (f"user-{number}" for number in range(20)) if world.log.home(name) == right][:2]
     worker = world.worker()
     with monkeypatch.context() as client:
-        client.setattr(MemorySource, "home", lambda source, key: right)
-        client.setattr(world.log, "home", lambda key: wrong)
+        client.setattr(MemorySource, "home", lambda source, key, *_: right)
+        client.setattr(world.log, "home", lambda key, *_: wrong)
         world.send(*events(1, model=names[0]), key=names[0])
         run_until_idle(worker)
     worker.services.source.close()
@@ -68,13 +57,13 @@ def test_a_second_rehome_that_looked_before_the_first_one_ended_takes_nothing_ba
     # Given a model that was moved, and learned on in its new home
     world = World(tmp_path, partitions=2)
     old, new = world.log.partitions
-    world.log.home = lambda key: old
+    world.log.home = lambda key, *_: old
     worker = world.worker()
     world.send(*events(10, model="user-1"), key="user-1")
     run_until_idle(worker)
     worker.services.source.close()
     looked = world.store.positions(["user-1"])
-    world.log.home = lambda key: new
+    world.log.home = lambda key, *_: new
     assert rehomed(world).moved == {"user-1": new}
     world.send(*events(5, seed=1, model="user-1"), key="user-1")
     worker = world.worker()
@@ -90,7 +79,8 @@ def ahead_of_its_mark(folder, monkeypatch):
     """A world of two partitions, and a model that has saved 10 events of the first, whose mark is behind."""
     world = World(folder, partitions=2)
     old, _ = world.log.partitions
-    world.log.home = lambda key: old
+    world.log.home = lambda key, *_: old
+    growth.settle(world.store, old.topic_id, 2)
     world.send(*events(10, model="user-1"), key="user-1")
     worker = world.worker()
     with monkeypatch.context() as outage:
@@ -104,7 +94,7 @@ def test_what_a_model_learned_before_it_was_moved_is_no_letter_when_its_old_home
     # Given a model that was learned and saved, and moved before its old partition's mark was
     world = ahead_of_its_mark(tmp_path, monkeypatch)
     old, new = world.log.partitions
-    world.log.home = lambda key: new
+    world.log.home = lambda key, *_: new
     assert rehomed(world).moved == {"user-1": new}
     # If a worker reads it again, and the model goes on, I expect each event to be learned once, and no letters;
     worker = world.worker()
@@ -114,9 +104,9 @@ def test_what_a_model_learned_before_it_was_moved_is_no_letter_when_its_old_home
     # and what comes by there afterwards to be refused, whoever saved the model meanwhile.
     worker.stop()
     worker.run()
-    world.log.home = lambda key: old
+    world.log.home = lambda key, *_: old
     world.send(*events(1, seed=2, model="user-1"), key="user-1")
-    world.log.home = lambda key: new
+    world.log.home = lambda key, *_: new
     run_until_idle(world.worker())
     assert [(letter.reason, letter.offset) for letter in letters(world)] == [("wrong_partition", 10)]
 
@@ -126,7 +116,7 @@ def test_a_model_that_is_moved_back_goes_on_from_where_it_left(tmp_path, monkeyp
     world = ahead_of_its_mark(tmp_path, monkeypatch)
     old, new = world.log.partitions
     for home in (new, old):
-        monkeypatch.setattr(world.log, "home", lambda key, home=home: home)
+        monkeypatch.setattr(world.log, "home", lambda key, *_, home=home: home)
         assert rehomed(world).moved == {"user-1": home}
     world.send(*events(5, seed=1, model="user-1"), key="user-1")
     run_until_idle(world.worker())
@@ -136,9 +126,9 @@ def test_a_model_that_is_moved_back_goes_on_from_where_it_left(tmp_path, monkeyp
 def test_a_model_whose_first_event_went_astray_stops_no_partition_once_it_is_reset(tmp_path):
     world = World(tmp_path, partitions=2)
     wrong, right = world.log.partitions
-    world.log.home = lambda key: wrong
+    world.log.home = lambda key, *_: wrong
     world.send(*events(1, model="user-1"), key="user-1")
-    world.log.home = lambda key: right
+    world.log.home = lambda key, *_: right
     worker = world.worker()
     world.send(*events(5, 1, model="user-1"), key="user-1")
     world.send(*events(5, model="user-2"), key="user-2")

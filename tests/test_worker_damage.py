@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streams.kafka.extents import Extent
 from streams.stores.directory import DirectoryStore
 from tests.store_samples import checkpoint
 from tests.test_worker_protocol import _no_waiting, kill, mark  # noqa: F401
-from tests.worlds import World, events, letters, run_until_idle, triplets
+from tests.worlds import World, events, extents, letters, reading, rehomed, run_until_idle, triplets
 from workers import topics, upkeep
 
 
@@ -128,28 +127,18 @@ def test_a_waiting_model_to_which_no_event_comes_goes_on_once_it_is_restored_or_
     assert (mark(world), worker.services.metrics.waiting._value.get()) == (60, 0)
 
 
-def extents(world):
-    """What ``omdml topics`` finds."""
-    return [Extent(at, world.log.start(at), world.log.end(at), None) for at in world.log.partitions]
-
-
-def reading(world):
-    """The log, as ``omdml topics`` reads it."""
-    return lambda starts: [world.log.read(at, start, 1000) for at, start in starts.items()]
-
-
 def grown(folder):
     """A world of two partitions, and a model with two checkpoints in the first; its key leads to the second by now."""
     world = World(folder, partitions=2)
     old, new = world.log.partitions
-    world.log.home = lambda key: old
+    world.log.home = lambda key, *_: old
     worker = world.worker()
     for seed in range(2):
         world.send(*events(10, seed, model="user-1"), key="user-1")
         run_until_idle(worker)
     worker.stop()
     worker.run()
-    world.log.home = lambda key: new
+    world.log.home = lambda key, *_: new
     return world
 
 
@@ -160,7 +149,7 @@ def test_a_model_that_fell_back_is_rehomed_once_it_has_learned_again_what_it_lac
     damage_newest(world, "user-1")
     if found_out:
         world.store.claim("user-1")
-    found = topics.rehome(extents(world), world.store, world.log.home, reading(world))
+    found = rehomed(world)
     assert found == ({}, {"user-1": old}, {})
     worker = world.worker()
     world.send(*events(5, 2, model="user-1"), key="user-1")
@@ -168,7 +157,7 @@ def test_a_model_that_fell_back_is_rehomed_once_it_has_learned_again_what_it_lac
     assert world.store.peek("user-1").version == 20
     worker.stop()
     worker.run()
-    assert topics.rehome(extents(world), world.store, world.log.home, reading(world)).moved == {"user-1": new}
+    assert rehomed(world).moved == {"user-1": new}
     run_until_idle(world.worker())
     assert (world.store.peek("user-1").version, letters(world)) == (25, [])
 
@@ -176,7 +165,7 @@ def test_a_model_that_fell_back_is_rehomed_once_it_has_learned_again_what_it_lac
 def test_a_model_without_any_checkpoint_to_read_keeps_no_other_one_from_being_rehomed(tmp_path):
     world = World(tmp_path, partitions=2)
     old, new = world.log.partitions
-    world.log.home = lambda key: old
+    world.log.home = lambda key, *_: old
     worker = world.worker()
     for name in ("user-1", "user-2"):
         world.send(*events(10, model=name), key=name)
@@ -184,8 +173,8 @@ def test_a_model_without_any_checkpoint_to_read_keeps_no_other_one_from_being_re
     worker.stop()
     worker.run()
     damage(world, "user-1")
-    world.log.home = lambda key: new
-    moved, left, damaged = topics.rehome(extents(world), world.store, world.log.home, reading(world))
+    world.log.home = lambda key, *_: new
+    moved, left, damaged = rehomed(world)
     assert (moved, left, list(damaged)) == ({"user-2": new}, {}, ["user-1"])
     assert "omdml replay --model user-1 --publish --replace" in str(damaged["user-1"])
 
@@ -278,14 +267,14 @@ def test_a_waiting_model_leaves_no_trace_of_each_look_at_it(tmp_path):
 def test_a_model_without_any_checkpoint_to_read_waits_alone_where_partitions_were_added(tmp_path):
     world = World(tmp_path, partitions=2)
     old, new = world.log.partitions
-    world.log.home = lambda key: old if key == "user-1" else new
+    world.log.home = lambda key, *_: old if key == "user-1" else new
     first = world.worker()
     for name in ("user-1", "user-2"):
         world.send(*events(10, model=name), key=name)
     run_until_idle(first)
     kill(world, first)
     damage(world, "user-1")
-    world.log.home = lambda key: new
+    world.log.home = lambda key, *_: new
     worker = world.worker()
     for name in ("user-1", "user-2"):
         world.send(*events(10, 1, model=name), key=name)
@@ -298,7 +287,7 @@ def test_a_model_is_not_rehomed_where_the_log_no_longer_holds_what_its_older_che
     world = grown(tmp_path)
     damage_newest(world, "user-1")
     world.log.trim(world.log.partitions[0], 20)
-    moved, left, damaged = topics.rehome(extents(world), world.store, world.log.home, reading(world))
+    moved, left, damaged = rehomed(world)
     assert (moved, left) == ({}, {})
     assert "the log begins at offset 20, behind 10" in str(damaged["user-1"])
 
@@ -307,7 +296,7 @@ def test_events_wait_for_a_rehome_where_the_checkpoint_that_was_moved_is_the_dam
     # Given a model that was rehomed, whose newest checkpoint, at its new home, is damaged since
     world = grown(tmp_path)
     new = world.log.partitions[1]
-    assert topics.rehome(extents(world), world.store, world.log.home, reading(world)).moved == {"user-1": new}
+    assert rehomed(world).moved == {"user-1": new}
     damage_newest(world, "user-1")
     # If events come there, I expect them to wait, and to be learned once it was rehomed anew.
     world.send(*events(5, 2, model="user-1"), key="user-1")
@@ -316,6 +305,6 @@ def test_events_wait_for_a_rehome_where_the_checkpoint_that_was_moved_is_the_dam
     assert letters(world) == []
     worker.stop()
     worker.run()
-    assert topics.rehome(extents(world), world.store, world.log.home, reading(world)).moved == {"user-1": new}
+    assert rehomed(world).moved == {"user-1": new}
     run_until_idle(world.worker())
     assert (world.store.peek("user-1").version, letters(world)) == (25, [])

@@ -8,10 +8,9 @@ import pytest
 
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import Triplet, encode
-from streams.kafka.extents import Extent
 from streams.memory import MemorySource
 from tests.test_worker_protocol import _no_waiting, key_for, kill, mark, refuse  # noqa: F401
-from tests.worlds import World, events, learned_directly, letters, run_until_idle
+from tests.worlds import World, events, learned_directly, letters, rehomed, run_until_idle
 from workers import intake, topics
 from workers.config import WorkerConfig
 from workers.drift import Drift
@@ -45,7 +44,7 @@ def test_a_model_that_was_moved_to_another_partition_learns_on_there_in_the_same
     world = World(tmp_path, partitions=2)
     old, new = world.log.partitions
     home = [old]
-    monkeypatch.setattr(world.log, "home", lambda key: home[0])
+    monkeypatch.setattr(world.log, "home", lambda key, *_: home[0])
     worker = world.worker()
     world.send(*events(10, model="user-1"), key="user-1")
     run_until_idle(worker)
@@ -53,14 +52,7 @@ def test_a_model_that_was_moved_to_another_partition_learns_on_there_in_the_same
     world.send(*events(5, seed=1, model="user-1"), key="user-1")
     run_until_idle(worker, 5)
     # When it is rehomed, as that worker asks for
-    extents = [
-        Extent(partition, world.log.start(partition), world.log.end(partition), None) for partition in (old, new)
-    ]
-
-    def read(starts):
-        return [world.log.read(at, start, 1000) for at, start in starts.items()]
-
-    assert topics.rehome(extents, world.store, world.log.home, read).moved == {"user-1": new}
+    assert rehomed(world).moved == {"user-1": new}
     run_until_idle(worker, 10)
     world.send(*events(5, seed=2, model="user-1"), key="user-1")
     run_until_idle(worker)

@@ -12,6 +12,7 @@ from omdml.feedback import Ranking, encode
 from streams.files.source import FileSink, FileSource
 from streams.memory import MemorySource
 from tests.worlds import World, catalogue, events, learned_directly, letters, run_until_idle
+from workers import growth
 from workers.config import WorkerConfig
 from workers.learner import LearnerWorker
 from workers.mark import Mark
@@ -86,6 +87,7 @@ def test_what_is_saved_is_live_before_its_successor_learns_another_event(tmp_pat
 
 def test_an_event_that_became_a_letter_is_not_learned_by_a_replay_that_would_take_it(tmp_path, monkeypatch):
     world = World(tmp_path)
+    growth.settle(world.store, world.log.topic_id, 1)
     worker = world.worker()
     with monkeypatch.context() as away:
         away.setattr(world.store, "move_mark", refuse)
@@ -236,6 +238,7 @@ def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tm
 
 def test_an_only_event_that_was_saved_but_not_marked_is_not_learned_twice(tmp_path, monkeypatch):
     world = World(tmp_path)
+    growth.settle(world.store, world.log.topic_id, 1)
     worker = world.worker()
     world.send(*events(1))
     with monkeypatch.context() as away:

@@ -13,9 +13,11 @@ from omdml.comparisons import from_labels
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
+from streams.kafka.extents import Extent
 from streams.letters import DeadLetters, read_letters
 from streams.memory import MemoryLog, MemorySink, MemorySource
 from streams.stores.memory import MemoryStore
+from workers import topics, upkeep
 from workers.config import Configuration, WorkerConfig, load
 from workers.learner import LearnerWorker
 from workers.metrics import WorkerMetrics
@@ -117,6 +119,26 @@ def run_until_idle(worker, turns=50):
     """Take turns until nothing is waiting."""
     for _ in range(turns):
         worker.step()
+
+
+def extents(world):
+    """What ``omdml topics`` finds."""
+    return [Extent(at, world.log.start(at), world.log.end(at), None) for at in world.log.partitions]
+
+
+def reading(world):
+    """The log, as ``omdml topics`` reads it."""
+    return lambda starts: [world.log.read(at, start, 1000) for at, start in starts.items()]
+
+
+def rehomed(world):
+    """What ``omdml topics rehome`` answers."""
+    specs = Specs(world.configuration, {"items": world.catalogue})
+
+    def begin(name, at):
+        upkeep.begin(world.store, specs.find(name), name, at, "test")
+
+    return topics.rehome(extents(world), world.store, world.log.home, reading(world), begin)
 
 
 def letters(world):

@@ -15,7 +15,7 @@ class Moved(SourceError):
 
     def __init__(self, name: str, partition: Partition, before: Partition, offset: int) -> None:
         super().__init__(
-            f"events of model {name!r} come by partition {partition.number} by now, those it learned lie in "
+            f"events of model {name!r} come by partition {partition.number} by now, those before them by "
             f"{before.number}: partitions were added to the log. Partition {partition.number} waits until: omdml "
             "topics rehome"
         )

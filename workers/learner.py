@@ -21,6 +21,7 @@ from omdml.errors import (
     StoreRefused,
 )
 from streams.protocols import Partition, Record
+from workers import growth
 from workers.config import WorkerConfig
 from workers.intake import by_partition, piece
 from workers.interruptions import Moved, Rewind, StoreChanged
@@ -314,6 +315,9 @@ class LearnerWorker:
     def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
         """Own these partitions; answers where each is read from."""
         starts: dict[Partition, int | None] = {}
+        for topic_id in {partition.topic_id for partition in committed}:
+            if growth.settled(self.services.store, topic_id) is None:
+                growth.settle(self.services.store, topic_id, self.services.source.partitions)
         for partition, offset in committed.items():
             owned = OwnedPartition(partition, self.services)
             start = owned.start(None if self._from_beginning else offset)

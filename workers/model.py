@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -93,10 +93,10 @@ class OwnedModel:
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
 
-    def come_home(self, partition: Partition, due: Partition) -> None:
-        """Its first event came by this partition; the log's partitioner sends its events to ``due``."""
+    def come_home(self, partition: Partition, due: Sequence[Partition]) -> None:
+        """Its first event came by this partition; the log's partitioner sends its events to those ``due``."""
         self.home = partition
-        self.progress.astray = -1 if partition == due else partition.number
+        self.progress.astray = -1 if partition in due else partition.number
 
     def measure(self) -> None:
         """Look at what this model takes in memory by now: ``size``."""

@@ -38,7 +38,7 @@ from workers.blocked import Blocked
 from workers.burial import Burial
 from workers.claim import Change, Claimed, claim, out_of_reach, snapshot
 from workers.intake import Batch, Refusal, check_name, sort_out
-from workers.interruptions import Moved, Rewind, learned_elsewhere
+from workers.interruptions import Rewind, learned_elsewhere
 from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.services import Services
@@ -57,7 +57,7 @@ class OwnedPartition:
         self.models: dict[str, OwnedModel] = {}
         self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
         self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
-        self._strangers = Strangers(partition, services.store)
+        self._strangers = Strangers(partition, services.store, services.source)
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
         self.mark = Mark(partition, services.store)
@@ -130,15 +130,18 @@ class OwnedPartition:
         """Claim a model, unless its home is another partition, or it took all of this batch already.
 
         Raises CorruptError where its checkpoints cannot be read: it waits. Rewind where it no longer does, or only an
-        older one was sound: what its home holds since is taken again, and what lies from ``at`` on.
+        older one was sound: what its home holds since is taken again, and what lies from ``at`` on. Moved where
+        partitions were added, and its first events lie in another one, or may.
         """
         homes = self.services.homes
         self._strangers.discard(name)
         if kept and kept.home.topic_id == self.partition.topic_id:
-            self._require_home(name, kept.home, at)
+            self._strangers.require_home(name, kept.home, at)
             homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
             if kept.home == self.partition and batch.records[-1].offset < kept.next:
                 return
+        elif not kept and name not in homes:
+            self._strangers.require_first(name, at)
         if homes.get(name, self.partition) == self.partition:
             self.services.residents.make_room()
             model, fell_back, changes = self.claim(name)
@@ -154,12 +157,8 @@ class OwnedPartition:
                     why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
                     raise Rewind(name, self.partition, begin, why)
                 return
-            self._require_home(name, homes[name], at)
+            self._strangers.require_home(name, homes[name], at)
         self._strangers.add(name, homes[name])
-
-    def _require_home(self, name: str, home: Partition, at: int) -> None:
-        if home != self.partition == self.services.source.home(name) and self._strangers.due(name, home):
-            raise Moved(name, self.partition, home, at)
 
     def _home(self, model: OwnedModel) -> Partition:
         """Where a claimed model's events live; raises GapError where that is in a log of the past."""
@@ -237,7 +236,7 @@ class OwnedPartition:
             return
         first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
         if batch.records and model.home is None:
-            model.come_home(self.partition, self.services.source.home(model.name))
+            model.come_home(self.partition, self._strangers.due(model.name))
         if model.home:  # else nothing of it is learned that a checkpoint could hold
             self._changed(model, first)
         if batch.records:

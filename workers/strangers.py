@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from streams.protocols import CheckpointStore, Partition, Record
+from streams.protocols import Partition, Record, Source, Store
 from streams.stores.checkpoints import none_valid
+from workers import growth
 from workers.intake import Refusal, stray
+from workers.interruptions import Moved
 
 
 class Strangers:
     """Those of one partition."""
 
-    def __init__(self, partition: Partition, store: CheckpointStore) -> None:
-        self._partition, self._store = partition, store
+    def __init__(self, partition: Partition, store: Store, source: Source) -> None:
+        self._partition, self._store, self._source = partition, store, source
         self._names: set[str] = set()
         self._known: dict[str, tuple[Partition, Mapping[str, Any]]] = {}  # homes, and how models came by them
 
@@ -36,12 +38,30 @@ class Strangers:
         learned = progress.get("left", {}).get(str(self._partition), 0)
         return [stray(one, name, home) for one in records if one.offset >= learned]
 
-    def due(self, name: str, home: Partition) -> bool:
-        """Whether a model whose events the log's partitioner sends here by now was sent elsewhere as it came home.
+    def due(self, name: str) -> list[Partition]:
+        """Where the log's partitioner sent a model's events before partitions were added, and last, sends them now."""
+        known = growth.settled(self._store, self._partition.topic_id)
+        return growth.homes(name, known, self._source.partitions, self._source.home)
 
-        Not one whose first event went astray. Raises StoreError, CorruptError where that cannot be read.
+    def require_first(self, name: str, at: int) -> None:
+        """Raise Moved for a model that is in no checkpoint, if partitions were added: events before may lie elsewhere.
+
+        Raises StoreError.
         """
-        return bool(self._progress(name, home).get("astray") != home.number)
+        first, *later = self.due(name)
+        if first != self._partition in later:
+            raise Moved(name, self._partition, first, at)
+
+    def require_home(self, name: str, home: Partition, at: int) -> None:
+        """Raise Moved where the log's partitioner sends a model's events here, and sent them elsewhere as it came home.
+
+        Not for one whose first event went astray. Raises StoreError, CorruptError where that cannot be read.
+        """
+        if (
+            home != self._partition == self._source.home(name)
+            and self._progress(name, home).get("astray") != home.number
+        ):
+            raise Moved(name, self._partition, home, at)
 
     def _progress(self, name: str, home: Partition) -> Mapping[str, Any]:
         """What its checkpoint tells, read once for each of its homes."""

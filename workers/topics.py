@@ -11,10 +11,12 @@ import msgspec
 from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
 from streams.kafka.extents import Extent, Member
 from streams.protocols import Marks, Partition, Position, Record, Store, Written
+from workers import growth
 from workers.claim import out_of_reach
+from workers.growth import Home
 
-Home = Callable[[str], Partition]  # where the partitioner sends a model's events by now
 Read = Callable[[Mapping[Partition, int]], Iterable[list[Record]]]  # the log, from these offsets on
+Begin = Callable[[str, Position], None]  # has a model learn from there on, where it is configured
 
 
 class Line(NamedTuple):
@@ -41,15 +43,16 @@ def survey(extents: Sequence[Extent], store: Store, home: Home, workers: Sequenc
     for extent in extents:
         at_home = {name: kept for name, kept in positions.items() if kept.home == extent.partition}
         moved = sum(home(name) != extent.partition for name in at_home)
-        mark = marks.get(extent.partition)
-        line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), wrong(extent, mark, moved))
+        mark, grown = marks.get(extent.partition), _grew(store, extents)
+        told = wrong(extent, mark, moved, grown)
+        line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), told)
         if not workers and line.lag > 0 and not line.wrong:
             line = line._replace(wrong="nobody learns what comes: no worker is a member of the group, start one")
         lines.append(line)
     return lines
 
 
-def wrong(extent: Extent, mark: int | None, moved: int) -> str:
+def wrong(extent: Extent, mark: int | None, moved: int, grown: bool) -> str:
     """What keeps workers from going on with this partition, and what to do; empty where nothing does."""
     if mark is None and extent.committed is not None:
         return "read before, but the store knows nothing of it: restore the store, or omdml topics rewind"
@@ -58,7 +61,9 @@ def wrong(extent: Extent, mark: int | None, moved: int) -> str:
         return f"offsets {start} to {extent.begin - 1} are gone from the log: omdml worker --accept-gap"
     if mark is not None and mark > extent.end:
         return "the log ends before the mark, it was cut: omdml worker --accept-gap"
-    return f"{moved} of its models have their events elsewhere by now: omdml topics rehome" if moved else ""
+    if moved:
+        return f"{moved} of its models have their events elsewhere by now: omdml topics rehome"
+    return "partitions were added, models that are new may wait: omdml topics rehome" if grown else ""
 
 
 class Rewound(NamedTuple):
@@ -73,7 +78,7 @@ def rewind(
     store: Store,
     home: Home,
     read: Read,
-    begin: Callable[[str, Position], None],
+    begin: Begin,
     to: int | None,
 ) -> Rewound:
     """Have every model learn anew from ``to`` on, or from each partition's beginning.
@@ -144,14 +149,21 @@ class Rehomed(NamedTuple):
     damaged: dict[str, CorruptError]
 
 
-def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read) -> Rehomed:
+def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read, begin: Begin) -> Rehomed:
     """Have every model learn on where the partitioner sends its events by now.
 
+    0. One that is in no checkpoint and has events where they came by before partitions were added begins there. A
+       crash between two: call it again.
     1. Each is claimed. One whose old home holds events that are not in the checkpoint that was read stays.
     2. Where that is an older one, below the mark, the mark goes back to it: such events come first.
     3. The others are saved with their new homes, from the marks of those on. A crash between two: call it again.
+    4. That partitions were added is settled.
     """
     by_partition = {extent.partition: extent for extent in extents}
+    topic_id = extents[0].partition.topic_id
+    if _grew(store, extents):
+        for name, first in _unknown(by_partition, store, home, read).items():
+            begin(name, first)
     marks, positions = store.marks(list(by_partition)), store.positions(store.models())
     strayed = [name for name, kept in positions.items() if kept.home in by_partition and home(name) != kept.home]
     found, damaged = _claimed(store, strayed)
@@ -172,7 +184,27 @@ def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read) -> R
     for name, target in targets.items():
         to = Position(target, marks.get(target, by_partition[target].begin))
         move(store, name, moving[name].epoch, to)
+    growth.settle(store, topic_id, len(extents), growth.settled(store, topic_id))
     return Rehomed(targets, left, damaged)
+
+
+def _grew(store: Store, extents: Sequence[Extent]) -> bool:
+    """Whether partitions were added since every model was where its events came by."""
+    return growth.settled(store, extents[0].partition.topic_id) not in (None, len(extents))
+
+
+def _unknown(extents: Mapping[Partition, Extent], store: Store, home: Home, read: Read) -> dict[str, Position]:
+    """Of models in no checkpoint whose first event lies where they came by before partitions were added: there."""
+    marks = store.marks(list(extents))
+    said = _said(read({at: marks.get(at, extent.begin) for at, extent in extents.items()}))
+    kept, found = store.positions(list(said)), {}
+    known = growth.settled(store, next(iter(extents)).topic_id)
+    for name, first in said.items():
+        *before, now = growth.homes(name, known, len(extents), home)
+        oldest = next((at for at in before if at in first), now)
+        if name not in kept and oldest != now:
+            found[name] = Position(oldest, first[oldest].offset)
+    return found
 
 
 class _Claimed(NamedTuple):

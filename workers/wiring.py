@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -27,6 +27,7 @@ from streams.stores.opening import open_store
 from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog
 from workers.current import Current
+from workers.growth import Home
 from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
@@ -83,12 +84,16 @@ def create_log(log: FileLog | KafkaLog, partitions: int) -> str | None:
     return log.topic if create_topic(connection(log), log.topic, partitions=partitions) else None
 
 
-def look_at_topic(log: FileLog | KafkaLog) -> tuple[list[Extent], Callable[[str], Partition]]:
+def look_at_topic(log: FileLog | KafkaLog) -> tuple[list[Extent], Home]:
     """How far a Kafka log reaches and is read, and where the partitioner sends a model's events; raises SourceError."""
     if isinstance(log, FileLog):
         raise ConfigurationError("log.kind is 'file': a log in files has no topic")
     found = extents(connection(log), log.topic, log.group)
-    return found, lambda name: found[partition_of(name.encode(), len(found))].partition
+
+    def home(name: str, partitions: int | None = None, /) -> Partition:
+        return found[partition_of(name.encode(), partitions or len(found))].partition
+
+    return found, home
 
 
 def workers_of(log: FileLog | KafkaLog) -> list[Member]:

@@ -40,6 +40,8 @@ class FileSource:
         Whose committed position to go on from; it is kept beside the segments.
     """
 
+    partitions = 1
+
     def __init__(self, path: str | Path, group: str = "omdml") -> None:
         self.log = open_log(path)
         self.partition = Partition(self.log.topic_id, 0)
@@ -88,7 +90,7 @@ class FileSource:
                 return None
         return True
 
-    def home(self, key: str) -> Partition:
+    def home(self, key: str, partitions: int | None = None, /) -> Partition:
         """The one partition there is."""
         return self.partition
 

@@ -177,9 +177,9 @@ class KafkaSource:
         log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why=why)
         return answer
 
-    def home(self, key: str) -> Partition:
+    def home(self, key: str, partitions: int | None = None, /) -> Partition:
         """The partition that our sinks, and clients with Kafka's standard partitioner, send this key to."""
-        return Partition(self.topic_id, topics.partition_of(key.encode(), self.partitions))
+        return Partition(self.topic_id, topics.partition_of(key.encode(), partitions or self.partitions))
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.

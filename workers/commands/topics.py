@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 
 import click
 
 from omdml.errors import SourceError, StoreError
-from streams.protocols import Position
+from streams.protocols import Position, Store
 from workers import config
 from workers.commands.options import accept_gap, configured, print_table, stored
 from workers.feed import amount
@@ -64,7 +65,7 @@ def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: 
     Dead letters are not looked at: what was sent again is in the log twice, and learned twice.
     Where partitions were added since the log began, workers learn the old ones, then wait for omdml topics rehome.
     """
-    from workers import lifecycle, topics, upkeep, wiring
+    from workers import topics, wiring
 
     if to != "beginning" and not to.isdecimal():
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
@@ -72,18 +73,27 @@ def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: 
     wiring.require_stopped(configuration.log)
     if not yes:
         click.confirm(f"Delete the models of {len(extents)} partitions, to learn them anew?", abort=True)
-    lifecycle.one_thread()
-    store, specs, platform = wiring.open_stores(configuration), wiring.specs(configuration), lifecycle.platform()
-
-    def begin(name: str, at: Position) -> None:
-        if spec := specs.find(name):
-            upkeep.begin(store, spec, name, at, platform)
-
+    store = wiring.open_stores(configuration)
+    begin = beginning(configuration, store)
     read = partial(wiring.read_from, configuration.log, accept_gap)
     deleted, grown = topics.rewind(extents, store, home, read, begin, None if to == "beginning" else int(to))
     click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     if grown:
         click.echo(f"{amount(len(grown), 'model')} went on in added partitions: these wait for omdml topics rehome")
+
+
+def beginning(configuration: config.Configuration, store: Store) -> Callable[[str, Position], None]:
+    """Saves the start of a model that is configured, to learn from a position on; raises CatalogueError."""
+    from workers import lifecycle, upkeep, wiring
+
+    lifecycle.one_thread()
+    specs, platform = wiring.specs(configuration), lifecycle.platform()
+
+    def begin(name: str, at: Position) -> None:
+        if spec := specs.find(name):
+            upkeep.begin(store, spec, name, at, platform)
+
+    return begin
 
 
 @topics.command("rehome")
@@ -94,8 +104,9 @@ def rehome(configuration: config.Configuration, accept_gap: bool) -> None:
     from workers import topics, wiring
 
     extents, home = wiring.look_at_topic(configuration.log)
-    read = partial(wiring.read_from, configuration.log, accept_gap)
-    moved, left, damaged = topics.rehome(extents, wiring.open_stores(configuration), home, read)
+    read, store = partial(wiring.read_from, configuration.log, accept_gap), wiring.open_stores(configuration)
+    begins = cache(partial(beginning, configuration, store))  # catalogues are opened only where there is need to
+    moved, left, damaged = topics.rehome(extents, store, home, read, lambda name, at: begins()(name, at))
     for name, partition in sorted(moved.items()):
         click.echo(f"{name}: goes on in partition {partition.number}")
     click.echo(f"{amount(len(moved), 'model')} moved")
