@@ -103,7 +103,8 @@ def from_pages(
     """Triplets (T, 3) from result pages: all relevant items against irrelevant ones (RANK 5).
 
     Of a page's irrelevant items, a share are the *critical* ones, those ranked highest, and the rest are drawn from
-    below them: half and half beats critical ones alone. Where a page has fewer than ``count``, it gives all it has.
+    below them (the paper has half and half ahead of critical ones alone; on digits both were level). Where a page has
+    fewer than ``count``, it gives all it has.
 
     Parameters
     ----------

@@ -225,7 +225,11 @@ def clip(M: Array, values: Array, rows: Array, below: float) -> int:
     if not cut:
         M[:] = 0.0
     kept = slice(0, count) if cut else slice(count, None)
-    for value, row in zip(values[kept], rows[kept], strict=True):
-        scaled = np.sqrt(abs(value)) * row
-        M += np.outer(scaled, scaled)
+    add_outer(M, np.abs(values[kept]), rows[kept])
     return count
+
+
+def add_outer(M: Array, values: Array, rows: Array) -> None:
+    """``M += sum_k values_k rows_k rows_k'``, in place and symmetric to the bit: (d, d), (k,) at least 0, (k, d)."""
+    for row in np.sqrt(values)[:, None] * rows:
+        M += np.outer(row, row)

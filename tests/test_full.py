@@ -93,6 +93,18 @@ def test_the_lazy_projection_equals_the_dense_one(seed, dims, rank, C, memory, f
     assert (model.mistakes, model.updates) == (mistakes, updates)
 
 
+@pytest.mark.parametrize("below", [0.0, 1e-9, 1e-7])
+def test_a_start_that_rounding_made_negative_in_most_directions_is_learned_from_past_a_block(below):
+    features, rows, margins = world(0, [8], events=40)
+    direction = np.ones(8) / np.sqrt(8)
+    init = {"m0": 0.5 * np.outer(direction, direction) - below * np.eye(8)}
+    model = OMDML(dims_of(features), init=init, dtype="float64")
+    model.learn_many(rows, features, margin=margins)
+    M, _, mistakes, updates = naive.omdml(rows, features, init, margins, C=0.1, beta=0.999, memory=10_000, gamma=1.0)
+    np.testing.assert_allclose(model.matrices["m0"], M["m0"], atol=100 * below + 1e-9)
+    assert (model.mistakes, model.updates) == (mistakes, updates)
+
+
 @given(
     seed=st.integers(0, 1000), dims=st.lists(st.integers(6, 9), min_size=1, max_size=2),
     mu=st.sampled_from([0.0, 0.1]), trace=st.sampled_from([0.0, 0.01]), exact=st.booleans(),

@@ -27,8 +27,9 @@ section says which: such figures show the same order or shape or they do not, bu
 means ± standard deviations over the seeds named. Hyperparameters are chosen on a validation part, never on test
 queries. A claim that a run does not bear out is struck through, and the command fails.
 
-Where a paper's result holds in part, the verdict counts the claims in which the run agrees with the paper, of those
-that the paper speaks of. MATHS and a number name the section of the design's MATHS.md that a table tries out.
+Claims about what a paper says begin with whether the run agrees with it or differs from it; where its result holds in
+part, the verdict counts those that agree. [MATHS](../../omdml/MATHS.md) has all updates; sections name the one that
+they try out.
 """
 REFERENCES = {
     "LAW": "Marc T. Law. *Distance Metric Learning for Image and Webpage Comparison.* PhD thesis, Université Pierre et "
@@ -42,6 +43,9 @@ REFERENCES = {
     "SETNET": "Yujie Zhong, Relja Arandjelović, Andrew Zisserman. *Compact Deep Aggregation for Set Retrieval.* "
     "arXiv:2003.11794, 2020.",
 }
+
+
+MARKS = {None: "", True: "**Agrees.** ", False: "**Differs.** "}  # before a claim, by whether it agrees with the paper
 
 
 class Grid(NamedTuple):
@@ -97,7 +101,7 @@ def markdown(block: Block) -> str:
         case Plot():
             return f"![{block.alt}](plots/{block.name}.png)"
         case Claim():
-            text = " ".join(block.text.split())
+            text = MARKS[block.agrees] + " ".join(block.text.split())
             return filled(f"- {text}" if block.holds else f"- ~~{text}~~ (not in this run)", "  ")
     return "\n\n".join(filled(paragraph) for paragraph in block.strip().split("\n\n"))
 

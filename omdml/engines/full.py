@@ -10,7 +10,7 @@ from omdml.blas import one_blas_thread
 from omdml.engines.base import BLOCK, Array, Engine, fill, near_and_far, starts
 from omdml.kernels import full as kernel
 from omdml.kernels.counts import FILLED
-from omdml.spectral import NOISE, BlockSpectrum, clip
+from omdml.spectral import NOISE, BlockSpectrum, add_outer, clip
 
 GROWN = ("X", "c")  # saved as far as they count
 
@@ -155,7 +155,8 @@ class FullEngine(Engine):
         kernel.flush_all(self.shape, self.state, self.state.M)
         for i in cut:
             values, rows = bases[i]
-            clip(self._matrix(i), values, rows, -NOISE * np.finfo(self.state.M.dtype).eps * values[-1])
+            negative = values < -NOISE * np.finfo(self.state.M.dtype).eps * values[-1]
+            add_outer(self._matrix(i), -values[negative], rows[negative])
         self.state.used[:] = self.state.cut[:] = 0
         self.state.counts[FILLED] = 0
         self._spectra.clear()

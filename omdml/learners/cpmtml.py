@@ -45,7 +45,7 @@ class CPmtML(CoupledLearner):
 
     - the rate is capped (``step="pa"``), with ``u_k = |L_k c|^2``, ``s = (gamma, 1)`` and the loss before the step, at
 
-          min(eta, 2 loss / (A + sqrt(max(0, A^2 - 4 y K))), 1 / (4 |c|^2)),
+          min(eta, 2 loss / (A + sqrt(max(0, A^2 - 4 y K))), 1 / (4 |c|^2 max_k s_k)),
           A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = loss |c|^4 sum_k s_k^2 u_k:
 
       the smallest at which the loss is zero, or what changes ``L_t c`` by a quarter. The paper's fixed rate gives 0.967

@@ -23,7 +23,7 @@ MEMORY = 10_000.0  # judged sets that whitening goes back
 
 
 class SetNet(Learner):
-    """One vector a set, learned from judged sets (Zhong, Arandjelovic, Zisserman 2018; NetVLAD pooling).
+    """One vector a set, learned from judged sets (Zhong, Arandjelovic, Zisserman 2020; NetVLAD pooling).
 
     An element x, its modalities side by side, is softly assigned to K clusters, ``s_k = softmax_k(A_k . x + bias_k)``,
     and gives the block ``s_k (x - c_k)``, of unit length over all k. A set's blocks are added up, brought to unit
