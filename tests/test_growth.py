@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from streams.memory import MemoryLog
+from streams.stores.checkpoints import none_left
 from tests.test_worker_protocol import _no_waiting, kill  # noqa: F401
-from tests.worlds import World, events, extents, letters, rehomed, run_until_idle
+from tests.test_worker_store import KeptMemory
+from tests.worlds import World, events, extents, letters, reading, rehomed, run_until_idle
 from workers.config import WorkerConfig
-from workers.topics import survey
+from workers.topics import rewind, survey
 
 
 def grown(folder, before=2, added=2, idle=True):
@@ -19,10 +23,14 @@ def grown(folder, before=2, added=2, idle=True):
         world.send(*events(3))
         run_until_idle(worker)
         worker.services.source.close()
-    names = (f"user-{number}" for number in range(100))
-    larger = MemoryLog(before + added)
-    name = next(one for one in names if world.log.home(one).number != larger.home(one).number)
-    return world, name
+    return world, next(movers(before, before + added))
+
+
+def movers(*counts):
+    """Names of models that come by another partition each time, among so many."""
+    for name in map("user-{}".format, range(1000)):
+        if len({MemoryLog(count).home(name).number for count in counts}) == len(counts):
+            yield name
 
 
 def sequential(folder, name, *parts):
@@ -138,3 +146,159 @@ def test_where_no_worker_ever_ran_partitions_count_as_they_are(tmp_path):
     world.send(*events(5, 1, model=name), key=name)
     run_until_idle(world.worker())
     assert world.store.peek(name).version == 5
+
+
+def learn(world, save_every_s=1.0):
+    """A worker that takes everything there is, and leaves."""
+    worker = world.worker()
+    worker.config = WorkerConfig(checkpoint_interval_s=save_every_s)
+    run_until_idle(worker)
+    worker.services.source.close()
+
+
+def rehomed_at_last(world):
+    """Rehome until nothing is left, as its error says, a worker learning between two; answers how often."""
+    for turn in range(1, 5):
+        if not rehomed(world).left:
+            return turn
+        learn(world)
+    raise AssertionError("rehome leaves something for ever")
+
+
+def test_one_worker_that_polls_both_parts_of_a_new_model_before_it_saves_makes_no_letters(tmp_path):
+    world, name = grown(tmp_path)
+    early, late = list(events(5, 1, model=name)), list(events(5, 2, model=name))
+    world.send(*early, key=name)
+    world.log.add_partitions(2)
+    world.send(*late, key=name)
+    world.now = lambda: 0.0  # so that all that is polled is taken in one turn
+    worker = world.worker()
+    worker.config = WorkerConfig(checkpoint_interval_s=10_000)
+    for _ in range(4):
+        worker.step()
+    assert letters(world) == []
+    worker.services.source.close()
+    rehomed_at_last(world)
+    learn(world)
+    assert world.store.peek(name).state == sequential(tmp_path / "one", name, early, late)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a model with a checkpoint", "a model without one"])
+def test_a_log_that_grows_twice_before_a_rehome_has_its_models_go_through_the_partition_in_between(tmp_path, known):
+    # Given events of a model in three partitions, since some were added twice
+    world, _ = grown(tmp_path)
+    name = next(movers(2, 3, 4))
+    parts = [list(events(5, seed, model=name)) for seed in range(3)]
+    world.send(*parts[0], key=name)
+    if known:
+        learn(world)
+    for part in parts[1:]:
+        world.log.add_partitions(1)
+        world.send(*part, key=name)
+    # If rehome and workers take turns, I expect all to be learned in order, and nothing to be refused.
+    learn(world)
+    assert rehomed_at_last(world) == 2
+    learn(world)
+    assert world.store.peek(name).home == tuple(world.log.home(name))
+    assert world.store.peek(name).state == sequential(tmp_path / "one", name, *parts)
+    assert letters(world) == []
+
+
+def test_a_rewind_of_a_log_that_grew_has_models_that_said_nothing_since_wait_where_they_go_by_now(tmp_path):
+    # Given a log that grew and was settled, and of two models one that said something since
+    world, _ = grown(tmp_path)
+    names = list(itertools.islice(movers(2, 4), 2))
+    said = {one: list(events(5, seed, model=one)) for seed, one in enumerate(names)}
+    for one in names:
+        world.send(*said[one], key=one)
+    learn(world)
+    world.log.add_partitions(2)
+    late = list(events(5, 9, model=names[0]))
+    world.send(*late, key=names[0])
+    learn(world)
+    rehomed_at_last(world)
+    learn(world)
+    # When all is learned anew, and the other one goes on
+    deleted, count = rewind(extents(world), world.store, world.log.home, reading(world), None)
+    assert (set(names) <= set(deleted), count) == (True, 1)
+    later = list(events(5, 8, model=names[1]))
+    world.send(*later, key=names[1])
+    learn(world)
+    rehomed_at_last(world)
+    learn(world)
+    # Then both are as they were sent.
+    assert world.store.peek(names[0]).state == sequential(tmp_path / "one", names[0], said[names[0]], late)
+    assert world.store.peek(names[1]).state == sequential(tmp_path / "two", names[1], said[names[1]], later)
+    assert letters(world) == []
+
+
+@pytest.mark.parametrize("living", [True, False], ids=["under a living worker", "under none"])
+def test_a_copy_of_the_store_from_before_partitions_were_added_can_be_brought_back(tmp_path, living):
+    world = World(tmp_path, partitions=2)
+    world.store, name = KeptMemory(), next(movers(2, 4))
+    early, late = list(events(5, 1, model=name)), list(events(5, 2, model=name))
+    world.send(*early, key=name)
+    learn(world)
+    world.store.back_up()
+    world.log.add_partitions(2)
+    world.send(*late, key=name)
+    learn(world)
+    rehomed_at_last(world)
+    learn(world)
+    worker = world.worker()
+    run_until_idle(worker)
+    if not living:
+        worker.services.source.close()
+    world.store.restore()
+    world.store.fail_over()
+    if living:
+        run_until_idle(worker)
+        worker.services.source.close()
+    learn(world)
+    rehomed_at_last(world)
+    learn(world)
+    assert world.store.peek(name).state == sequential(tmp_path / "one", name, early, late)
+
+
+def test_rehome_moves_the_others_where_a_model_in_no_checkpoint_cannot_be_read(tmp_path, monkeypatch):
+    # Given a model that was saved and of which nothing is left, as others were learned before partitions were added
+    world, _ = grown(tmp_path)
+    name, other = itertools.islice(movers(2, 4), 2)
+    world.send(*events(5, 3, model=other), key=other)
+    learn(world)
+    world.log.add_partitions(2)
+    world.send(*events(5, 2, model=name), key=name)
+    claim = world.store.claim
+
+    def claimed(model):
+        if model == name:
+            raise none_left(name, "here")
+        return claim(model)
+
+    monkeypatch.setattr(world.store, "claim", claimed)
+    # Then these are moved all the same.
+    moved, left, damaged = rehomed(world)
+    assert (moved[other], left, set(damaged)) == (world.log.home(other), {}, {name})
+
+
+def test_a_model_whose_first_event_went_astray_keeps_nobody_waiting_where_the_next_came_before_it_was_saved(tmp_path):
+    world = World(tmp_path, partitions=2)
+    right = world.log.home("user-1")
+    astray = next(key for key in map(str, range(100)) if world.log.home(key) != right)
+    worker = world.worker()
+    worker.config = WorkerConfig(checkpoint_interval_s=10_000)
+    worker.step()
+    world.now = lambda: 1.0
+    world.send(*events(1, 1, model="user-1"), key=astray)
+    worker.step()
+    world.send(*events(5, 2, model="user-1"), key="user-1")
+    worker.step()
+    assert world.store.positions(["user-1"]) == {}
+    worker.config = WorkerConfig()
+    world.now = lambda: 10_000_000.0
+    run_until_idle(worker, 3)
+    assert world.store.peek("user-1").version == 1
+    world.send(*events(5, 3, model="user-1"), key="user-1")
+    run_until_idle(worker)
+    assert worker._moved == set()
+    assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 10

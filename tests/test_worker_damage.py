@@ -192,8 +192,8 @@ def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, w
     damage(world, "user-1")
     if what == "gone":
         world.store._models["user-1"].checkpoints = []
-    rewound = topics.rewind(extents(world), world.store, world.log.home, reading(world), lambda *_: None, None)
-    assert rewound.deleted == ["user-1", "user-2"]
+    rewound = topics.rewind(extents(world), world.store, world.log.home, reading(world), None)
+    assert rewound == (["user-1", "user-2"], 0)
     run_until_idle(world.worker())
     assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [10, 10]
 

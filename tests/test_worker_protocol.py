@@ -133,8 +133,8 @@ def test_the_last_save_of_an_owner_that_was_already_replaced_is_kept_and_no_reas
     kill(world, first)
     start, owned = Mark.start, first.partitions[world.log.partitions[0]]
 
-    def then_the_first_saves(self, committed):
-        begin = start(self, committed)
+    def then_the_first_saves(self, committed, fresh):
+        begin = start(self, committed, fresh)
         owned.save(commit=False)
         return begin
 

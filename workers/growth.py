@@ -1,6 +1,7 @@
 """Partitions that were added to the log, until ``omdml topics rehome`` has had its models follow their events.
 
-The store keeps how many the log had when models came home, as the mark of a partition that there is not.
+The store keeps how many the log had when every model was where its events came by, as the mark of a partition that
+there is not.
 """
 
 from __future__ import annotations
@@ -30,6 +31,6 @@ def settle(store: MarkStore, topic_id: str, partitions: int, before: int | None 
     store.move_mark(Partition(topic_id, NOWHERE), before, partitions)
 
 
-def homes(name: str, known: int | None, partitions: int, home: Home) -> list[Partition]:
+def homes(name: str, *, known: int | None, partitions: int, home: Home) -> list[Partition]:
     """Where a model's events went as partitions were added to so many ``known``, oldest first; the last is today's."""
     return [*(home(name, count) for count in range(known or partitions, partitions)), home(name)]

@@ -188,6 +188,7 @@ class LearnerWorker:
         count = piece(records)
         try:
             partition.take(records[:count])
+            self._moved.discard(partition.partition)
             self._last_event = records[count - 1].timestamp or self._last_event
             return records[count:]
         except Moved as moved:  # the others go on, and are saved: what its model's old home holds comes first

@@ -34,6 +34,7 @@ import structlog
 from omdml.errors import CorruptError, Fenced, StoreLost
 from streams.protocols import Partition, Position, Record, Written
 from streams.stores.checkpoints import none_valid
+from workers import growth
 from workers.blocked import Blocked
 from workers.burial import Burial
 from workers.claim import Change, Claimed, claim, out_of_reach, snapshot
@@ -68,16 +69,23 @@ class OwnedPartition:
     # 1
     def start(self, committed: int | None) -> int | None:
         """Where to read from; see :meth:`workers.mark.Mark.start`."""
-        return self.mark.start(committed)
+        known = growth.settled(self.services.store, self.partition.topic_id)
+        begin = self.mark.start(committed, fresh=known is not None and self.partition.number >= known)
+        return self.services.source.begin(self.partition) if begin is None and committed is not None else begin
 
     # 2
     def claim(self, name: str) -> Claimed:
-        """Become the owner of a model, and say where its home is."""
+        """Become the owner of a model, and note its home; raises GapError where that is in a log of the past."""
         claimed = claim(name, self.services.specs.of(name), self.services.store, self.services.platform)
-        begin = self.services.source.begin(self.partition) if claimed.fell_back else 0
-        if claimed.model.home == self.partition and claimed.model.next < begin:
-            raise out_of_reach(name, claimed.model.next, begin)
-        self.services.homes[name] = self._home(claimed.model)
+        model, begin = claimed.model, self.services.source.begin(self.partition) if claimed.fell_back else 0
+        if model.home == self.partition and model.next < begin:
+            raise out_of_reach(name, model.next, begin)
+        if model.home and model.home.topic_id != self.partition.topic_id:
+            if not self.services.accept_gap:
+                raise learned_elsewhere(name, model.home, self.partition)
+            model.home, model.next = None, 0
+        if model.home:  # else its first event says
+            self.services.homes[name] = model.home
         return claimed
 
     def _adopt(self, model: OwnedModel, changes: list[Change]) -> None:
@@ -130,23 +138,25 @@ class OwnedPartition:
         """Claim a model, unless its home is another partition, or it took all of this batch already.
 
         Raises CorruptError where its checkpoints cannot be read: it waits. Rewind where it no longer does, or only an
-        older one was sound: what its home holds since is taken again, and what lies from ``at`` on. Moved where
-        partitions were added, and its first events lie in another one, or may.
+        older one was sound: what its home holds since is taken again, and what lies from ``at`` on. Moved where events
+        may lie in another partition that come first.
         """
         homes = self.services.homes
         self._strangers.discard(name)
         if kept and kept.home.topic_id == self.partition.topic_id:
-            self._strangers.require_home(name, kept.home, at)
+            self._strangers.require_home(name, kept.home, at, batch.records[-1].offset)
             homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
             if kept.home == self.partition and batch.records[-1].offset < kept.next:
                 return
-        elif not kept and name not in homes:
+        elif not kept:
+            if name not in self.services.residents:  # it was deleted
+                homes.pop(name, None)
             self._strangers.require_first(name, at)
         if homes.get(name, self.partition) == self.partition:
             self.services.residents.make_room()
             model, fell_back, changes = self.claim(name)
             self.mark.look()  # a copy brought back just now lacks events that what comes must not be learned before
-            if homes[name] == self.partition:
+            if homes.setdefault(name, self.partition) == self.partition:
                 self.models[name] = model
                 self.services.residents.use(name, model.size, self.let_go)
                 self._adopt(model, changes)
@@ -157,16 +167,8 @@ class OwnedPartition:
                     why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
                     raise Rewind(name, self.partition, begin, why)
                 return
-            self._strangers.require_home(name, homes[name], at)
+            self._strangers.require_home(name, homes[name], at, batch.records[-1].offset)
         self._strangers.add(name, homes[name])
-
-    def _home(self, model: OwnedModel) -> Partition:
-        """Where a claimed model's events live; raises GapError where that is in a log of the past."""
-        if model.home is not None and model.home.topic_id != self.partition.topic_id:
-            if not self.services.accept_gap:
-                raise learned_elsewhere(model.name, model.home, self.partition)
-            model.home, model.next = None, 0
-        return model.home or self.partition
 
     def go_on_at(self, offset: int, cut: bool) -> None:
         """A gap was accepted. Where the log was cut, whatever lies at or after this offset is new to every model.
@@ -307,9 +309,7 @@ class OwnedPartition:
         if live and live.generation == self.services.specs.of(name).catalogue.generation:
             return
         model = self.claim(name).model
-        at_home = self.services.homes[name] == self.partition
-        if model.home is None:
-            del self.services.homes[name]  # that is where its first event will come by, here or elsewhere
+        at_home = model.home in (None, self.partition)
         if at_home and (live is None or model.learner.version >= live.version):
             new = model.snapshot()
             if live and model.progress.held:  # what is held back stays so: nodes go on with what they have

@@ -29,6 +29,9 @@ class Residents:
     def __len__(self) -> int:
         return len(self._sizes)
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._sizes
+
     def use(self, name: str, size: int, let_go: Callable[[str], None]) -> None:
         """A model is at hand, and takes so many bytes. ``let_go`` saves it, and then calls :meth:`forget`."""
         self.forget(name)

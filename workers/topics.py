@@ -4,6 +4,7 @@ or are fenced, and begin again from what is stored."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -39,11 +40,12 @@ def survey(extents: Sequence[Extent], store: Store, home: Home, workers: Sequenc
     owners = {number: str(worker) for worker in workers for number in worker.partitions}
     partitions = [extent.partition for extent in extents]
     marks, positions = store.marks(partitions), store.positions(store.models())
+    grown = _grew(growth.settled(store, partitions[0].topic_id), extents)
     lines = []
     for extent in extents:
         at_home = {name: kept for name, kept in positions.items() if kept.home == extent.partition}
         moved = sum(home(name) != extent.partition for name in at_home)
-        mark, grown = marks.get(extent.partition), _grew(store, extents)
+        mark = marks.get(extent.partition)
         told = wrong(extent, mark, moved, grown)
         line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), told)
         if not workers and line.lag > 0 and not line.wrong:
@@ -66,27 +68,18 @@ def wrong(extent: Extent, mark: int | None, moved: int, grown: bool) -> str:
     return "partitions were added, models that are new may wait: omdml topics rehome" if grown else ""
 
 
-class Rewound(NamedTuple):
-    """Models that were deleted, and those that came by another partition before the topic grew."""
-
-    deleted: list[str]
-    grown: list[str]
-
-
-def rewind(
-    extents: Sequence[Extent],
-    store: Store,
-    home: Home,
-    read: Read,
-    begin: Begin,
-    to: int | None,
-) -> Rewound:
+def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: int | None) -> tuple[list[str], int]:
     """Have every model learn anew from ``to`` on, or from each partition's beginning.
 
-    1. The marks go back. A crash after it: models skip what they have taken.
-    2. The models at home here, and those that have no checkpoint, are deleted. A crash between two: call it again.
-    3. Those that came by another partition before some were added ``begin`` there: where they come by now waits for
-       :func:`rehome`. A crash between two: call it again.
+    1. Where models came by one partition and then by their present one, the store takes note of how many partitions
+       there were: workers begin where events came first, and wait for :func:`rehome`. A crash after it: the same.
+    2. The marks go back. A crash after it: models skip what they have taken.
+    3. The models at home here, and those that have no checkpoint, are deleted. A crash between two: call it again.
+
+    Returns
+    -------
+    tuple
+        Names of the models that were deleted, and how many came by two partitions.
 
     Raises ConfigurationError where a partition does not hold that offset, StoreError where a worker moves a mark.
     """
@@ -98,7 +91,10 @@ def rewind(
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}
     marks, positions = store.marks(list(starts)), store.positions(store.models())
     said = _said(read(starts))
-    grown = _grown(said, home)
+    counts = _counts(said, len(extents), home)
+    if counts:
+        known = growth.settled(store, extents[0].partition.topic_id)
+        growth.settle(store, extents[0].partition.topic_id, min(counts), known)
     for partition, start in starts.items():
         _mark(store, marks, partition, start)
     learned = sorted(
@@ -108,9 +104,7 @@ def rewind(
     )
     for name in learned:
         store.delete(name)
-    for name, first in grown.items():
-        begin(name, first)
-    return Rewound(learned, sorted(grown))
+    return learned, len(counts)
 
 
 def _said(log: Iterable[list[Record]]) -> dict[str, dict[Partition, Record]]:
@@ -121,14 +115,14 @@ def _said(log: Iterable[list[Record]]) -> dict[str, dict[Partition, Record]]:
     return first
 
 
-def _grown(first: Mapping[str, Mapping[Partition, Record]], home: Home) -> dict[str, Position]:
-    """Of models that come by their partition of today and came by another one before, where that began."""
-    oldest = {name: min(found.values(), key=lambda record: record.timestamp or 0.0) for name, found in first.items()}
-    return {
-        name: Position(record.partition, record.offset)
-        for name, record in oldest.items()
-        if home(name) in first[name] and home(name) != record.partition
-    }
+def _counts(said: Mapping[str, Mapping[Partition, Record]], partitions: int, home: Home) -> list[int]:
+    """Among how many partitions each model came by another one, of those that come by their present one as well."""
+    found = []
+    for name, first in said.items():
+        before = [count for count in range(1, partitions) if home(name) != home(name, count) in first]
+        if home(name) in first and before:
+            found.append(before[-1])
+    return found
 
 
 def _named(record: Record) -> str:
@@ -152,59 +146,76 @@ class Rehomed(NamedTuple):
 def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read, begin: Begin) -> Rehomed:
     """Have every model learn on where the partitioner sends its events by now.
 
-    0. One that is in no checkpoint and has events where they came by before partitions were added begins there. A
-       crash between two: call it again.
-    1. Each is claimed. One whose old home holds events that are not in the checkpoint that was read stays.
-    2. Where that is an older one, below the mark, the mark goes back to it: such events come first.
-    3. The others are saved with their new homes, from the marks of those on. A crash between two: call it again.
-    4. That partitions were added is settled.
+    1. Where partitions were added, models in no checkpoint ``begin`` where their first events lie.
+    2. Each is claimed. One whose old home holds events that are not in the checkpoint that was read stays.
+    3. Where that is an older one, below the mark, the mark goes back to it: such events come first.
+    4. The others are saved with their new homes, from the marks of those on. One that came by a third partition in
+       between goes there first.
+    5. Once none is left the store takes note of how many partitions there are.
+
+    A crash between two, or models that are left: call it again.
     """
     by_partition = {extent.partition: extent for extent in extents}
-    topic_id = extents[0].partition.topic_id
-    if _grew(store, extents):
-        for name, first in _unknown(by_partition, store, home, read).items():
-            begin(name, first)
-    marks, positions = store.marks(list(by_partition)), store.positions(store.models())
-    strayed = [name for name, kept in positions.items() if kept.home in by_partition and home(name) != kept.home]
-    found, damaged = _claimed(store, strayed)
+    topic_id, marks = extents[0].partition.topic_id, store.marks(list(by_partition))
+    known = growth.settled(store, topic_id)
+    paths = partial(growth.homes, known=known, partitions=len(extents), home=home)
+    begins = {at: marks.get(at, extent.begin) for at, extent in by_partition.items()}
+    said = _said(read(begins)) if _grew(known, extents) else {}
+    damaged = _begun(said, store, paths, begin)
+    positions = store.positions(store.models())
+    targets = {
+        name: _target(kept.home, paths(name), said.get(name, {}))
+        for name, kept in positions.items()
+        if kept.home in by_partition
+    }
+    found, unreadable = _claimed(store, [name for name, target in targets.items() if target != positions[name].home])
+    damaged |= unreadable
     moving = {name: one for name, one in found.items() if one.at.home == positions[name].home}  # or another moved it
     for name, one in list(moving.items()):
         if one.fell_back and one.at.next < by_partition[one.at.home].begin:
             damaged[name] = out_of_reach(name, one.at.next, by_partition[one.at.home].begin)
             del moving[name]
     starts = {at: extent.end for at, extent in by_partition.items()}
-    starts |= {at: marks.get(at, by_partition[at].begin) for at in {one.at.home for one in moving.values()}}
+    starts |= {at: begins[at] for at in {one.at.home for one in moving.values()}}
     for older in [one.at for one in moving.values() if one.fell_back]:
         starts[older.home] = min(starts[older.home], older.next)
     behind = any(starts[at] < extent.end for at, extent in by_partition.items())
     left = _unlearned(moving, read(starts)) if behind else {}
     for at in {at for name, at in left.items() if moving[name].fell_back}:
         _mark(store, marks, at, starts[at])
-    targets = {name: home(name) for name in moving if name not in left}
-    for name, target in targets.items():
-        to = Position(target, marks.get(target, by_partition[target].begin))
-        move(store, name, moving[name].epoch, to)
-    growth.settle(store, topic_id, len(extents), growth.settled(store, topic_id))
-    return Rehomed(targets, left, damaged)
+    moved = {name: targets[name] for name in moving if name not in left}
+    for name, target in moved.items():
+        move(store, name, moving[name].epoch, Position(target, begins[target]))
+    left |= {name: target for name, target in moved.items() if target != home(name)}
+    if not left:
+        growth.settle(store, topic_id, len(extents), known)
+    return Rehomed(moved, left, damaged)
 
 
-def _grew(store: Store, extents: Sequence[Extent]) -> bool:
-    """Whether partitions were added since every model was where its events came by."""
-    return growth.settled(store, extents[0].partition.topic_id) not in (None, len(extents))
+def _grew(known: int | None, extents: Sequence[Extent]) -> bool:
+    """Whether partitions were added since every model was where its events came by, among so many ``known``."""
+    return known is not None and known < len(extents)
 
 
-def _unknown(extents: Mapping[Partition, Extent], store: Store, home: Home, read: Read) -> dict[str, Position]:
-    """Of models in no checkpoint whose first event lies where they came by before partitions were added: there."""
-    marks = store.marks(list(extents))
-    said = _said(read({at: marks.get(at, extent.begin) for at, extent in extents.items()}))
-    kept, found = store.positions(list(said)), {}
-    known = growth.settled(store, next(iter(extents)).topic_id)
+def _begun(
+    said: Mapping[str, Mapping[Partition, Record]], store: Store, paths: Callable[[str], list[Partition]], begin: Begin
+) -> dict[str, CorruptError]:
+    """Have models in no checkpoint begin at the first of their events; answers those that cannot be read."""
+    kept, damaged = store.positions(list(said)), {}
     for name, first in said.items():
-        *before, now = growth.homes(name, known, len(extents), home)
-        oldest = next((at for at in before if at in first), now)
-        if name not in kept and oldest != now:
-            found[name] = Position(oldest, first[oldest].offset)
-    return found
+        oldest = next((at for at in paths(name) if at in first), None)
+        if name not in kept and oldest:
+            try:
+                begin(name, Position(oldest, first[oldest].offset))
+            except CorruptError as error:
+                damaged[name] = error
+    return damaged
+
+
+def _target(home: Partition, path: Sequence[Partition], first: Mapping[Partition, Record]) -> Partition:
+    """Where on its path a model goes on from its home: to the next partition that it said something in, or the last."""
+    further = path[path.index(home) + 1 :] if home in path else path
+    return next((at for at in further if at in first), path[-1])
 
 
 class _Claimed(NamedTuple):

@@ -97,8 +97,14 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
 
 
 def begin(store: Store, spec: Spec, name: str, at: Position, platform: str) -> None:
-    """Save the start of a model that is to learn from there on; raises Fenced where a worker takes it meanwhile."""
-    model = begun(spec, name, store.claim(name).epoch)
+    """Save the start of a model that is to learn from there on, unless it is kept by now.
+
+    Raises Fenced where a worker takes it meanwhile, CorruptError where it was kept and cannot be read.
+    """
+    claim = store.claim(name)
+    if claim.checkpoint:
+        return
+    model = begun(spec, name, claim.epoch)
     model.home, model.next = at
     if store.save(model.checkpoint(platform), model.epoch) is Written.FENCED:
         raise busy(name)

@@ -109,8 +109,7 @@ class KafkaSource:
         except BaseException:
             self._admin.close()
             raise
-        self.topic_id = found.id
-        self.partitions = found.partitions
+        self.topic_id, self.partitions = found
 
     def subscribe(self, listener: Listener) -> None:
         """Join the group; the listener hears of partitions inside a later :meth:`poll`."""
@@ -259,6 +258,7 @@ class KafkaSource:
     def _take_over(self) -> None:
         """Ask the listener where to start what the last rebalance gave, and start there."""
         given = {at: Partition(self.topic_id, at.partition) for at in self._given}
+        self.partitions = max(self.partitions, *(at.partition + 1 for at in given))
         limit = milliseconds(ANSWER_LIMIT_S)
         begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
         ends = self._consumer.end_offsets(list(given), timeout_ms=limit)

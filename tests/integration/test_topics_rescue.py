@@ -42,6 +42,12 @@ class Place:
                 sink.send(event, key=name)
         sink.close()
 
+    def grow(self, partitions):
+        """Add partitions to the topic."""
+        admin = open_admin(KafkaOptions(servers=self.kafka.servers))
+        admin.create_partitions({self.topic: partitions})
+        admin.close()
+
     def worker(self, *options):
         return Process(self.folder, "worker", "--config", str(self.path), *options, name="worker")
 
@@ -150,9 +156,7 @@ def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(pla
 
 def test_a_rewind_of_a_topic_that_has_grown_learns_what_lies_in_the_old_partitions_first(place):
     place.send(0, 10)
-    admin = open_admin(KafkaOptions(servers=place.kafka.servers))
-    admin.create_partitions({place.topic: 3})
-    admin.close()
+    place.grow(3)
     place.send(10, 20)
     moved = [name for name in NAMES if partition_of(name.encode(), 2) != partition_of(name.encode(), 3)]
 
@@ -171,9 +175,7 @@ def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(plac
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
     assert worker.stop() == 0
-    admin = open_admin(KafkaOptions(servers=place.kafka.servers))
-    admin.create_partitions({place.topic: partitions})
-    admin.close()
+    place.grow(partitions)
     place.send(10, 20)
 
     worker = place.worker()
@@ -186,3 +188,23 @@ def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(plac
     assert worker.stop() == 0
     assert place.omdml("status").exit_code == 0
     assert place.omdml("rehome").output == "0 models moved\n"
+
+
+def test_models_that_are_in_no_checkpoint_when_partitions_are_added_wait_for_a_rehome_too(place):
+    # Given a worker that ran before, and models whose first events came while none did, before and after the growth
+    worker = place.worker()
+    wait_for(lambda: "partition_assigned" in worker.said, "the worker to look at the topic", 60, worker)
+    assert worker.stop() == 0
+    place.send(0, 10)
+    place.grow(3)
+    place.send(10, 20)
+    # When an operator looks, and calls rehome before a worker has learned anything
+    assert "partitions were added" in " ".join(place.omdml("status").output.split())
+    early = place.omdml("rehome")
+    assert early.exit_code == 1
+    assert "not learned yet is some of user-" in early.output
+    # Then workers learn what lies in the old partitions, and after another rehome all of it, as sent.
+    worker = place.worker()
+    wait_for(lambda: place.omdml("rehome").exit_code == 0 and place.learned(20), "everything learned", 90, worker)
+    assert worker.stop() == 0
+    assert place.omdml("status").exit_code == 0

@@ -74,23 +74,25 @@ def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: 
     if not yes:
         click.confirm(f"Delete the models of {len(extents)} partitions, to learn them anew?", abort=True)
     store = wiring.open_stores(configuration)
-    begin = beginning(configuration, store)
     read = partial(wiring.read_from, configuration.log, accept_gap)
-    deleted, grown = topics.rewind(extents, store, home, read, begin, None if to == "beginning" else int(to))
+    deleted, grown = topics.rewind(extents, store, home, read, None if to == "beginning" else int(to))
     click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     if grown:
-        click.echo(f"{amount(len(grown), 'model')} went on in added partitions: these wait for omdml topics rehome")
+        click.echo(f"{amount(grown, 'model')} went on in added partitions: these wait for omdml topics rehome")
 
 
 def beginning(configuration: config.Configuration, store: Store) -> Callable[[str, Position], None]:
-    """Saves the start of a model that is configured, to learn from a position on; raises CatalogueError."""
+    """Saves the start of a model that is configured, to learn from a position on; raises CatalogueError.
+
+    Catalogues are opened only where there is need to.
+    """
     from workers import lifecycle, upkeep, wiring
 
     lifecycle.one_thread()
-    specs, platform = wiring.specs(configuration), lifecycle.platform()
+    specs, platform = cache(partial(wiring.specs, configuration)), lifecycle.platform()
 
     def begin(name: str, at: Position) -> None:
-        if spec := specs.find(name):
+        if configuration.match(name) and (spec := specs().find(name)):
             upkeep.begin(store, spec, name, at, platform)
 
     return begin
@@ -105,8 +107,7 @@ def rehome(configuration: config.Configuration, accept_gap: bool) -> None:
 
     extents, home = wiring.look_at_topic(configuration.log)
     read, store = partial(wiring.read_from, configuration.log, accept_gap), wiring.open_stores(configuration)
-    begins = cache(partial(beginning, configuration, store))  # catalogues are opened only where there is need to
-    moved, left, damaged = topics.rehome(extents, store, home, read, lambda name, at: begins()(name, at))
+    moved, left, damaged = topics.rehome(extents, store, home, read, beginning(configuration, store))
     for name, partition in sorted(moved.items()):
         click.echo(f"{name}: goes on in partition {partition.number}")
     click.echo(f"{amount(len(moved), 'model')} moved")
