@@ -61,6 +61,7 @@ class LearnerWorker:
         self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
         self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
         self._moved: set[Partition] = set()  # waiting for omdml topics rehome
+        self._turned_back = False  # such a partition's records were polled in vain
         self._stopping = False
         self._last_event: float | None = None
         self._trouble = ""
@@ -182,6 +183,9 @@ class LearnerWorker:
                 del self._waiting[partition]
             if self._stopping or self.services.clock() >= until:
                 break
+        if self._turned_back:
+            self._turned_back = False
+            time.sleep(self.config.publish_interval_s)  # once for all that wait: the next poll brings the same again
 
     def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
         """Take the next piece of these records; answers what is left."""
@@ -196,7 +200,7 @@ class LearnerWorker:
             if moved.partition not in self._moved:
                 self._moved.add(moved.partition)
                 log.warning("partition_waits", reason=str(moved))
-            time.sleep(self.config.publish_interval_s)
+            self._turned_back = True
             return []
         except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
             self._publish(self.services.clock())

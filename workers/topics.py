@@ -91,10 +91,10 @@ def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: 
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}
     marks, positions = store.marks(list(starts)), store.positions(store.models())
     said = _said(read(starts))
-    counts = _counts(said, len(extents), home)
-    if counts:
-        known = growth.settled(store, extents[0].partition.topic_id)
-        growth.settle(store, extents[0].partition.topic_id, min(counts), known)
+    grown, known = _grown(said, len(extents), home)
+    if grown:
+        topic_id = extents[0].partition.topic_id
+        growth.settle(store, topic_id, known, growth.settled(store, topic_id))
     for partition, start in starts.items():
         _mark(store, marks, partition, start)
     learned = sorted(
@@ -104,7 +104,7 @@ def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: 
     )
     for name in learned:
         store.delete(name)
-    return learned, len(counts)
+    return learned, grown
 
 
 def _said(log: Iterable[list[Record]]) -> dict[str, dict[Partition, Record]]:
@@ -115,14 +115,15 @@ def _said(log: Iterable[list[Record]]) -> dict[str, dict[Partition, Record]]:
     return first
 
 
-def _counts(said: Mapping[str, Mapping[Partition, Record]], partitions: int, home: Home) -> list[int]:
-    """Among how many partitions each model came by another one, of those that come by their present one as well."""
-    found = []
+def _grown(said: Mapping[str, Mapping[Partition, Record]], partitions: int, home: Home) -> tuple[int, int]:
+    """How many models came by another partition and by today's, and among how many partitions all came by theirs."""
+    grown, least = 0, partitions
     for name, first in said.items():
-        before = [count for count in range(1, partitions) if home(name) != home(name, count) in first]
-        if home(name) in first and before:
-            found.append(before[-1])
-    return found
+        path = {home(name, count): count for count in range(1, partitions + 1)}  # of each the last count
+        counts = [path[at] for at in first if at in path]
+        grown += partitions in counts and len(counts) > 1
+        least = min(least, *counts, partitions)
+    return grown, least
 
 
 def _named(record: Record) -> str:
