@@ -302,3 +302,40 @@ def test_a_model_whose_first_event_went_astray_keeps_nobody_waiting_where_the_ne
     run_until_idle(worker)
     assert worker._moved == set()
     assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 10
+
+
+def test_models_whose_senders_hash_otherwise_stay_and_are_nothing_wrong_until_it_is_asked_that_they_move(tmp_path):
+    # Given a model whose events all come by another partition than the log's partitioner would choose
+    world = World(tmp_path, partitions=2)
+    right = world.log.home("user-1")
+    astray = next(key for key in map(str, range(100)) if world.log.home(key) != right)
+    world.send(*events(5, 1, model="user-1"), key=astray)
+    learn(world)
+    # Then nobody is told to move it, and rehome leaves it alone,
+    assert [line.wrong for line in survey(extents(world), world.store, world.log.home, [])] == ["", ""]
+    assert rehomed(world) == ({}, {}, {})
+    # until its senders hash as the log does.
+    assert rehomed(world, astray=True).moved == {"user-1": right}
+    world.send(*events(5, 2, model="user-1"), key="user-1")
+    learn(world)
+    assert (world.store.peek("user-1").version, letters(world)) == (10, [])
+
+
+def test_a_model_that_comes_back_to_a_partition_when_the_log_grows_again_is_moved_once_each_time(tmp_path):
+    # Given events of a model that moves away as partitions are added, and back as others are
+    world, _ = grown(tmp_path)
+    sizes = (2, 3, 4)
+    name = next(
+        one for one in map("user-{}".format, range(1000))
+        if [MemoryLog(count).home(one).number for count in sizes] == [0, 2, 0]
+    )  # fmt: skip
+    parts = [list(events(5, seed, model=name)) for seed in range(3)]
+    world.send(*parts[0], key=name)
+    for part in parts[1:]:
+        world.log.add_partitions(1)
+        world.send(*part, key=name)
+    learn(world)
+    assert rehomed_at_last(world) == 2
+    learn(world)
+    assert (world.store.peek(name).version, world.store.peek(name).home[1]) == (15, 0)
+    assert letters(world) == []

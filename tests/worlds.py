@@ -131,14 +131,14 @@ def reading(world):
     return lambda starts: [world.log.read(at, start, 1000) for at, start in starts.items()]
 
 
-def rehomed(world):
+def rehomed(world, astray=False):
     """What ``omdml topics rehome`` answers."""
     specs = Specs(world.configuration, {"items": world.catalogue})
 
     def begin(name, at):
         upkeep.begin(world.store, specs.find(name), name, at, "test")
 
-    return topics.rehome(extents(world), world.store, world.log.home, reading(world), begin)
+    return topics.rehome(extents(world), world.store, world.log.home, reading(world), begin, astray)
 
 
 def letters(world):

@@ -71,7 +71,7 @@ class OwnedPartition:
         """Where to read from; see :meth:`workers.mark.Mark.start`."""
         known = growth.settled(self.services.store, self.partition.topic_id)
         begin = self.mark.start(committed, fresh=known is not None and self.partition.number >= known)
-        return self.services.source.begin(self.partition) if begin is None and committed is not None else begin
+        return 0 if begin is None and committed is not None else begin
 
     # 2
     def claim(self, name: str) -> Claimed:
@@ -156,7 +156,7 @@ class OwnedPartition:
             self.services.residents.make_room()
             model, fell_back, changes = self.claim(name)
             self.mark.look()  # a copy brought back just now lacks events that what comes must not be learned before
-            if homes.setdefault(name, self.partition) == self.partition:
+            if homes.get(name, self.partition) == self.partition:
                 self.models[name] = model
                 self.services.residents.use(name, model.size, self.let_go)
                 self._adopt(model, changes)
@@ -239,6 +239,7 @@ class OwnedPartition:
         first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
         if batch.records and model.home is None:
             model.come_home(self.partition, self._strangers.due(model.name))
+            self.services.homes[model.name] = self.partition
         if model.home:  # else nothing of it is learned that a checkpoint could hold
             self._changed(model, first)
         if batch.records:

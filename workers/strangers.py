@@ -57,8 +57,10 @@ class Strangers:
         Not for one whose first event went astray, nor where it learned those up to the ``last`` one before it was moved
         away. Raises StoreError, CorruptError where that cannot be read.
         """
+        if home == self._partition:
+            return
         due = self.due(name)
-        if self._partition != home and self._partition in (due[due.index(home) + 1 :] if home in due else due):
+        if self._partition in (due[due.index(home) + 1 :] if home in due else due):
             progress = self._progress(name, home)
             if progress.get("astray") != home.number and self._learned(progress) <= last:
                 raise Moved(name, self._partition, home, at)

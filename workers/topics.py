@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
+from omdml.snapshot import Checkpoint
 from streams.kafka.extents import Extent, Member
 from streams.protocols import Marks, Partition, Position, Record, Store, Written
 from workers import growth
@@ -17,6 +18,7 @@ from workers.claim import out_of_reach
 from workers.growth import Home
 
 Read = Callable[[Mapping[Partition, int]], Iterable[list[Record]]]  # the log, from these offsets on
+Said = dict[Partition, tuple[int, int]]  # offsets of a model's first and last event in each partition
 Begin = Callable[[str, Position], None]  # has a model learn from there on, where it is configured
 
 
@@ -40,11 +42,12 @@ def survey(extents: Sequence[Extent], store: Store, home: Home, workers: Sequenc
     owners = {number: str(worker) for worker in workers for number in worker.partitions}
     partitions = [extent.partition for extent in extents]
     marks, positions = store.marks(partitions), store.positions(store.models())
-    grown = _grew(growth.settled(store, partitions[0].topic_id), extents)
+    known = growth.settled(store, partitions[0].topic_id)
+    grown = _grew(known, extents)
     lines = []
     for extent in extents:
         at_home = {name: kept for name, kept in positions.items() if kept.home == extent.partition}
-        moved = sum(home(name) != extent.partition for name in at_home)
+        moved = sum(home(name) != extent.partition for name in at_home) if known != len(extents) else 0  # else astray
         mark = marks.get(extent.partition)
         told = wrong(extent, mark, moved, grown)
         line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), told)
@@ -107,20 +110,21 @@ def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: 
     return learned, grown
 
 
-def _said(log: Iterable[list[Record]]) -> dict[str, dict[Partition, Record]]:
-    """The first record of each model in each partition."""
-    first: dict[str, dict[Partition, Record]] = {}
+def _said(log: Iterable[list[Record]]) -> dict[str, Said]:
+    """Of each model."""
+    found: dict[str, Said] = {}
     for record in (record for records in log for record in records if record.key):
-        first.setdefault(_named(record), {}).setdefault(record.partition, record)
-    return first
+        said = found.setdefault(_named(record), {})
+        said[record.partition] = said.get(record.partition, (record.offset,))[0], record.offset
+    return found
 
 
-def _grown(said: Mapping[str, Mapping[Partition, Record]], partitions: int, home: Home) -> tuple[int, int]:
+def _grown(said: Mapping[str, Said], partitions: int, home: Home) -> tuple[int, int]:
     """How many models came by another partition and by today's, and among how many partitions all came by theirs."""
     grown, least = 0, partitions
-    for name, first in said.items():
+    for name, events in said.items():
         path = {home(name, count): count for count in range(1, partitions + 1)}  # of each the last count
-        counts = [path[at] for at in first if at in path]
+        counts = [path[at] for at in events if at in path]
         grown += partitions in counts and len(counts) > 1
         least = min(least, *counts, partitions)
     return grown, least
@@ -144,8 +148,12 @@ class Rehomed(NamedTuple):
     damaged: dict[str, CorruptError]
 
 
-def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read, begin: Begin) -> Rehomed:
+def rehome(
+    extents: Sequence[Extent], store: Store, home: Home, read: Read, begin: Begin, astray: bool = False
+) -> Rehomed:
     """Have every model learn on where the partitioner sends its events by now.
+
+    Those whose first event went ``astray`` stay, unless that is asked for: their senders may hash otherwise.
 
     1. Where partitions were added, models in no checkpoint ``begin`` where their first events lie.
     2. Each is claimed. One whose old home holds events that are not in the checkpoint that was read stays.
@@ -164,11 +172,11 @@ def rehome(extents: Sequence[Extent], store: Store, home: Home, read: Read, begi
     said = _said(read(begins)) if _grew(known, extents) else {}
     damaged = _begun(said, store, paths, begin)
     positions = store.positions(store.models())
-    targets = {
-        name: _target(kept.home, paths(name), said.get(name, {}))
-        for name, kept in positions.items()
-        if kept.home in by_partition
-    }
+    targets = {}
+    for name, kept in positions.items():
+        path, events = paths(name), said.get(name, {})
+        if kept.home in by_partition and (kept.home != path[-1] or events.keys() & path[:-1]):
+            targets[name] = _target(store.peek(name), kept.home, path, events, astray)
     found, unreadable = _claimed(store, [name for name, target in targets.items() if target != positions[name].home])
     damaged |= unreadable
     moving = {name: one for name, one in found.items() if one.at.home == positions[name].home}  # or another moved it
@@ -199,24 +207,30 @@ def _grew(known: int | None, extents: Sequence[Extent]) -> bool:
 
 
 def _begun(
-    said: Mapping[str, Mapping[Partition, Record]], store: Store, paths: Callable[[str], list[Partition]], begin: Begin
+    said: Mapping[str, Said], store: Store, paths: Callable[[str], list[Partition]], begin: Begin
 ) -> dict[str, CorruptError]:
     """Have models in no checkpoint begin at the first of their events; answers those that cannot be read."""
     kept, damaged = store.positions(list(said)), {}
-    for name, first in said.items():
-        oldest = next((at for at in paths(name) if at in first), None)
+    for name, events in said.items():
+        oldest = next((at for at in paths(name) if at in events), None)
         if name not in kept and oldest:
             try:
-                begin(name, Position(oldest, first[oldest].offset))
+                begin(name, Position(oldest, events[oldest][0]))
             except CorruptError as error:
                 damaged[name] = error
     return damaged
 
 
-def _target(home: Partition, path: Sequence[Partition], first: Mapping[Partition, Record]) -> Partition:
-    """Where on its path a model goes on from its home: to the next partition that it said something in, or the last."""
+def _target(
+    kept: Checkpoint | None, home: Partition, path: Sequence[Partition], events: Said, astray: bool
+) -> Partition:
+    """Where on its path a model goes on from its home: to the next partition that holds events of it, or the last."""
+    progress = kept.progress if kept else {}
+    if progress.get("astray") == home.number and not astray:
+        return home
+    left = progress.get("left", {})
     further = path[path.index(home) + 1 :] if home in path else path
-    return next((at for at in further if at in first), path[-1])
+    return next((at for at in further if at in events and events[at][1] >= left.get(str(at), 0)), path[-1])
 
 
 class _Claimed(NamedTuple):

@@ -99,15 +99,16 @@ def beginning(configuration: config.Configuration, store: Store) -> Callable[[st
 
 
 @topics.command("rehome")
+@click.option("--astray", is_flag=True, help="Move models, too, whose first event came by another partitioner.")
 @accept_gap
 @stored
-def rehome(configuration: config.Configuration, accept_gap: bool) -> None:
+def rehome(configuration: config.Configuration, astray: bool, accept_gap: bool) -> None:
     """After partitions were added: have each model learn on where its events come by now."""
     from workers import topics, wiring
 
     extents, home = wiring.look_at_topic(configuration.log)
     read, store = partial(wiring.read_from, configuration.log, accept_gap), wiring.open_stores(configuration)
-    moved, left, damaged = topics.rehome(extents, store, home, read, beginning(configuration, store))
+    moved, left, damaged = topics.rehome(extents, store, home, read, beginning(configuration, store), astray)
     for name, partition in sorted(moved.items()):
         click.echo(f"{name}: goes on in partition {partition.number}")
     click.echo(f"{amount(len(moved), 'model')} moved")
