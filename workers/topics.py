@@ -197,6 +197,8 @@ def rehome(
         move(store, name, moving[name].epoch, Position(target, begins[target]))
     left |= {name: target for name, target in moved.items() if target != home(name)}
     if not left:
+        for at in begins.keys() - marks.keys():  # first, so that no copy of the store counts one and has no mark of it
+            store.move_mark(at, None, begins[at])
         growth.settle(store, topic_id, len(extents), known)
     return Rehomed(moved, left, damaged)
 

@@ -151,7 +151,8 @@ def verdict(of: dict[int, list[Result]]) -> list[Claim]:
             f"""By the mean of 1-call@K CP-mtML has {told(coupled, 1)}%, stML {told(single, 1)}% and utML
             {told(union, 1)}% with {", ".join(f"{pairs:,}" for pairs in of)} main pairs. Counting as level what is
             within the spread of the seeds, the first is {", ".join(standings)} the second, and ahead in {ahead} of
-            {len(UNITS)} runs: the paper's order comes only with the most pairs, and its distances are larger.""",
+            {len(UNITS)} runs: the paper's order comes only with the most pairs, and there methods lie further
+            apart.""",
             standings[-1] == "ahead of" and bool((single > union)[1:].all()) and ahead > len(UNITS) / 2,
             agrees=all(standing == "ahead of" for standing in standings),
         ),

@@ -108,13 +108,11 @@ def verdict(results: list[Result]) -> list[Claim]:
         Claim(
             f"""Hedge's loss is below its bound in every run, at most {share:.0%} of it.""",
             all(one["loss"] <= one["bound"] for one in everywhere),
-            agrees=True,
         ),
         Claim(
             f"""On the real sets mistakes are below the theorem's bound too, at most
             {max(one["mistakes"] / allowed(one) for one in real):.0%} of it.""",
             all(one["mistakes"] <= allowed(one) for one in real),
-            agrees=True,
         ),
         Claim(
             f"""But the theorem, which asks nothing of the features' scale, does not hold: where noise is {LOUD:,.0f}

@@ -25,7 +25,8 @@ time that all cores share; what has been computed is kept, so a second run takes
 on). `python -m benchmarks.papers NAME` runs one. Where a paper's data cannot be had, other data stand in, and the
 section says which: such figures show the same order or shape or they do not, but they are not the paper's. Figures are
 means ± standard deviations over the seeds named. Hyperparameters are chosen on a validation part, never on test
-queries. A claim that a run does not bear out is struck through, and the command fails.
+queries. A claim that a run does not bear out is struck through, and the command fails. Differences are those of
+unrounded figures.
 
 Claims about what a paper says begin with whether the run agrees with it or differs from it; where its result holds in
 part, the verdict counts those that agree. [MATHS](../../omdml/MATHS.md) has all updates; sections name the one that

@@ -21,7 +21,13 @@ def topics() -> None:
 
 
 @topics.command("create")
-@click.option("--partitions", default=4, show_default=True, type=click.IntRange(min=1), help="Fixed from then on.")
+@click.option(
+    "--partitions",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="More can be added, then: omdml topics rehome.",
+)
 @configured
 def create(configuration: config.Configuration, partitions: int) -> None:
     """Create the configured topic, its events kept for ever."""
