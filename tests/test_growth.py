@@ -42,15 +42,38 @@ def sequential(folder, name, *parts):
     return world.store.peek(name).state
 
 
+def growing(world, name):
+    """Five events of a model before two partitions are added, and five after; answers both."""
+    early, late = list(events(5, 1, model=name)), list(events(5, 2, model=name))
+    world.send(*early, key=name)
+    world.log.add_partitions(2)
+    world.send(*late, key=name)
+    return early, late
+
+
+def learn(world, save_every_s=1.0):
+    """A worker that takes everything there is, and leaves."""
+    worker = world.worker()
+    worker.config = WorkerConfig(checkpoint_interval_s=save_every_s)
+    run_until_idle(worker)
+    worker.services.source.close()
+
+
+def rehomed_at_last(world):
+    """Rehome until nothing is left, as its error says, a worker learning between two; answers how often."""
+    for turn in range(1, 5):
+        if not rehomed(world).left:
+            return turn
+        learn(world)
+    raise AssertionError("rehome leaves something for ever")
+
+
 @pytest.mark.parametrize("first", ["old", "new"], ids=lambda first: f"{first} partition read first")
 def test_events_of_a_model_that_nobody_knew_before_partitions_were_added_are_learned_in_order(tmp_path, first):
     # Given events of a new model, sent while no worker runs, some before and some after partitions were added
     world, name = grown(tmp_path)
-    early, late = list(events(5, 1, model=name)), list(events(5, 2, model=name))
-    world.send(*early, key=name)
     old = world.log.home(name)
-    world.log.add_partitions(2)
-    world.send(*late, key=name)
+    early, late = growing(world, name)
     new = world.log.home(name)
     # When a worker reads the log, from either end
     worker = world.worker()
@@ -71,17 +94,12 @@ def test_events_of_a_model_that_nobody_knew_before_partitions_were_added_are_lea
 
 def test_rehome_without_a_worker_has_a_model_in_no_checkpoint_begin_where_its_first_events_lie(tmp_path):
     world, name = grown(tmp_path)
-    early, late = list(events(5, 1, model=name)), list(events(5, 2, model=name))
-    world.send(*early, key=name)
     old = world.log.home(name)
-    world.log.add_partitions(2)
-    world.send(*late, key=name)
+    early, late = growing(world, name)
     assert rehomed(world).left == {name: old}
-    worker = world.worker()
-    run_until_idle(worker)
-    worker.services.source.close()
+    learn(world)
     assert rehomed(world).moved[name] == world.log.home(name)
-    run_until_idle(world.worker())
+    learn(world)
     assert world.store.peek(name).state == sequential(tmp_path / "one", name, early, late)
     assert letters(world) == []
 
@@ -116,11 +134,9 @@ def test_a_model_that_a_worker_learned_and_did_not_save_before_partitions_were_a
     world.log.add_partitions(2)
     world.send(*late, key=name)
     # If others go on, I expect its later events to wait for rehome, and to be learned after the earlier ones.
-    worker = world.worker()
-    run_until_idle(worker)
-    worker.services.source.close()
+    learn(world)
     assert rehomed(world).moved[name] == world.log.home(name)
-    run_until_idle(world.worker())
+    learn(world)
     assert world.store.peek(name).state == sequential(tmp_path / "one", name, early, late)
     assert letters(world) == []
 
@@ -148,29 +164,9 @@ def test_where_no_worker_ever_ran_partitions_count_as_they_are(tmp_path):
     assert world.store.peek(name).version == 5
 
 
-def learn(world, save_every_s=1.0):
-    """A worker that takes everything there is, and leaves."""
-    worker = world.worker()
-    worker.config = WorkerConfig(checkpoint_interval_s=save_every_s)
-    run_until_idle(worker)
-    worker.services.source.close()
-
-
-def rehomed_at_last(world):
-    """Rehome until nothing is left, as its error says, a worker learning between two; answers how often."""
-    for turn in range(1, 5):
-        if not rehomed(world).left:
-            return turn
-        learn(world)
-    raise AssertionError("rehome leaves something for ever")
-
-
 def test_one_worker_that_polls_both_parts_of_a_new_model_before_it_saves_makes_no_letters(tmp_path):
     world, name = grown(tmp_path)
-    early, late = list(events(5, 1, model=name)), list(events(5, 2, model=name))
-    world.send(*early, key=name)
-    world.log.add_partitions(2)
-    world.send(*late, key=name)
+    early, late = growing(world, name)
     world.now = lambda: 0.0  # so that all that is polled is taken in one turn
     worker = world.worker()
     worker.config = WorkerConfig(checkpoint_interval_s=10_000)
@@ -204,32 +200,45 @@ def test_a_log_that_grows_twice_before_a_rehome_has_its_models_go_through_the_pa
     assert letters(world) == []
 
 
-def test_a_rewind_of_a_log_that_grew_has_models_that_said_nothing_since_wait_where_they_go_by_now(tmp_path):
-    # Given a log that grew and was settled, and of two models one that said something since
+@pytest.mark.parametrize("some", [True, False], ids=["one said something", "none did"])
+def test_a_rewind_of_a_log_that_grew_has_models_that_said_nothing_since_wait_where_they_go_by_now(tmp_path, some):
+    # Given a log that grew and was settled, and of two models one, or none, that said something since
     world, _ = grown(tmp_path)
     names = list(itertools.islice(movers(2, 4), 2))
     said = {one: list(events(5, seed, model=one)) for seed, one in enumerate(names)}
+    late = {one: list(events(5, seed, model=one)) for seed, one in enumerate(names, start=2)}
     for one in names:
         world.send(*said[one], key=one)
     learn(world)
     world.log.add_partitions(2)
-    late = list(events(5, 9, model=names[0]))
-    world.send(*late, key=names[0])
+    if some:
+        world.send(*late[names[0]], key=names[0])
     learn(world)
     rehomed_at_last(world)
     learn(world)
-    # When all is learned anew, and the other one goes on
-    deleted, count = rewind(extents(world), world.store, world.log.home, reading(world), None)
-    assert (set(names) <= set(deleted), count) == (True, 1)
-    later = list(events(5, 8, model=names[1]))
-    world.send(*later, key=names[1])
+    # When all is learned anew, and the others go on
+    deleted, again = rewind(extents(world), world.store, world.log.home, reading(world), None)
+    assert (set(names) <= set(deleted), again) == (True, True)
+    for one in names[1:] if some else names:
+        world.send(*late[one], key=one)
     learn(world)
     rehomed_at_last(world)
     learn(world)
-    # Then both are as they were sent.
-    assert world.store.peek(names[0]).state == sequential(tmp_path / "one", names[0], said[names[0]], late)
-    assert world.store.peek(names[1]).state == sequential(tmp_path / "two", names[1], said[names[1]], later)
+    # Then all are as they were sent.
+    for one in names:
+        assert world.store.peek(one).state == sequential(tmp_path / one, one, said[one], late[one])
     assert letters(world) == []
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_rewind_where_senders_hash_otherwise_waits_for_nobody(tmp_path, count):
+    world = World(tmp_path, partitions=4)
+    for number in range(count):
+        world.send(*events(1, number, model=f"user-{number}"), key=f"another hash of {number}")
+    learn(world)
+    assert not rewind(extents(world), world.store, world.log.home, reading(world), None)[1]
+    learn(world)
+    assert len(world.store.positions([f"user-{number}" for number in range(count)])) == count
 
 
 @pytest.mark.parametrize("living", [True, False], ids=["under a living worker", "under none"])

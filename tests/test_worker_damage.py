@@ -193,7 +193,7 @@ def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, w
     if what == "gone":
         world.store._models["user-1"].checkpoints = []
     rewound = topics.rewind(extents(world), world.store, world.log.home, reading(world), None)
-    assert rewound == (["user-1", "user-2"], 0)
+    assert rewound == (["user-1", "user-2"], False)
     run_until_idle(world.worker())
     assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [10, 10]
 

@@ -71,18 +71,18 @@ def wrong(extent: Extent, mark: int | None, moved: int, grown: bool) -> str:
     return "partitions were added, models that are new may wait: omdml topics rehome" if grown else ""
 
 
-def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: int | None) -> tuple[list[str], int]:
+def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: int | None) -> tuple[list[str], bool]:
     """Have every model learn anew from ``to`` on, or from each partition's beginning.
 
-    1. Where models came by one partition and then by their present one, the store takes note of how many partitions
-       there were: workers begin where events came first, and wait for :func:`rehome`. A crash after it: the same.
+    1. Where partitions were added, as far as the log tells, the store takes note of how many there were: workers begin
+       where events came first, and wait for :func:`rehome`. A crash after it: the same.
     2. The marks go back. A crash after it: models skip what they have taken.
     3. The models at home here, and those that have no checkpoint, are deleted. A crash between two: call it again.
 
     Returns
     -------
     tuple
-        Names of the models that were deleted, and how many came by two partitions.
+        Names of the models that were deleted, and whether partitions were added.
 
     Raises ConfigurationError where a partition does not hold that offset, StoreError where a worker moves a mark.
     """
@@ -94,9 +94,8 @@ def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: 
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}
     marks, positions = store.marks(list(starts)), store.positions(store.models())
     said = _said(read(starts))
-    grown, known = _grown(said, len(extents), home)
-    if grown:
-        topic_id = extents[0].partition.topic_id
+    topic_id, known = extents[0].partition.topic_id, _known(said, len(extents), home)
+    if known < len(extents):
         growth.settle(store, topic_id, known, growth.settled(store, topic_id))
     for partition, start in starts.items():
         _mark(store, marks, partition, start)
@@ -107,7 +106,7 @@ def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: 
     )
     for name in learned:
         store.delete(name)
-    return learned, grown
+    return learned, known < len(extents)
 
 
 def _said(log: Iterable[list[Record]]) -> dict[str, Said]:
@@ -119,15 +118,20 @@ def _said(log: Iterable[list[Record]]) -> dict[str, Said]:
     return found
 
 
-def _grown(said: Mapping[str, Said], partitions: int, home: Home) -> tuple[int, int]:
-    """How many models came by another partition and by today's, and among how many partitions all came by theirs."""
-    grown, least = 0, partitions
+def _known(said: Mapping[str, Said], partitions: int, home: Home) -> int:
+    """Among how many partitions every model came by its own: fewer than there are, where some were added.
+
+    Or where senders hash otherwise: then some come by partitions that would never have been theirs, and none by theirs
+    and another one.
+    """
+    least, grown, foreign = partitions, False, False
     for name, events in said.items():
         path = {home(name, count): count for count in range(1, partitions + 1)}  # of each the last count
         counts = [path[at] for at in events if at in path]
-        grown += partitions in counts and len(counts) > 1
+        grown |= partitions in counts and len(counts) > 1
+        foreign |= len(counts) < len(events)
         least = min(least, *counts, partitions)
-    return grown, least
+    return partitions if foreign and not grown else least
 
 
 def _named(record: Record) -> str:

@@ -158,10 +158,8 @@ def test_a_rewind_of_a_topic_that_has_grown_learns_what_lies_in_the_old_partitio
     place.send(0, 10)
     place.grow(3)
     place.send(10, 20)
-    moved = [name for name in NAMES if partition_of(name.encode(), 2) != partition_of(name.encode(), 3)]
-
     told = place.omdml("rewind", "--yes").output
-    assert f"{len(moved)} models went on in added partitions: these wait for omdml topics rehome" in told
+    assert "partitions were added since: models that went on in these wait for omdml topics rehome" in told
     worker = place.worker()
     wait_for(lambda: place.omdml("rehome").exit_code == 0 and place.learned(20), "everything learned", 90, worker)
     assert worker.stop() == 0

@@ -84,7 +84,7 @@ def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: 
     deleted, grown = topics.rewind(extents, store, home, read, None if to == "beginning" else int(to))
     click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     if grown:
-        click.echo(f"{amount(grown, 'model')} went on in added partitions: these wait for omdml topics rehome")
+        click.echo("partitions were added since: models that went on in these wait for omdml topics rehome")
 
 
 def beginning(configuration: config.Configuration, store: Store) -> Callable[[str, Position], None]:
