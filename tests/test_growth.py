@@ -113,7 +113,7 @@ def test_a_model_whose_events_all_came_after_partitions_were_added_waits_for_reh
     run_until_idle(worker)
     assert world.store.positions([name]) == {}
     wrong = {line.wrong for line in survey(extents(world), world.store, world.log.home, [])}
-    assert "partitions were added, models that are new may wait: omdml topics rehome" in wrong
+    assert any(line.startswith("partitions were added, models that are new may wait") for line in wrong)
     assert rehomed(world).left == {}
     run_until_idle(worker)
     assert world.store.peek(name).state == sequential(tmp_path / "one", name, said)
@@ -309,7 +309,7 @@ def test_a_model_whose_first_event_went_astray_keeps_nobody_waiting_where_the_ne
     assert world.store.peek("user-1").version == 1
     world.send(*events(5, 3, model="user-1"), key="user-1")
     run_until_idle(worker)
-    assert worker._moved == set()
+    assert worker._moved == {}
     assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 10
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from streams.protocols import MarkStore, Partition
 
 NOWHERE = -1  # the number of that partition
+REHOME = "omdml topics rehome, once all senders know of the new ones (five minutes with Kafka's defaults)"
 
 
 class Home(Protocol):

@@ -175,8 +175,9 @@ def stray(record: Record, model: str, home: Partition) -> Refusal:
     """The refusal of an event that came by another partition than its model's."""
     message = (
         f"events of model {model!r} live in partition {home}, this one came by {record.partition}: send every event "
-        "with the model's name as key, and with the murmur2 partitioner (librdkafka: partitioner=murmur2_random). Once "
-        "all come so, omdml topics rehome --astray has the model go on where they do"
+        "with the model's name as key, with the murmur2 partitioner (librdkafka: partitioner=murmur2_random), and from "
+        "senders that know of all partitions, then: omdml letters resend. A model that began in the wrong one is moved "
+        "by omdml topics rehome --astray"
     )
     return Refusal(record, FeedbackError(message, reason="wrong_partition"), model)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from omdml.errors import GapError, SourceError, StoreError
 from streams.protocols import Partition
+from workers.growth import REHOME
 
 
 class StoreChanged(StoreError):
@@ -16,8 +17,7 @@ class Moved(SourceError):
     def __init__(self, name: str, partition: Partition, before: Partition, offset: int) -> None:
         super().__init__(
             f"events of model {name!r} come by partition {partition.number} by now, those before them by "
-            f"{before.number}: partitions were added to the log. Partition {partition.number} waits until: omdml "
-            "topics rehome"
+            f"{before.number}: partitions were added to the log. Partition {partition.number} waits until: {REHOME}"
         )
         self.partition, self.offset = partition, offset
 

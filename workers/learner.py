@@ -60,7 +60,7 @@ class LearnerWorker:
         self.partitions: dict[Partition, OwnedPartition] = {}
         self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
         self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
-        self._moved: set[Partition] = set()  # waiting for omdml topics rehome
+        self._moved: dict[Partition, str] = {}  # what was said of those that wait for omdml topics rehome
         self._turned_back = False  # such a partition's records were polled in vain
         self._stopping = False
         self._last_event: float | None = None
@@ -192,13 +192,12 @@ class LearnerWorker:
         count = piece(records)
         try:
             partition.take(records[:count])
-            self._moved.discard(partition.partition)
             self._last_event = records[count - 1].timestamp or self._last_event
             return records[count:]
         except Moved as moved:  # the others go on, and are saved: what its model's old home holds comes first
             self.services.source.seek(moved.partition, moved.offset)
-            if moved.partition not in self._moved:
-                self._moved.add(moved.partition)
+            if self._moved.get(moved.partition) != str(moved):
+                self._moved[moved.partition] = str(moved)
                 log.warning("partition_waits", reason=str(moved))
             self._turned_back = True
             return []

@@ -396,4 +396,4 @@ class OwnedPartition:
 
     def _written(self, written: Written, name: str) -> None:
         if written is Written.FENCED:
-            raise Fenced(f"model {name!r}: another worker owns it now; nothing was written")
+            raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")

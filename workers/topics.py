@@ -15,7 +15,7 @@ from streams.kafka.extents import Extent, Member
 from streams.protocols import Marks, Partition, Position, Record, Store, Written
 from workers import growth
 from workers.claim import out_of_reach
-from workers.growth import Home
+from workers.growth import REHOME, Home
 
 Read = Callable[[Mapping[Partition, int]], Iterable[list[Record]]]  # the log, from these offsets on
 Said = dict[Partition, tuple[int, int]]  # offsets of a model's first and last event in each partition
@@ -49,16 +49,14 @@ def survey(extents: Sequence[Extent], store: Store, home: Home, workers: Sequenc
         at_home = {name: kept for name, kept in positions.items() if kept.home == extent.partition}
         moved = sum(home(name) != extent.partition for name in at_home) if known != len(extents) else 0  # else astray
         mark = marks.get(extent.partition)
-        told = wrong(extent, mark, moved, grown)
-        line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), told)
-        if not workers and line.lag > 0 and not line.wrong:
-            line = line._replace(wrong="nobody learns what comes: no worker is a member of the group, start one")
-        lines.append(line)
+        line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), "")
+        lines.append(line._replace(wrong=wrong(line, moved, grown, alone=not workers)))
     return lines
 
 
-def wrong(extent: Extent, mark: int | None, moved: int, grown: bool) -> str:
+def wrong(line: Line, moved: int, grown: bool, alone: bool) -> str:
     """What keeps workers from going on with this partition, and what to do; empty where nothing does."""
+    extent, mark = line.extent, line.mark
     if mark is None and extent.committed is not None:
         return "read before, but the store knows nothing of it: restore the store, or omdml topics rewind"
     start = min(at for at in (mark, extent.committed, extent.end) if at is not None)
@@ -66,9 +64,14 @@ def wrong(extent: Extent, mark: int | None, moved: int, grown: bool) -> str:
         return f"offsets {start} to {extent.begin - 1} are gone from the log: omdml worker --accept-gap"
     if mark is not None and mark > extent.end:
         return "the log ends before the mark, it was cut: omdml worker --accept-gap"
+    told = []
     if moved:
-        return f"{moved} of its models have their events elsewhere by now: omdml topics rehome"
-    return "partitions were added, models that are new may wait: omdml topics rehome" if grown else ""
+        told.append(f"{moved} of its models have their events elsewhere by now: {REHOME}")
+    elif grown:
+        told.append(f"partitions were added, models that are new may wait: {REHOME}")
+    if alone and line.lag > 0:
+        told.append("nobody learns what comes: no worker is a member of the group, start one")
+    return "; ".join(told)
 
 
 def rewind(extents: Sequence[Extent], store: Store, home: Home, read: Read, to: int | None) -> tuple[list[str], bool]:

@@ -22,6 +22,7 @@ LINGER_MS = 5
 BATCH_BYTES = 256 << 10
 METADATA_LIMIT_S = 2.0  # all that the client itself waits for: it has no bound on its memory, we keep one
 SETTLE_EVERY = 256  # a long tail of acknowledged events keeps the garbage collector busy: 56 k instead of 70 k events/s
+METADATA_AGE_S = 10.0  # after which added partitions are known at the latest; the client's own default is five minutes
 EVENT_OVERHEAD_BYTES = 512  # what the client keeps of an event beside its bytes
 
 
@@ -145,6 +146,7 @@ class KafkaSink:
                 linger_ms=LINGER_MS,
                 batch_size=BATCH_BYTES,
                 max_block_ms=int(METADATA_LIMIT_S * 1000),
+                metadata_max_age_ms=int(METADATA_AGE_S * 1000),
                 request_timeout_ms=delivery_ms // 2,
                 delivery_timeout_ms=delivery_ms,
                 allow_auto_create_topics=False,

@@ -67,7 +67,8 @@ def none(offset: int | None) -> str:
 def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: bool) -> None:
     """Learn every model anew from the log. Stop the workers first.
 
-    The models are deleted from the store with their snapshots: nodes have nothing new until they are learned again.
+    The models are deleted from the store with their snapshots: nodes answer that they are not ready, until they are
+    learned again.
     Dead letters are not looked at: what was sent again is in the log twice, and learned twice.
     Where partitions were added since the log began, workers learn the old ones, then wait for omdml topics rehome.
     """
@@ -78,7 +79,8 @@ def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: 
     extents, home = wiring.look_at_topic(configuration.log)
     wiring.require_stopped(configuration.log)
     if not yes:
-        click.confirm(f"Delete the models of {len(extents)} partitions, to learn them anew?", abort=True)
+        told = f"Delete the models of {len(extents)} partitions, to learn them anew? Nodes cannot search by them meanwhile"
+        click.confirm(told, abort=True)
     store = wiring.open_stores(configuration)
     read = partial(wiring.read_from, configuration.log, accept_gap)
     deleted, grown = topics.rewind(extents, store, home, read, None if to == "beginning" else int(to))
@@ -109,7 +111,12 @@ def beginning(configuration: config.Configuration, store: Store) -> Callable[[st
 @accept_gap
 @stored
 def rehome(configuration: config.Configuration, astray: bool, accept_gap: bool) -> None:
-    """After partitions were added: have each model learn on where its events come by now."""
+    """After partitions were added: have each model learn on where its events come by now.
+
+    First let all senders hear of the new partitions: five minutes with Kafka's defaults, ten seconds of omdml's own.
+    What comes by an old one later is a dead letter, to be sent again. Workers may run, and have to where something is
+    not learned yet: then call this again.
+    """
     from workers import topics, wiring
 
     extents, home = wiring.look_at_topic(configuration.log)
