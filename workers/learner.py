@@ -321,7 +321,10 @@ class LearnerWorker:
         starts: dict[Partition, int | None] = {}
         for topic_id in {partition.topic_id for partition in committed}:
             if growth.settled(self.services.store, topic_id) is None:
-                growth.settle(self.services.store, topic_id, self.services.source.partitions)
+                count, told = self.services.source.partitions, "where some were added before: omdml topics rewind"
+                growth.settle(self.services.store, topic_id, count)
+                if count > 1:
+                    log.info("partitions_counted", partitions=count, note=told)
         for partition, offset in committed.items():
             owned = OwnedPartition(partition, self.services)
             start = owned.start(None if self._from_beginning else offset)

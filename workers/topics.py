@@ -18,6 +18,8 @@ from workers.claim import out_of_reach
 from workers.growth import REHOME, Home
 
 Read = Callable[[Mapping[Partition, int]], Iterable[list[Record]]]  # the log, from these offsets on
+START = "start one"
+FIRST = "start one (where partitions were added since the first event: omdml topics rewind before it)"
 Said = dict[Partition, tuple[int, int]]  # offsets of a model's first and last event in each partition
 Begin = Callable[[str, Position], None]  # has a model learn from there on, where it is configured
 
@@ -50,12 +52,19 @@ def survey(extents: Sequence[Extent], store: Store, home: Home, workers: Sequenc
         moved = sum(home(name) != extent.partition for name in at_home) if known != len(extents) else 0  # else astray
         mark = marks.get(extent.partition)
         line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), "")
-        lines.append(line._replace(wrong=wrong(line, moved, grown, alone=not workers)))
+        lines.append(
+            line._replace(
+                wrong=wrong(line, moved, grown, "" if workers else START if known or len(extents) == 1 else FIRST)
+            )
+        )
     return lines
 
 
-def wrong(line: Line, moved: int, grown: bool, alone: bool) -> str:
-    """What keeps workers from going on with this partition, and what to do; empty where nothing does."""
+def wrong(line: Line, moved: int, grown: bool, alone: str) -> str:
+    """What keeps workers from going on with this partition, and what to do; empty where nothing does.
+
+    ``alone`` is what to do where no worker is there.
+    """
     extent, mark = line.extent, line.mark
     if mark is None and extent.committed is not None:
         return "read before, but the store knows nothing of it: restore the store, or omdml topics rewind"
@@ -66,11 +75,11 @@ def wrong(line: Line, moved: int, grown: bool, alone: bool) -> str:
         return "the log ends before the mark, it was cut: omdml worker --accept-gap"
     told = []
     if moved:
-        told.append(f"{moved} of its models have their events elsewhere by now: {REHOME}")
+        told.append(f"events of {moved} of its models come by elsewhere by now: {REHOME}")
     elif grown:
         told.append(f"partitions were added, models that are new may wait: {REHOME}")
     if alone and line.lag > 0:
-        told.append("nobody learns what comes: no worker is a member of the group, start one")
+        told.append(f"nobody learns what comes: no worker is a member of the group, {alone}")
     return "; ".join(told)
 
 

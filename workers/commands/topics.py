@@ -79,7 +79,7 @@ def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: 
     extents, home = wiring.look_at_topic(configuration.log)
     wiring.require_stopped(configuration.log)
     if not yes:
-        told = f"Delete the models of {len(extents)} partitions, to learn them anew? Nodes cannot search by them meanwhile"
+        told = f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them anew?"
         click.confirm(told, abort=True)
     store = wiring.open_stores(configuration)
     read = partial(wiring.read_from, configuration.log, accept_gap)
