@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omdml.errors import GapError, SourceError, StoreError
+from omdml.errors import GapError, StoreError
 from streams.protocols import Partition
 from workers.growth import REHOME
 
@@ -11,15 +11,14 @@ class StoreChanged(StoreError):
     """The store may have forgotten what was saved: nothing is known to be kept but what it says now."""
 
 
-class Moved(SourceError):
-    """The partitioner sends a model's events elsewhere by now: at ``offset`` its new partition waits."""
+class Moved(Exception):
+    """The partitioner sends a model's events elsewhere by now: in that ``partition`` they wait."""
 
-    def __init__(self, name: str, partition: Partition, before: Partition, offset: int) -> None:
+    def __init__(self, name: str, partition: Partition, before: Partition) -> None:
         super().__init__(
             f"events of model {name!r} come by partition {partition.number} by now, those before them by "
-            f"{before.number}: partitions were added to the log. Partition {partition.number} waits until: {REHOME}"
+            f"{before.number}: partitions were added to the log. They wait until: {REHOME}"
         )
-        self.partition, self.offset = partition, offset
 
 
 class Rewind(Exception):

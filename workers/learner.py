@@ -24,7 +24,7 @@ from streams.protocols import Partition, Record
 from workers import growth
 from workers.config import WorkerConfig
 from workers.intake import by_partition, piece
-from workers.interruptions import Moved, Rewind, StoreChanged
+from workers.interruptions import Rewind, StoreChanged
 from workers.partition import OwnedPartition
 from workers.services import Services
 
@@ -60,8 +60,6 @@ class LearnerWorker:
         self.partitions: dict[Partition, OwnedPartition] = {}
         self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
         self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
-        self._moved: dict[Partition, str] = {}  # what was said of those that wait for omdml topics rehome
-        self._turned_back = False  # such a partition's records were polled in vain
         self._stopping = False
         self._last_event: float | None = None
         self._trouble = ""
@@ -183,9 +181,6 @@ class LearnerWorker:
                 del self._waiting[partition]
             if self._stopping or self.services.clock() >= until:
                 break
-        if self._turned_back:
-            self._turned_back = False
-            time.sleep(self.config.publish_interval_s)  # once for all that wait: the next poll brings the same again
 
     def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
         """Take the next piece of these records; answers what is left."""
@@ -194,13 +189,6 @@ class LearnerWorker:
             partition.take(records[:count])
             self._last_event = records[count - 1].timestamp or self._last_event
             return records[count:]
-        except Moved as moved:  # the others go on, and are saved: what its model's old home holds comes first
-            self.services.source.seek(moved.partition, moved.offset)
-            if self._moved.get(moved.partition) != str(moved):
-                self._moved[moved.partition] = str(moved)
-                log.warning("partition_waits", reason=str(moved))
-            self._turned_back = True
-            return []
         except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
             self._publish(self.services.clock())
             raise
@@ -234,7 +222,7 @@ class LearnerWorker:
         self._saved_at = self.services.clock()
         self.services.metrics.saved()
         for owned in self.partitions.values():
-            owned.try_blocked()
+            owned.try_waiting()
 
     def _untaken(self, partition: Partition) -> int | None:
         """Offset of the first record of a partition that was polled and not taken."""

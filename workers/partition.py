@@ -38,8 +38,8 @@ from workers import growth
 from workers.blocked import Blocked
 from workers.burial import Burial
 from workers.claim import Change, Claimed, claim, out_of_reach, snapshot
-from workers.intake import Batch, Refusal, check_name, sort_out
-from workers.interruptions import Rewind, learned_elsewhere
+from workers.intake import Batch, Refusal, sort_out
+from workers.interruptions import Moved, Rewind, learned_elsewhere
 from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.services import Services
@@ -58,7 +58,7 @@ class OwnedPartition:
         self.models: dict[str, OwnedModel] = {}
         self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
         self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
-        self._strangers = Strangers(partition, services.store, services.source)
+        self._strangers = Strangers(partition, services.store, services.source, services.metrics.waiting)
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
         self.mark = Mark(partition, services.store)
@@ -111,15 +111,17 @@ class OwnedPartition:
 
     def _take(self, records: list[Record]) -> None:
         with self.services.metrics.timed("decode"):
-            batches, refused = sort_out(records, self._accepts)
+            batches, refused = sort_out(records, self.services.specs.accepts)
         kept = self.services.store.positions([name for name in batches if name not in self.models])
         of_nobody: list[Refusal] = []
         for name, batch in batches.items():
-            if name not in self.models and not self._blocked.waits(name):
+            if name not in self.models and not self._blocked.waits(name) and name not in self._strangers.waiting:
                 try:
                     self._meet(name, batch, kept.get(name), records[0].offset)
                 except CorruptError as error:
                     self._blocked.add(name, batch.records[0].offset, error)
+                except Moved as moved:
+                    self._strangers.wait(name, batch.records[0].offset, moved)
             if name in self.models:
                 self._take_up(self.models[name], batch, refused.pop(name, []))
             elif name in self._strangers:
@@ -144,14 +146,14 @@ class OwnedPartition:
         homes = self.services.homes
         self._strangers.discard(name)
         if kept and kept.home.topic_id == self.partition.topic_id:
-            self._strangers.require_home(name, kept.home, at, batch.records[-1].offset)
+            self._strangers.require_home(name, kept.home, batch.records[-1].offset)
             homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
             if kept.home == self.partition and batch.records[-1].offset < kept.next:
                 return
         elif not kept:
             if name not in self.services.residents:  # it was deleted
                 homes.pop(name, None)
-            self._strangers.require_first(name, at)
+            self._strangers.require_first(name)
         if homes.get(name, self.partition) == self.partition:
             self.services.residents.make_room()
             model, fell_back, changes = self.claim(name)
@@ -167,7 +169,7 @@ class OwnedPartition:
                     why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
                     raise Rewind(name, self.partition, begin, why)
                 return
-            self._strangers.require_home(name, homes[name], at, batch.records[-1].offset)
+            self._strangers.require_home(name, homes[name], batch.records[-1].offset)
         self._strangers.add(name, homes[name])
 
     def go_on_at(self, offset: int, cut: bool) -> None:
@@ -180,6 +182,7 @@ class OwnedPartition:
         if not cut:
             return
         self._blocked.cut(offset)
+        self._strangers.cut(offset)
         for name in list(self.models):
             self.let_go(name)
         for name, error in take_back(self.services.store, self.partition, offset).items():
@@ -187,8 +190,12 @@ class OwnedPartition:
         if self.mark.offset is not None and self.mark.offset > offset:
             self.mark.move(offset)
 
-    def try_blocked(self) -> None:
-        """Look whether the model that waits for longest can be read; raises Rewind to what it lacks where it can."""
+    def try_waiting(self) -> None:
+        """Raise Rewind where models wait for their rehome no longer, or the one that waits for longest can be read."""
+        if found := self._strangers.go_on():
+            released, self._taken = found
+            self.services.source.seek(self.partition, self._taken)
+            raise Rewind(released, self.partition, self._taken, "models_go_on")
         if (name := self._blocked.due()) is None:
             return
         store, source = self.services.store, self.services.source
@@ -218,16 +225,12 @@ class OwnedPartition:
         for name in list(self.models):
             self._drop(name)
         self._blocked.forget()
+        self._strangers.forget()
 
     def _drop(self, name: str) -> None:
         for models in (self.models, self.unsaved, self.unpublished):
             models.pop(name, None)
         self.services.residents.forget(name)
-
-    def _accepts(self, name: str) -> frozenset[str] | None:
-        check_name(name)
-        spec = self.services.specs.find(name)
-        return None if spec is None else spec.learner.accepts
 
     def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
         """Learn events of a model, and note those that cannot be: its checkpoint will skip both."""
@@ -381,18 +384,16 @@ class OwnedPartition:
     # 6 to 9
     def settle(self, untaken: int | None, commit: bool = True) -> None:
         """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
-        position = untaken if untaken is not None else self._position() if commit else self._taken
-        unsaved = [*self._blocked.offsets.values(), *(model.unsaved_from for model in self.unsaved.values())]
+        position = self._taken if untaken is None else untaken
+        if untaken is None and commit:  # the log's own position, where it tells, passes what is no event
+            position = self.services.source.progress().get(self.partition, (self._taken,))[0]
+        waiting = [*self._blocked.offsets.values(), *self._strangers.waiting.values()]
+        waiting += [model.unsaved_from for model in self.unsaved.values()]
         self._burial.finish()
-        self.mark.move(min([*unsaved, *([] if position is None else [position])], default=None))
+        self.mark.move(min([*waiting, *([] if position is None else [position])], default=None))
         offset = self.mark.offset
         if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):
             self._committed = offset
-
-    def _position(self) -> int | None:
-        """The log's own position where it tells (it passes what is no event), else after the last record taken."""
-        progress = self.services.source.progress()
-        return progress[self.partition][0] if self.partition in progress else self._taken
 
     def _written(self, written: Written, name: str) -> None:
         if written is Written.FENCED:

@@ -11,6 +11,7 @@ from omdml.snapshot import Checkpoint
 from streams.protocols import Catalogue
 from streams.stores.retention import OF_MANY, RETENTION, Retention
 from workers.config import Configuration, GuardConfig, is_pattern
+from workers.intake import check_name
 
 SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")  # hyperparameters that a state has the shape of
 
@@ -107,6 +108,12 @@ class Specs:
                 label, learner, config.parameters, catalogue, config.digest(), self.configuration.guard, {}
             )
         return self._found[label]
+
+    def accepts(self, model: str) -> frozenset[str] | None:
+        """The kinds of feedback that a model learns from, None where nothing covers its name; raises FeedbackError."""
+        check_name(model)
+        spec = self.find(model)
+        return None if spec is None else spec.learner.accepts
 
     def of(self, model: str) -> Spec:
         """The spec of a model whose events were accepted."""
