@@ -349,6 +349,26 @@ def test_a_model_that_comes_back_to_a_partition_when_the_log_grows_again_is_move
     assert letters(world) == []
 
 
+def test_a_model_whose_path_meets_its_home_again_is_moved_on(tmp_path):
+    # Given a log that grew by two at once, and a model that would have come back home with one of them
+    world, _ = grown(tmp_path)
+    name = next(
+        one for one in map("user-{}".format, range(1000))
+        if [MemoryLog(count).home(one).number for count in (2, 4, 5)] == [0, 0, 1]
+    )  # fmt: skip
+    parts = [list(events(5, seed, model=name)) for seed in range(3)]
+    world.send(*parts[0], key=name)
+    learn(world)
+    world.send(*parts[1], key=name)
+    world.log.add_partitions(3)
+    world.send(*parts[2], key=name)
+    assert rehomed(world).left == {name: world.log.home(name, 2)}
+    assert rehomed_at_last(world) == 2
+    learn(world)
+    assert world.store.peek(name).state == sequential(tmp_path / "one", name, *parts)
+    assert letters(world) == []
+
+
 def going(*homes):
     """Names of models that come by these partitions, among two and among three of them."""
     for name in map("user-{}".format, range(1000)):

@@ -148,6 +148,8 @@ def test_events_on_another_partition_than_the_first_are_refused_as_by_a_worker(t
         model.learn(world.log.read(partition, 0, 100))
     assert model.learner.version == 5
     assert [refusal.error.reason for refusal in model.refused] == ["wrong_partition"] * 5
+    with pytest.raises(StoreError, match="5 events of model 'shop' lie in another partition than its first"):
+        fit.check_whole(model)
 
 
 def test_the_table_counts_each_mistake_before_it_was_learned(shop):

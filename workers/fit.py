@@ -110,6 +110,17 @@ def check_absent(store: Store, name: str) -> None:
         raise exists(name, live.version)
 
 
+def check_whole(model: ReplayedModel) -> None:
+    """Raise StoreError where events of a model lie in another partition than its first one: they were not learned."""
+    elsewhere = sum(error.reason == "wrong_partition" for _, error, _ in model.refused)
+    if elsewhere:
+        raise StoreError(
+            f"{elsewhere:,} events of model {model.name!r} lie in another partition than its first: partitions were "
+            "added, or senders do not agree where to send them. omdml topics rewind learns those of all models where "
+            "partitions were added; --accept-gap has them become dead letters. Nothing was published"
+        )
+
+
 def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: str, replace: bool = False) -> None:
     """Begin a model in the store: workers go on from where this one has read.
 

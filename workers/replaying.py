@@ -51,6 +51,8 @@ def run(configuration: Configuration, name: str, options: Options) -> None:
     if options.save:
         Path(options.save).write_bytes(models[0].learner.to_bytes())
     if store:
+        if not options.accept_gap:
+            fit.check_whole(models[0])
         letters = wiring.open_letters(configuration.log)
         fit.publish(models[0], store, letters, lifecycle.platform(), options.replace)
         letters.close()

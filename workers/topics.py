@@ -247,7 +247,7 @@ def _target(
     if progress.get("astray") == home.number and not astray:
         return home
     left = progress.get("left", {})
-    further = path[path.index(home) + 1 :] if home in path else path
+    further = [at for at in (path[path.index(home) + 1 :] if home in path else path) if at != home]
     return next((at for at in further if at in events and events[at][1] >= left.get(str(at), 0)), path[-1])
 
 
