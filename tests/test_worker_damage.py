@@ -9,6 +9,7 @@ from tests.store_samples import checkpoint
 from tests.test_worker_protocol import _no_waiting, kill, mark  # noqa: F401
 from tests.worlds import World, events, extents, letters, reading, rehomed, run_until_idle, triplets
 from workers import topics, upkeep
+from workers.config import WorkerConfig
 
 
 def damage(world, model):
@@ -308,3 +309,30 @@ def test_events_wait_for_a_rehome_where_the_checkpoint_that_was_moved_is_the_dam
     assert rehomed(world).moved == {"user-1": new}
     run_until_idle(world.worker())
     assert (world.store.peek("user-1").version, letters(world)) == (25, [])
+
+
+@pytest.mark.parametrize("how", ["restored", "reset"])
+def test_models_that_waited_go_on_one_after_the_other_and_none_passes_over_events_of_another(tmp_path, how):
+    # Given two models that nothing can be read of, the second of which waits from far behind the first
+    world, names = World(tmp_path), ("user-1", "user-2")
+    first = world.worker()
+    for name in names:
+        world.send(*events(10, model=name))
+    run_until_idle(first)
+    kill(world, first)
+    sound = {name: damage(world, name) for name in names}
+    worker = world.worker()
+    worker.config = WorkerConfig(max_poll_records=5)
+    for name, count in zip(names, (60, 5), strict=True):
+        world.send(*events(count, 1, model=name))
+        run_until_idle(worker, 30)
+    # If both can be read again, I expect the second one's turn to skip nothing that the first has not read yet.
+    for name, checkpoints in sound.items():
+        if how == "restored":
+            world.store._models[name].checkpoints = checkpoints
+        else:
+            upkeep.reset(world.store, worker.services.specs.find(name), name, "here")
+    run_until_idle(worker, 120)
+    versions = [world.store.peek(name).version for name in names]
+    assert versions == ([70, 15] if how == "restored" else [60, 5])
+    assert mark(world) == 85

@@ -164,10 +164,8 @@ class OwnedPartition:
                 self._adopt(model, changes)
                 waited = self._blocked.release(name, at)
                 if fell_back or waited < at:
-                    begin = self._taken = min(waited, model.next) if model.home else waited
-                    self.services.source.seek(self.partition, begin)
-                    why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
-                    raise Rewind(name, self.partition, begin, why)
+                    begin = min(at, waited, model.next) if model.home else waited
+                    raise self._back(name, begin, "checkpoint_damaged_previous_used" if fell_back else "model_goes_on")
                 return
             self._strangers.require_home(name, homes[name], batch.records[-1].offset)
         self._strangers.add(name, homes[name])
@@ -193,9 +191,7 @@ class OwnedPartition:
     def try_waiting(self) -> None:
         """Raise Rewind where models wait for their rehome no longer, or the one that waits for longest can be read."""
         if found := self._strangers.go_on():
-            released, self._taken = found
-            self.services.source.seek(self.partition, self._taken)
-            raise Rewind(released, self.partition, self._taken, "models_go_on")
+            raise self._back(*found, "models_go_on")
         if (name := self._blocked.due()) is None:
             return
         store, source = self.services.store, self.services.source
@@ -208,10 +204,15 @@ class OwnedPartition:
         except CorruptError as error:
             self._blocked.add(name, offset, error)
             return
-        begin = self._taken = min(offset, model.next) if model and model.home else offset
-        source.seek(self.partition, begin)
+        back = self._back(name, min(offset, model.next) if model and model.home else offset, "model_goes_on")
         self._blocked.release(name, offset)
-        raise Rewind(name, self.partition, begin, "model_goes_on")
+        raise back
+
+    def _back(self, name: str, begin: int, why: str) -> Rewind:
+        """Take again what lies from there on. Never forward: another model may have gone back to before."""
+        begin = self._taken = begin if self._taken is None else min(begin, self._taken)
+        self.services.source.seek(self.partition, begin)
+        return Rewind(name, self.partition, begin, why)
 
     def let_go(self, name: str) -> None:
         """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
@@ -368,9 +369,7 @@ class OwnedPartition:
             if begin is None:
                 log.warning("model_deleted", model=model.name, then="its next event begins it anew")
                 return
-            self._taken = begin
-            self.services.source.seek(self.partition, begin)
-            raise Rewind(model.name, self.partition, begin, "model_deleted") from None
+            raise self._back(model.name, begin, "model_deleted") from None
 
     def _write(self, model: OwnedModel) -> None:
         self._burial.finish()  # no replay makes those again whose events the checkpoint skips
