@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from streams.memory import MemorySource
+import itertools
+
+import pytest
+
+from streams.memory import MemoryLog, MemorySource
+from tests.test_growth import grown, learn, sequential
 from tests.test_worker_protocol import _no_waiting, kill, refuse  # noqa: F401
 from tests.worlds import World, events, letters, rehomed, run_until_idle
 from workers import growth
@@ -139,3 +144,44 @@ def test_a_model_whose_first_event_went_astray_stops_no_partition_once_it_is_res
         world.send(*events(5, seed, model="user-2"), key="user-2")
         run_until_idle(worker)
     assert world.store.peek("user-2").version == 15
+
+
+def going(*homes):
+    """Names of models that come by these partitions, among two and among three of them."""
+    for name in map("user-{}".format, range(1000)):
+        if homes == tuple(MemoryLog(count).home(name).number for count in (2, 3)):
+            yield name
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_models_that_wait_for_a_rehome_wait_alone_and_hold_the_mark(tmp_path, restarted):
+    # Given models that go by now to a partition that another one was always in
+    world, _ = grown(tmp_path)
+    names, stays = list(itertools.islice(going(1, 0), 3)), next(going(0, 0))
+    said = {one: [list(events(5, 10 * seed + part, model=one)) for part in range(2)]
+            for seed, one in enumerate([*names, stays])}  # fmt: skip
+    for one in said:
+        world.send(*said[one][0], key=one)
+    learn(world)
+    world.log.add_partitions(1)
+    for one in said:
+        world.send(*said[one][1], key=one)
+    # When a worker reads what came since, I expect the other one to go on, the mark to stay where the first waits,
+    worker = world.worker()
+    run_until_idle(worker)
+    assert [world.store.peek(one).version for one in said] == [5, 5, 5, 10]
+    assert worker.services.metrics.registry.get_sample_value("omdml_models_waiting") == 3
+    (at,) = {world.log.home(one) for one in names}
+    first = next(one.offset for one in world.log.read(at, 0, 1000) if one.key == names[0].encode())
+    assert world.store.marks([at])[at] == first
+    if restarted:
+        kill(world, worker)
+        worker = world.worker()
+        run_until_idle(worker)
+    # and all to be learned by itself once they are moved.
+    assert set(rehomed(world).moved) == set(names)
+    run_until_idle(worker)
+    assert worker.services.metrics.registry.get_sample_value("omdml_models_waiting") == 0
+    for number, (one, parts) in enumerate(said.items()):
+        assert world.store.peek(one).state == sequential(tmp_path / str(number), one, *parts)
+    assert letters(world) == []

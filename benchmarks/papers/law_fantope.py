@@ -256,7 +256,7 @@ def verdict(results: list[dict[str, Any]]) -> list[Claim]:
             agrees=False,
         ),
         Claim(
-            f"""Descent over L is level with Fantope too ({low_rank:.1%}; thesis: 92.7%): it is told the true rank,
+            f"""Descent over L is not behind Fantope either ({low_rank:.1%}; thesis: 92.7%): it is told the true rank,
             so it can express the same, and only its rate holds it back. At eta {number(LOW_RANK_ETAS[0])} it has
             {early:.1%} on validation after as many iterations: a descent that ends early looks like the thesis'
             figure.""",
