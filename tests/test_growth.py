@@ -11,6 +11,7 @@ from streams.stores.checkpoints import none_left
 from tests.test_worker_protocol import _no_waiting, kill  # noqa: F401
 from tests.test_worker_store import KeptMemory
 from tests.worlds import World, events, extents, letters, reading, rehomed, run_until_idle
+from workers import growth
 from workers.config import WorkerConfig
 from workers.topics import rewind, survey
 
@@ -97,6 +98,7 @@ def test_rehome_without_a_worker_has_a_model_in_no_checkpoint_begin_where_its_fi
     old = world.log.home(name)
     early, late = growing(world, name)
     assert rehomed(world).left == {name: old}
+    assert growth.settled(world.store, world.log.topic_id) == 2
     learn(world)
     assert rehomed(world).moved[name] == world.log.home(name)
     learn(world)

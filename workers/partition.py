@@ -139,9 +139,8 @@ class OwnedPartition:
     def _meet(self, name: str, batch: Batch, kept: Position | None, at: int) -> None:
         """Claim a model, unless its home is another partition, or it took all of this batch already.
 
-        Raises CorruptError where its checkpoints cannot be read: it waits. Rewind where it no longer does, or only an
-        older one was sound: what its home holds since is taken again, and what lies from ``at`` on. Moved where events
-        may lie in another partition that come first.
+        Raises CorruptError where its checkpoints cannot be read, Moved where events in another partition may come first:
+        it waits. Rewind where it no longer does, or only an older one was sound: what it lacks is taken again.
         """
         homes = self.services.homes
         self._strangers.discard(name)
@@ -191,7 +190,9 @@ class OwnedPartition:
     def try_waiting(self) -> None:
         """Raise Rewind where models wait for their rehome no longer, or the one that waits for longest can be read."""
         if found := self._strangers.go_on():
-            raise self._back(*found, "models_go_on")
+            back = self._back(*found, "models_go_on")
+            self._strangers.forget()
+            raise back
         if (name := self._blocked.due()) is None:
             return
         store, source = self.services.store, self.services.source

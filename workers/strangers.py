@@ -102,9 +102,7 @@ class Strangers:
                     self.require_first(name, known)
             except (Moved, CorruptError):
                 continue
-            found = name, min(self.waiting.values())
-            self.forget()
-            return found
+            return name, min(self.waiting.values())
         return None
 
     def forget(self) -> None:
