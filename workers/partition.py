@@ -139,8 +139,8 @@ class OwnedPartition:
     def _meet(self, name: str, batch: Batch, kept: Position | None, at: int) -> None:
         """Claim a model, unless its home is another partition, or it took all of this batch already.
 
-        Raises CorruptError where its checkpoints cannot be read, Moved where events in another partition may come first:
-        it waits. Rewind where it no longer does, or only an older one was sound: what it lacks is taken again.
+        Raises CorruptError where its checkpoints cannot be read, Moved where events of another partition may come
+        first: it waits. Rewind where it no longer does, or only an older one was sound: what it lacks is taken again.
         """
         homes = self.services.homes
         self._strangers.discard(name)
