@@ -146,6 +146,28 @@ def test_a_model_whose_first_event_went_astray_stops_no_partition_once_it_is_res
     assert world.store.peek("user-2").version == 15
 
 
+def test_a_deleted_model_begins_anew_where_its_next_event_comes_by(tmp_path):
+    # Given two workers, and a model that is at home with the one, whose other events come by the other
+    world = World(tmp_path, partitions=2)
+    right = world.log.home("user-1")
+    astray = next(key for key in map(str, range(100)) if world.log.home(key) != right)
+    workers = [world.worker(), world.worker()]
+
+    def learned(seed, key):
+        world.send(*events(5, seed, model="user-1"), key=key)
+        for worker in workers * 3:
+            run_until_idle(worker, 5)
+
+    learned(1, astray)
+    learned(2, "user-1")
+    assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 5
+    # If it is deleted, I expect the next of these to begin it.
+    world.store.delete("user-1")
+    learned(3, "user-1")
+    assert (world.store.peek("user-1").version, world.store.peek("user-1").home) == (5, tuple(right))
+    assert len(letters(world)) == 5
+
+
 def going(*homes):
     """Names of models that come by these partitions, among two and among three of them."""
     for name in map("user-{}".format, range(1000)):

@@ -7,6 +7,7 @@ import pytest
 from streams.kafka import gap
 from streams.kafka.batches import Unreadable
 from streams.memory import MemorySource
+from streams.stores.checkpoints import none_left
 from tests.test_worker_damage import damage, damage_newest
 from tests.test_worker_protocol import _no_waiting, kill, mark, refuse  # noqa: F401
 from tests.worlds import World, events, run_until_idle
@@ -198,3 +199,25 @@ def test_an_accepted_cut_of_a_partition_that_was_lost_meanwhile_is_left_to_its_n
     worker.lost(list(worker.partitions))
     run_until_idle(worker, 3)
     assert not worker._from_beginning
+
+
+def test_a_waiting_model_learns_what_is_written_over_what_it_waited_for(tmp_path, monkeypatch):
+    # Given a model of which nothing can be read, whose events wait from 10 on
+    world, broken = World(tmp_path), [none_left("user-1", "here")]
+    claim, source = world.store.claim, MemorySource(world.log)
+
+    def claimed(name):
+        if name == "user-1" and broken:
+            raise broken[0]
+        return claim(name)
+
+    monkeypatch.setattr(world.store, "claim", claimed)
+    worker = accepting(world.worker(source=source))
+    world.send(*events(10), *events(10, model="user-1"))
+    run_until_idle(worker)
+    # If the log is cut below that and written on, and the model is mended, I expect it to learn all that is new.
+    written_on(world, source, 5, *events(3, 1, model="user-1"), *events(12, 2))
+    run_until_idle(worker)
+    broken.clear()
+    run_until_idle(worker)
+    assert (world.store.peek("user-1").version, world.store.peek("shop").version) == (3, 22)
