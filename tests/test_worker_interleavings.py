@@ -11,7 +11,7 @@ from omdml.feedback import Triplet, encode
 from streams.memory import MemorySource
 from tests.test_worker_protocol import _no_waiting, key_for, kill, mark, refuse  # noqa: F401
 from tests.worlds import World, events, learned_directly, letters, rehomed, run_until_idle
-from workers import intake, topics
+from workers import growth, intake, topics
 from workers.config import WorkerConfig
 from workers.drift import Drift
 from workers.partition import OwnedPartition
@@ -215,3 +215,16 @@ def test_what_was_learned_goes_live_while_the_letters_are_away(tmp_path, monkeyp
         assert world.store.peek("shop") is None
     run_until_idle(worker)
     assert (world.store.peek("shop").version, mark(world)) == (8, 9)
+
+
+def test_an_only_event_that_was_saved_but_not_marked_is_not_learned_twice(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    growth.settle(world.store, world.log.topic_id, 1)
+    worker = world.worker()
+    world.send(*events(1))
+    with monkeypatch.context() as away:
+        away.setattr(world.store, "move_mark", refuse)
+        run_until_idle(worker)
+    kill(world, worker)
+    run_until_idle(world.worker())
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 1).to_bytes()

@@ -236,19 +236,6 @@ def test_falling_back_to_an_older_checkpoint_passes_no_event_of_another_model(tm
     assert versions == {"shop": 40, "user-1": 20, "user-2": 20}
 
 
-def test_an_only_event_that_was_saved_but_not_marked_is_not_learned_twice(tmp_path, monkeypatch):
-    world = World(tmp_path)
-    growth.settle(world.store, world.log.topic_id, 1)
-    worker = world.worker()
-    world.send(*events(1))
-    with monkeypatch.context() as away:
-        away.setattr(world.store, "move_mark", refuse)
-        run_until_idle(worker)
-    kill(world, worker)
-    run_until_idle(world.worker())
-    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 1).to_bytes()
-
-
 def test_what_is_polled_while_nobody_can_tell_who_is_a_member_is_polled_again(tmp_path, monkeypatch):
     world = World(tmp_path, partitions=2)
     home, other = world.log.partitions
