@@ -339,11 +339,9 @@ def test_a_model_that_comes_back_to_a_partition_when_the_log_grows_again_is_move
         one for one in map("user-{}".format, range(1000))
         if [MemoryLog(count).home(one).number for count in sizes] == [0, 2, 0]
     )  # fmt: skip
-    parts = [list(events(5, seed, model=name)) for seed in range(3)]
-    world.send(*parts[0], key=name)
-    for part in parts[1:]:
-        world.log.add_partitions(1)
-        world.send(*part, key=name)
+    for seed in range(3):
+        world.log.add_partitions(min(seed, 1))
+        world.send(*events(5, seed, model=name), key=name)
     learn(world)
     assert rehomed_at_last(world) == 2
     learn(world)

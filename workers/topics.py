@@ -46,17 +46,14 @@ def survey(extents: Sequence[Extent], store: Store, home: Home, workers: Sequenc
     marks, positions = store.marks(partitions), store.positions(store.models())
     known = growth.settled(store, partitions[0].topic_id)
     grown = _grew(known, extents)
+    alone = "" if workers else START if known or len(extents) == 1 else FIRST
     lines = []
     for extent in extents:
         at_home = {name: kept for name, kept in positions.items() if kept.home == extent.partition}
         moved = sum(home(name) != extent.partition for name in at_home) if known != len(extents) else 0  # else astray
         mark = marks.get(extent.partition)
         line = Line(extent, mark, len(at_home), owners.get(extent.partition.number, ""), "")
-        lines.append(
-            line._replace(
-                wrong=wrong(line, moved, grown, "" if workers else START if known or len(extents) == 1 else FIRST)
-            )
-        )
+        lines.append(line._replace(wrong=wrong(line, moved, grown, alone)))
     return lines
 
 
