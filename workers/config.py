@@ -10,7 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -35,11 +35,15 @@ class FileLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class KafkaLog(KafkaOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="kafka", tag_field="kind"):
-    """A topic; dead letters in a topic of their own, ``<topic>.letters`` unless named."""
+    """A topic; dead letters in a topic of their own, ``<topic>.letters`` unless named.
+
+    ``partitioner`` is what the senders choose a partition by, from the key, which is the model's name.
+    """
 
     topic: str = "feedback"
     letters: str = ""
     group: str = "omdml"
+    partitioner: Literal["murmur2", "crc32"] = "murmur2"
     member: str | None = None  # group.instance.id: back within the session timeout, it keeps its partitions
     session_timeout_s: float = 6.0
 

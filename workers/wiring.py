@@ -19,9 +19,10 @@ from streams.kafka.extents import Extent, Member, extents, members
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
-from streams.kafka.topic import create_topic, partition_of
+from streams.kafka.topic import create_topic
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
+from streams.partitioners import PARTITIONERS
 from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
 from streams.stores.opening import open_store
 from workers.access import check_reach
@@ -53,6 +54,7 @@ def open_source(log: FileLog | KafkaLog) -> Source:
         group=log.group,
         group_instance_id=log.member,
         session_timeout_s=log.session_timeout_s,
+        partitioner=log.partitioner,
     )
 
 
@@ -67,14 +69,16 @@ def open_bystander(log: FileLog | KafkaLog) -> Source:
     """The feedback log, to read beside its group without being seen by it; raises SourceError."""
     if isinstance(log, FileLog):
         return FileBystander(log.path)
-    return KafkaSource(connection(log), topic=log.topic, group=f"{log.group}.replay.{uuid.uuid4().hex}")
+    return KafkaSource(
+        connection(log), topic=log.topic, group=f"{log.group}.replay.{uuid.uuid4().hex}", partitioner=log.partitioner
+    )
 
 
 def open_sink(log: FileLog | KafkaLog) -> Sink:
     """The feedback log, to write; raises SourceError."""
     if isinstance(log, FileLog):
         return FileSink(log.path)
-    return KafkaSink(connection(log), topic=log.topic)
+    return KafkaSink(connection(log), topic=log.topic, partitioner=log.partitioner)
 
 
 def create_log(log: FileLog | KafkaLog, partitions: int) -> str | None:
@@ -88,7 +92,7 @@ def look_at_topic(log: FileLog | KafkaLog) -> tuple[list[Extent], Home]:
     """How far a Kafka log reaches and is read, and where the partitioner sends a model's events; raises SourceError."""
     if isinstance(log, FileLog):
         raise ConfigurationError("log.kind is 'file': a log in files has no topic")
-    found = extents(connection(log), log.topic, log.group)
+    found, partition_of = extents(connection(log), log.topic, log.group), PARTITIONERS[log.partitioner]
 
     def home(name: str, partitions: int | None = None, /) -> Partition:
         return found[partition_of(name.encode(), partitions or len(found))].partition
@@ -145,7 +149,7 @@ def open_sender(log: FileLog | KafkaLog) -> Sender:
     """What sends the events of dead letters again; raises SourceError."""
     if isinstance(log, KafkaLog):
         letters = letters_topic(log)
-        return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}"), log.topic, letters)
+        return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner), log.topic, letters)
     return FileSender(open_sink(log), FileSink(log.letters), read_whole(open_bystander(log)))
 
 

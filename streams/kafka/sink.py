@@ -17,6 +17,7 @@ from kafka.partitioner.default import DefaultPartitioner
 from omdml.errors import SourceError
 from streams.kafka import topic as kafka_topic
 from streams.kafka.options import KafkaOptions, connecting, translated
+from streams.partitioners import PARTITIONERS
 
 LINGER_MS = 5
 BATCH_BYTES = 256 << 10
@@ -38,10 +39,10 @@ class Sent(NamedTuple):
 class KafkaSink:
     """A producer of one topic: acknowledged by all replicas, never doubled by its own retries, in order a key.
 
-    The key decides the partition by murmur2, as with the other Kafka clients.
-
     Parameters
     ----------
+    partitioner
+        How a key decides the partition: a name in :data:`streams.partitioners.PARTITIONERS`.
     buffer_bytes
         Memory for events that are not acknowledged yet; a full buffer makes :meth:`send` wait, then raise.
     block_s
@@ -60,12 +61,14 @@ class KafkaSink:
         options: KafkaOptions,
         *,
         topic: str,
+        partitioner: str = "murmur2",
         buffer_bytes: int = 64 << 20,
         block_s: float = 1.0,
         delivery_s: float = 20.0,
     ) -> None:
         self.options = options
         self.topic = topic
+        self.partitioner = partitioner
         self.buffer_bytes = buffer_bytes
         self.block_s = block_s
         self._on_the_way: deque[Sent] = deque()
@@ -142,7 +145,7 @@ class KafkaSink:
                 **self.options.client(),
                 acks="all",
                 enable_idempotence=True,
-                partitioner=_KeyPartitioner(),
+                partitioner=KeyPartitioner(self.partitioner),
                 linger_ms=LINGER_MS,
                 batch_size=BATCH_BYTES,
                 max_block_ms=int(METADATA_LIMIT_S * 1000),
@@ -213,12 +216,15 @@ class KafkaSink:
         self._failures += 1
 
 
-class _KeyPartitioner:
-    """The standard partitioner with a memory: its murmur2 is pure Python, and keys are few."""
+class KeyPartitioner:
+    """A named partitioner with a memory: murmur2 is pure Python here, and keys are few.
 
-    def __init__(self) -> None:
+    Records without a key are spread as Kafka's clients do it.
+    """
+
+    def __init__(self, partitioner: str) -> None:
         self._standard = DefaultPartitioner()
-        self._number = functools.lru_cache(maxsize=65_536)(kafka_topic.partition_of)
+        self._number = functools.lru_cache(maxsize=65_536)(PARTITIONERS[partitioner])
 
     def partition(
         self, topic: str, key: Any, serialized_key: bytes | None, value: Any, serialized_value: bytes, cluster: Any
@@ -229,4 +235,4 @@ class _KeyPartitioner:
         return self._number(serialized_key, len(cluster.partitions_for_topic(topic)))
 
 
-Partitioner.register(_KeyPartitioner)  # an untyped class cannot be inherited from under strict checking
+Partitioner.register(KeyPartitioner)  # an untyped class cannot be inherited from under strict checking

@@ -39,6 +39,7 @@ from streams.kafka.consumer import (
 from streams.kafka.epochs import Epochs
 from streams.kafka.options import REFUSALS, KafkaOptions, translated
 from streams.kafka.watch import Failures, Flow, Outage
+from streams.partitioners import PARTITIONERS
 from streams.protocols import Listener, Partition, Record
 
 LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
@@ -61,6 +62,8 @@ class KafkaSource:
         Makes a static member: back within this session timeout it has its partitions again, without a rebalance.
     session_timeout_s
         A member not heard of for so long loses its partitions.
+    partitioner
+        What senders choose a partition by: a name in :data:`streams.partitioners.PARTITIONERS`.
 
     Attributes
     ----------
@@ -83,12 +86,14 @@ class KafkaSource:
         group: str,
         group_instance_id: str | None = None,
         session_timeout_s: float = 10.0,
+        partitioner: str = "murmur2",
     ) -> None:
         self.options = options
         self.topic = topic
         self.group = group
         self.group_instance_id = group_instance_id
         self.session_timeout_s = session_timeout_s
+        self.partitioner = partitioner
         self._listener: Listener
         self._kept_error: Exception | None = None
         self._given: set[TopicPartition] = set()
@@ -177,8 +182,8 @@ class KafkaSource:
         return answer
 
     def home(self, key: str, partitions: int | None = None, /) -> Partition:
-        """The partition that our sinks, and clients with Kafka's standard partitioner, send this key to."""
-        return Partition(self.topic_id, topics.partition_of(key.encode(), partitions or self.partitions))
+        """The partition that the configured partitioner sends this key to."""
+        return Partition(self.topic_id, PARTITIONERS[self.partitioner](key.encode(), partitions or self.partitions))
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.

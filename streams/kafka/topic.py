@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import kafka.errors
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.partitioner.default import murmur2
 
 from omdml.errors import SourceError
 from streams.kafka.handshake import admitted
@@ -55,11 +54,6 @@ def create_topic(
     finally:
         admin.close()
     return True
-
-
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's clients choose for a key, out of so many."""
-    return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def open_admin(options: KafkaOptions) -> Any:

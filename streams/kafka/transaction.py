@@ -9,7 +9,7 @@ from typing import Any, Self
 from kafka import KafkaProducer
 
 from streams.kafka.options import KafkaOptions, connecting, translated
-from streams.kafka.sink import _KeyPartitioner
+from streams.kafka.sink import KeyPartitioner
 
 TIMEOUT_MS = 20_000
 
@@ -22,7 +22,7 @@ class KafkaTransactions:
     Raises SourceError where the cluster is out of reach, or refuses.
     """
 
-    def __init__(self, options: KafkaOptions, name: str) -> None:
+    def __init__(self, options: KafkaOptions, name: str, partitioner: str = "murmur2") -> None:
         self.options = options
         with connecting(options):
             self._producer: Any = KafkaProducer(
@@ -30,7 +30,7 @@ class KafkaTransactions:
                 transactional_id=name,
                 acks="all",
                 enable_idempotence=True,
-                partitioner=_KeyPartitioner(),
+                partitioner=KeyPartitioner(partitioner),
                 delivery_timeout_ms=TIMEOUT_MS,
                 request_timeout_ms=TIMEOUT_MS // 2,
                 allow_auto_create_topics=False,

@@ -13,7 +13,7 @@ from deploy.local import KafkaServer
 from omdml.errors import SourceError, SourceRefused
 from streams.kafka import source as kafka_source
 from streams.kafka import watch
-from streams.kafka.topic import partition_of
+from streams.partitioners import by_murmur2
 from streams.protocols import Partition
 from tests.integration.kafka_reader import NewTopic, Open, administer, numbered, write
 from tests.integration.waiting import until
@@ -336,4 +336,4 @@ def test_partitions_that_are_added_are_known_and_owned_within_seconds(
     reader.read_until(lambda: reader.owned == {0, 1})
     administer(kafka, lambda admin: admin.create_partitions({topic: 5}))
     reader.read_until(lambda: reader.owned == {0, 1, 2, 3, 4}, 20.0)
-    assert [reader.source.home(name).number for name in names] == [partition_of(name.encode(), 5) for name in names]
+    assert [reader.source.home(name).number for name in names] == [by_murmur2(name.encode(), 5) for name in names]

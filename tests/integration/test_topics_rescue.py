@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
-from streams.kafka.topic import open_admin, partition_of
+from streams.kafka.topic import open_admin
+from streams.partitioners import by_murmur2
 from streams.stores.opening import open_store
 from tests.integration.kafka_reader import cut
 from tests.processes import Process, wait_for
@@ -119,7 +120,7 @@ def test_a_log_that_was_cut_and_written_on_stops_every_worker_until_one_accepts_
     log = load(str(place.path), {}, {}).log
     wait_for(lambda: all(one.committed == one.end for one in look_at_topic(log)[0]), "all to be committed", 60, worker)
     assert place.learned(10)
-    kept = 5 * sum(partition_of(name.encode(), 2) == 0 for name in NAMES)
+    kept = 5 * sum(by_murmur2(name.encode(), 2) == 0 for name in NAMES)
     cut(place.kafka, place.topic, kept)
     assert worker.wait(60) == 1
     # When the log is longer than ever by the time somebody looks, I expect the next worker to stop there too.

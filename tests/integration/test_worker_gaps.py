@@ -14,7 +14,8 @@ from kafka import KafkaProducer, TopicPartition
 from omdml import LOMDML
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
-from streams.kafka.topic import describe, open_admin, partition_of
+from streams.kafka.topic import describe, open_admin
+from streams.partitioners import by_murmur2
 from streams.protocols import Partition
 from streams.stores.opening import open_store
 from tests.integration.kafka_reader import write
@@ -33,7 +34,7 @@ class Place:
         self.folder, self.kafka, self.topic, self.store = folder, kafka, topic, open_store(url)
         self.items = catalogue(folder / "items")
         self.options = KafkaOptions(servers=kafka.servers)
-        self.home = partition_of(b"shop", 2)
+        self.home = by_murmur2(b"shop", 2)
         self.path = folder / "omdml.toml"
         self.path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'

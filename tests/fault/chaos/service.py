@@ -9,7 +9,7 @@ from typing import Self
 
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
-from streams.kafka.topic import partition_of
+from streams.partitioners import by_murmur2
 from streams.stores.opening import open_store
 from tests.fault.asking import version_served
 from tests.fault.chaos.load import Load
@@ -29,7 +29,7 @@ _topics = itertools.count()
 def model_in(partition: int) -> str:
     """A model whose events go to this partition."""
     names = (f"shop-{number}" for number in itertools.count())
-    return next(name for name in names if partition_of(name.encode(), PARTITIONS) == partition)
+    return next(name for name in names if by_murmur2(name.encode(), PARTITIONS) == partition)
 
 
 MODELS = [model_in(partition) for partition in range(PARTITIONS)]
