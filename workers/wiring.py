@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,7 +24,7 @@ from streams.kafka.topic import create_topic
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
 from streams.placement import Placement
-from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
+from streams.protocols import Catalogue, Record, Sink, Source, Store
 from streams.stores.opening import open_store
 from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog
@@ -33,7 +33,7 @@ from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
 from workers.node import RetrievalNode
-from workers.replay import read_whole
+from workers.replay import read_as_placed, read_whole
 from workers.resending import FileSender, KafkaSender, Sender
 from workers.residents import Allowance, Residents
 from workers.server import serve
@@ -123,9 +123,9 @@ def survey_topic(configuration: Configuration) -> list[Line]:
     return survey(look_at_topic(configuration.log), open_stores(configuration), workers_of(configuration.log))
 
 
-def read_from(log: FileLog | KafkaLog, accept_gap: bool, starts: Mapping[Partition, int]) -> Iterator[list[Record]]:
-    """The feedback log from these offsets on, beside its group; raises SourceError."""
-    return read_whole(open_bystander(log), starts, accept_gap)
+def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
+    """The whole feedback log as workers learn it, beside its group; raises SourceError."""
+    return read_as_placed(lambda: open_bystander(log), placement, accept_gap)
 
 
 def require_stopped(log: FileLog | KafkaLog) -> None:
