@@ -199,7 +199,7 @@ def test_several_learners_stand_side_by_side_in_one_table(shop):
 def test_the_first_half_of_the_log_is_fitted_and_the_rest_replayed(shop):
     shop.tell(*events(80), *(payload for payload in events(10, model="user-1")))
     first, rest, count = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), first)
+    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first)
     for records in rest:
         model.learn(records)
     assert (count, model.learner.version) == (40, 40)
@@ -233,7 +233,7 @@ def test_events_that_bring_vectors_and_broken_ones_are_fitted_like_others(shop):
     shop.tell(*(json.dumps(event).encode() for event in brought))
     shop.tell(b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}', *events(61))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), first)
+    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first)
     assert [refusal.error.reason for refusal in model.refused] == ["unknown_item"]
     assert model.next == first[-1].offset + 1 or model.next > first[-2].offset
 
