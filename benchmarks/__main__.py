@@ -7,7 +7,8 @@ import sys
 
 from rich.console import Console
 
-BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "drift", "service", "many_models", "failover")
+BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "drift", "service", "route", "many_models")
+BENCHMARKS += ("failover",)
 
 
 def main(names: list[str]) -> int:
