@@ -176,12 +176,13 @@ class Api:
         return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", message)
 
     async def readyz(self, _: Request) -> Response:
-        """200 once every model that is configured by name can answer."""
-        missing = self._node.missing()
+        """200 once every model that is configured by name can answer, with the live version or an older one."""
+        missing, instead = self._node.missing(), self._node.instead()
+        more = {"refused": instead} if instead else {}
         if not missing:
-            return reply({"status": "ready"})
+            return reply({"status": "ready", **more})
         message = f"no snapshot that can be served yet: {', '.join(missing)}"
-        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", message, missing=missing)
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", message, missing=missing, **more)
 
     async def metrics(self, _: Request) -> Response:
         """For Prometheus."""
