@@ -7,8 +7,19 @@ import sys
 
 from rich.console import Console
 
-BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "drift", "service", "route", "many_models")
-BENCHMARKS += ("failover",)
+BENCHMARKS = (
+    "speed",
+    "learners",
+    "coupled",
+    "quality",
+    "guard",
+    "drift",
+    "service",
+    "requests",
+    "route",
+    "many_models",
+    "failover",
+)
 
 
 def main(names: list[str]) -> int:

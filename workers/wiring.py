@@ -265,4 +265,4 @@ def serve_node(configuration: Configuration) -> None:
         CollectorRegistry(),
         check=current.check,
     )
-    serve(node, host, port, configuration.node.token)
+    serve(node, host, port, configuration.node.token, configuration.node.hosts)
