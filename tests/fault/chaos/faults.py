@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.fault.chaos import clocks, deliveries, disks, kills, networks, rebalances, restarts
+from tests.fault.chaos import clocks, deliveries, disks, kills, networks, pauses, rebalances, restarts
 from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.service import Service
 from tests.fault.chaos.verdict import Verdict, judge
@@ -53,6 +53,9 @@ FAULTS = {
     "cut-log": Fault("20 s between a worker and Kafka cut", networks.log_out_of_reach, 3),
     "cut-store": Fault("20 s between a worker and Valkey cut", networks.store_out_of_reach, 3),
     "storm": Fault("25 s of a third worker that joins and leaves", rebalances.storm, 3),
+    "paused": Fault("Worker paused, the other one takes over", pauses.others_took_over, 5),
+    "paused-alone": Fault("Worker paused for 10 s, the only one", pauses.nobody_took_over, 5),
+    "paused-cut": Fault("Worker paused and cut off amid a rebalance", pauses.amid_a_rebalance, 6),
     "books": Fault("Kafka's commits moved back, or ahead", deliveries.books_rewritten, 10),
     "clocks": Fault("Events from tomorrow, workers' clocks jump", clocks.ahead, 10, entry="tests.fault.chaos.clocks"),
     "disk-full": Fault("Disk of the store full for 3 s", disks.full, 10, "small disk"),
