@@ -46,6 +46,10 @@ class Process:
         self._child.kill()
         self._child.wait()
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def pause(self) -> None:
         """Stop it in its tracks (SIGSTOP), as a machine that is paused does."""
         self._child.send_signal(signal.SIGSTOP)

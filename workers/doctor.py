@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from omdml.errors import ConfigurationError, CorruptError
 from streams.stores.redis_client import check_eviction, masked
-from workers import wiring
+from workers import durability_checks, wiring
 from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
 from workers.findings import Finding, all_well, look
@@ -24,7 +24,10 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     yield from look("rates", lambda: _rates(configuration))
     log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(configuration))
     yield from (*log, *store)
+    if all_well(log):
+        yield from look("log's safety", lambda: durability_checks.of_log(configuration.log))
     if all_well(store):
+        yield from look("store's safety", lambda: durability_checks.of_store(configuration.store.url))
         yield from look("checkpoints", lambda: _checkpoints(configuration))
     if all_well(store) and all_well(log) and isinstance(configuration.log, KafkaLog):
         yield from look("partitions", lambda: _partitions(configuration))

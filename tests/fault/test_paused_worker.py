@@ -33,7 +33,7 @@ def test_paused_cut_off_and_restored_in_one_rebalance_nothing_is_lost(servers, t
 
 def test_a_paused_worker_whose_member_name_was_taken_ends_and_says_so(servers, tmp_path):
     # Given a worker that is paused, and another process with the same log.member
-    topic, url = "twins", f"{servers.valkey.url}?prefix=twins"
+    topic, url = "twins", f"{servers.store('valkey').url}?prefix=twins"
     servers.kafka.create_topic(topic)
     catalogue(tmp_path / "items")
     path = tmp_path / "omdml.toml"

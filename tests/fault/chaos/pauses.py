@@ -1,4 +1,4 @@
-"""Workers that stand still for a while, as a virtual machine that is paused: alone, and in the midst of other trouble."""
+"""Workers that stand still for a while, as a paused virtual machine: alone, and amid other trouble."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
@@ -51,6 +51,10 @@ class Service:
         Faults so far.
     assigned
         How often each worker had been given a partition when it was started last.
+    store_server
+        The server that models are kept in, if it is one.
+    forgotten
+        How many events a store's checkpoints lacked each time that it came back.
     away
         Numbers of workers that a fault has ended, and starts again itself.
     learning, serving
@@ -63,6 +67,8 @@ class Service:
         servers.kafka.create_topic(self.topic, PARTITIONS)
         self.assigned = [0] * WORKERS
         self.away: set[int] = set()
+        self.store_server: Any = None
+        self.forgotten: list[int] = []
         self.items = catalogue(folder / "items")
         self.node_port = free_port()
         self.metrics_ports = [free_port() for _ in range(WORKERS + 1)]
@@ -70,7 +76,7 @@ class Service:
         self.store = open_store(url + prefix)
         for number in range(WORKERS + 1):
             far = number == FAR
-            log = servers.kafka.servers_by_detour if far else servers.kafka.servers
+            log = servers.far_log if far else servers.kafka.servers
             self._configure(self.name(number), log, (far_url if far else url) + prefix, self.metrics_ports[number])
         self._configure(NODE, servers.kafka.servers, url + prefix)
         options = KafkaOptions(servers=servers.kafka.servers)
