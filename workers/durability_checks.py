@@ -93,10 +93,10 @@ def kept_for(safety: TopicSafety) -> str:
 
 def duration(seconds: float) -> str:
     """A length of time in the largest unit that makes it one or more."""
-    for unit, length_s in (("days", DAY_S), ("hours", 3600), ("minutes", 60)):
-        if seconds >= length_s:
-            return f"{seconds / length_s:.3g} {unit}"
-    return f"{seconds:.3g} s"
+    units = (("day", DAY_S), ("hour", 3600), ("minute", 60), ("second", 1))
+    unit, length_s = next((each for each in units if seconds >= each[1]), units[-1])
+    count = f"{seconds / length_s:.3g}"
+    return f"{count} {unit}{'' if count == '1' else 's'}"
 
 
 def unsafe_server(safety: ServerSafety) -> Iterator[str]:
