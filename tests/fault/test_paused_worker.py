@@ -13,6 +13,8 @@ from tests.fault.load import Load
 from tests.processes import Process, wait_for
 from tests.worlds import catalogue
 
+LIMIT_S = 180.0
+
 
 @pytest.fixture(scope="module")
 def servers():
@@ -43,23 +45,24 @@ def test_a_paused_worker_whose_member_name_was_taken_ends_and_says_so(servers, t
     )
     store, sink = open_store(url), KafkaSink(KafkaOptions(servers=servers.kafka.servers), topic=topic)
     first = Process(tmp_path, "worker", "--config", str(path), name="first")
-    load = Load(sink)
+    load, processes = Load(sink), [first]
     try:
-        wait_for(lambda: store.peek("shop"), "the first checkpoint", 60, first)
+        wait_for(lambda: store.peek("shop"), "the first checkpoint", LIMIT_S, first)
         first.pause()
         version = store.peek("shop").version
         second = Process(tmp_path, "worker", "--config", str(path), name="second")
-        wait_for(lambda: store.peek("shop").version > version, "the second process to learn", 60, second)
+        processes.append(second)
+        wait_for(lambda: store.peek("shop").version > version, "the second process to learn", LIMIT_S, second)
         # When the paused one goes on, it ends with the reason, and the other one goes on learning
         first.resume()
-        assert first.wait(60) == 1
+        assert first.wait(LIMIT_S) == 1
         assert "another process took the place of member 'one'" in first.said
         version = store.peek("shop").version
-        wait_for(lambda: store.peek("shop").version > version, "the second process to go on", 60, second)
+        wait_for(lambda: store.peek("shop").version > version, "the second process to go on", LIMIT_S, second)
         assert load.end() > version
         assert second.stop() == 0
     finally:
         load.end()
         sink.close()
-        first.close()
-        second.close()
+        for process in processes:
+            process.close()
