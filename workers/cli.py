@@ -125,18 +125,20 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
 
 
 @main.command()
+@click.option("--strict", is_flag=True, help="End with 1 for warnings too.")
 @configured
-def doctor(configuration: config.Configuration) -> None:
-    """Check configuration, connections, catalogues and versions; say what to do."""
+def doctor(configuration: config.Configuration, strict: bool) -> None:
+    """Check configuration, connections, catalogues, models and letters; say what to do. Ends with 1 for an error."""
     from workers.doctor import examine
+    from workers.findings import Level
 
-    table = Table("check", "", "what was seen, or what to do")
-    ill = 0
-    for check, well, text in examine(configuration):
-        table.add_row(escape(check), "[green]ok[/]" if well else "[red]no[/]", escape(text))
-        ill += not well
-    Console().print(table)
-    sys.exit(1 if ill else 0)
+    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
+    table, levels = Table("check", "", "what was seen, or what to do"), set()
+    for check, level, text in examine(configuration):
+        table.add_row(escape(check), f"[{colours[level]}]{level}[/]", escape(text))
+        levels.add(level)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    sys.exit(1 if Level.ERROR in levels or (strict and Level.WARNING in levels) else 0)
 
 
 @main.group()

@@ -4,48 +4,34 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from omdml.errors import ConfigurationError, CorruptError, OmdmlError
+from omdml.errors import ConfigurationError, CorruptError
 from streams.stores.redis_client import check_eviction, masked
-from workers import wiring
+from workers import durability_checks, wiring
 from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
+from workers.findings import Finding, all_well, look
 from workers.lifecycle import address
 from workers.rates import inert_rates
 
 
-class Finding(NamedTuple):
-    """One check: what was looked at, whether it is well, what was seen or what to do."""
-
-    check: str
-    well: bool
-    text: str
-
-
 def examine(configuration: Configuration) -> Iterator[Finding]:
     """Look at versions, catalogues, models, log and store; one finding after the other."""
-    yield _look("versions", _versions)
-    yield _look("catalogues", lambda: _catalogues(configuration))
-    yield _look("models", lambda: _models(configuration))
-    yield _look("rates", lambda: _rates(configuration))
-    log, store = _look("log", lambda: _log(configuration.log)), _look("store", lambda: _store(configuration))
-    yield from (log, store)
-    if store.well:
-        yield _look("checkpoints", lambda: _checkpoints(configuration))
-    if store.well and log.well and isinstance(configuration.log, KafkaLog):
-        yield _look("partitions", lambda: _partitions(configuration))
-    yield _look("node", lambda: _node(configuration.node))
-
-
-def _look(check: str, look: Callable[[], str]) -> Finding:
-    try:
-        return Finding(check, True, look())
-    except OmdmlError as error:
-        return Finding(check, False, str(error))
-    except Exception as error:  # a doctor reports what it finds, also what nobody foresaw
-        return Finding(check, False, f"{type(error).__name__}: {error}; omdml does not foresee this: report it")
+    yield from look("versions", _versions)
+    yield from look("catalogues", lambda: _catalogues(configuration))
+    yield from look("models", lambda: _models(configuration))
+    yield from look("rates", lambda: _rates(configuration))
+    log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(configuration))
+    yield from (*log, *store)
+    if all_well(log):
+        yield from look("log's safety", lambda: durability_checks.of_log(configuration.log))
+    if all_well(store):
+        yield from look("store's safety", lambda: durability_checks.of_store(configuration.store.url))
+        yield from look("checkpoints", lambda: _checkpoints(configuration))
+    if all_well(store) and all_well(log) and isinstance(configuration.log, KafkaLog):
+        yield from look("partitions", lambda: _partitions(configuration))
+    yield from look("node", lambda: _node(configuration.node))
 
 
 def _versions() -> str:
