@@ -125,9 +125,11 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
 
 
 @main.command()
+@click.option("--audit", is_flag=True, help="Read the whole log, and hold every event against what was learned.")
 @configured
-def doctor(configuration: config.Configuration) -> None:
+def doctor(configuration: config.Configuration, audit: bool) -> None:
     """Check configuration, connections, catalogues and versions; say what to do."""
+    from workers.commands.audit import run
     from workers.doctor import examine
 
     table = Table("check", "", "what was seen, or what to do")
@@ -136,7 +138,8 @@ def doctor(configuration: config.Configuration) -> None:
         table.add_row(escape(check), "[green]ok[/]" if well else "[red]no[/]", escape(text))
         ill += not well
     Console().print(table)
-    sys.exit(1 if ill else 0)
+    adds_up = run(configuration) if audit else True
+    sys.exit(1 if ill or not adds_up else 0)
 
 
 @main.group()
