@@ -8,11 +8,12 @@ from click.testing import CliRunner
 
 from omdml.feedback import Ranking, Triplet, encode
 from streams.files.source import FileSink
+from streams.placement import Placement
 from streams.protocols import Partition
 from streams.stores.directory import DirectoryStore
 from tests.processes import Process, wait_for
 from tests.test_worker_protocol import _no_waiting  # noqa: F401
-from tests.worlds import World, catalogue, events, run_until_idle
+from tests.worlds import World, catalogue, events, rehomed, run_until_idle
 from workers import audit, upkeep
 from workers.audit import Audit, Letters
 from workers.cli import main
@@ -27,9 +28,8 @@ def audited(world, letters=None):
     for partition in world.graves.partitions:
         letters.read(world.graves.read(partition, world.graves.start(partition), 10_000))
     models = list(audit.sums(world.store))
-    homes = {model.name: model.tally.home for model in models if model.tally}
     marks = world.store.marks(world.log.partitions)
-    found = Audit(marks, models, letters, lambda name, at, _: homes.get(name, str(at)) == str(at))
+    found = Audit(marks, models, letters, world.store.placement(world.log.topic_id))
     begins = {partition: world.log.start(partition) for partition in world.log.partitions}
     for partition, begin in begins.items():
         if records := world.log.read(partition, begin, 10_000):
@@ -159,7 +159,23 @@ def test_a_checkpoint_of_a_release_that_did_not_count_begins_its_counts_where_it
     assert (shop.tally.since, shop.tally.learned, shop.before, report.wrong) == (41, 5, 39, {})
 
 
-def test_a_thousand_letters_of_one_partition_are_told_apart(world):
+def test_after_a_rehome_what_lies_on_the_new_home_is_lag_until_it_is_taken(tmp_path):
+    world = World(tmp_path, partitions=1)
+    name = next(name for name in map("user-{}".format, range(9)) if Placement.first("crc32", 2).home(name) == 1)
+    world.send(*events(20, model=name), key=name)
+    stop(world.worker())
+    world.log.add_partitions(1)
+    rehomed(world)
+    world.send(*events(5, 1, model=name), key=name)
+    model = audited(world)[0].models[name]
+    assert (model.before, model.events, model.behind) == (0, 20, 5)
+    stop(world.worker())
+    found, report = audited(world)
+    model = found.models[name]
+    assert (model.before, model.events, model.behind, report.wrong) == (20, 5, 0, {})
+
+
+def test_letters_are_told_apart(world):
     partition, other = Partition("log", 0), Partition("log", 1)
     letters = Letters()
     line = msgspec.json.encode({"partition": partition, "offset": 7, "reason": "x", "error": "", "payload": ""})

@@ -138,6 +138,14 @@ def test_a_model_goes_on_in_another_partition_after_a_step():
     assert judged.findings([kept], late) == []
     found = judged.findings([checkpoint(5, 0, after=5, home=1, model=name)], late)
     assert [one.what for one in found] == ["home", "lost"]
+    unmoved = Oracle(before, eight)
+    assert unmoved.findings([checkpoint(5, 0, after=5, home=1, model=name)], late) == []
+    assert [one.what for one in unmoved.findings([checkpoint(5, 0, after=0, home=2, model=name)], late)] == ["home"]
+
+
+def test_a_placement_is_read_as_the_store_keeps_it():
+    told = {"partitioner": "crc32", "steps": [{"count": 4, "since": {}}, {"count": 8, "since": {"3": 5}}], "format": 1}
+    assert Placement.read(json.dumps(told).encode()) == Placement("crc32", [Step(4), Step(8, {3: 5})])
 
 
 def test_the_partitioners_are_those_of_kafka_and_librdkafka():

@@ -10,7 +10,7 @@ Memory: some numbers a model and a partition, and eight bytes a dead letter.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import decode
+from streams.placement import Placement
 from streams.protocols import Partition, Record, Store
 from workers.intake import JSON, by_partition, content_type
 from workers.model import Progress
 from workers.tally import Tally
 
 MOST_LETTERS = 10_000_000
-AtHome = Callable[[str, Partition, int], bool]  # whether a model's events belong to a place of the log
 
 
 class ModelSum(msgspec.Struct):
@@ -45,13 +45,13 @@ class ModelSum(msgspec.Struct):
     first: int | None = None
     last: int | None = None
 
-    def add(self, partition: Partition, offset: int, letter: bool) -> None:
-        """Count an event of this model that came by its home."""
+    def add(self, partition: Partition, offset: int, letter: bool, moved: bool) -> None:
+        """Count an event at home; ``moved`` if that is the partition that the model lives on since a rehome."""
         tally = self.tally
         if tally is None:
             return
         here = tally.home == str(partition)
-        if here and offset >= tally.until:
+        if offset >= tally.until if here else moved:
             self.behind += not letter
         elif not here or offset < tally.since:
             self.before += not letter
@@ -133,8 +133,8 @@ class Audit:
     ----------
     marks
         The offset of each partition below which everything is in checkpoints or letters.
-    at_home
-        Says whether the events of a model belong to a place of the log.
+    placement
+        Where models live, and lived.
 
     Attributes
     ----------
@@ -145,9 +145,9 @@ class Audit:
     """
 
     def __init__(
-        self, marks: Mapping[Partition, int], models: Iterable[ModelSum], letters: Letters, at_home: AtHome
+        self, marks: Mapping[Partition, int], models: Iterable[ModelSum], letters: Letters, placement: Placement
     ) -> None:
-        self.marks, self.letters, self._at_home = marks, letters, at_home
+        self.marks, self.letters, self.placement = marks, letters, placement
         self.models = {model.name: model for model in models}
         self.strays: dict[Partition, Strays] = {}
         self.unknown: dict[str, int] = {}
@@ -157,13 +157,15 @@ class Audit:
         """Take in a part of the log."""
         for partition, part in by_partition(records).items():
             mark, self.ends[partition] = self.marks.get(partition, 0), part[-1].offset + 1
+            since = self.placement.since(partition.number)
             about = self.letters.about(partition, [record.offset for record in part])
             for record, letter in zip(part, about, strict=True):
                 name = named(record)
-                if name is None or not self._at_home(name, partition, record.offset):
+                if name is None or not self.placement.belongs(name, partition.number, record.offset):
                     self.strays.setdefault(partition, Strays()).add(record.offset, letter, record.offset < mark)
                 elif name in self.models:
-                    self.models[name].add(partition, record.offset, letter)
+                    moved = self.placement.home(name) == partition.number and record.offset >= since
+                    self.models[name].add(partition, record.offset, letter, moved)
                 elif not letter and record.offset < mark:
                     self.unknown[name] = self.unknown.get(name, 0) + 1
 

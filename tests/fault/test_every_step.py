@@ -17,10 +17,12 @@ from tests.fault.chaos.clocks import scraped
 from tests.fault.killed_at import STEPS
 from tests.fault.twin import learned_bytes
 from tests.processes import Process, free_port, wait_for
-from tests.support.oracle import Oracle, Placement, Step
+from tests.support.oracle import STRAY, Oracle, Placement, Step
 from tests.support.records import (
     checkpoints_in_folder,
     checkpoints_in_redis,
+    placement_in_folder,
+    placement_in_redis,
     read_outcomes,
     read_segments,
     read_topic,
@@ -30,15 +32,15 @@ from tests.worlds import catalogue, events
 STORED = ("publish", "save", "mark")  # of which real servers are asked too: what they keep is the same for the others
 PARTITIONS = 2
 RANK, LIMIT_S, PAUSE_S = 3, 90, 0.02
-BROKEN_EVERY = 20  # rounds
+BROKEN_EVERY, KEYLESS_EVERY, FOREIGN_EVERY = 20, 5, 7  # rounds
 
 
 class Place:
-    """An installation with a model on every partition; ``workers`` are as many processes as the log allows."""
+    """An installation with a model on every partition, and as many workers; the last sink has another partitioner."""
 
     def __init__(self, folder, placement, logs, url, sinks):
         self.folder, self.items, self.sinks, self.store = folder, catalogue(folder / "items"), sinks, open_store(url)
-        self.placement, self.sent, self.rounds = placement, 0, 0
+        self.sent = self.rounds = 0
         names = [f"user-{number}" for number in range(50)]
         self.models = [next(name for name in names if placement.home(name) == home) for home in range(len(logs))]
         self.said = {model: events(50_000, seed, model) for seed, model in enumerate(self.models)}
@@ -53,14 +55,16 @@ class Place:
         return self.folder / f"worker-{number}.toml"
 
     def send(self):
-        """An event of every model; now and then a line that is no event, and an event of an item that there is not."""
+        """An event of every model, some of them without a key or placed by another partitioner; now and then a line
+        that is no event, and an event of an item that there is not."""
         sink = self.sinks[0]
         if self.rounds % BROKEN_EVERY == 0:
             unknown = Triplet(model=self.models[0], query="i0", relevant="nobody", irrelevant="i3")
             for broken in (b"broken", encode(unknown)):
                 self._send(sink, broken, self.models[0], ("bad", b"yes"))
         for model, said in self.said.items():
-            self._send(sink, next(said), model)
+            foreign, keyless = self.rounds % FOREIGN_EVERY == 0, self.rounds % KEYLESS_EVERY == 0
+            self._send(self.sinks[-foreign], next(said), None if keyless else model)
         self.rounds += 1
 
     def _send(self, sink, event, key, *headers):
@@ -81,7 +85,7 @@ class Place:
         """What must have become of every event so far; everything that was sent is acknowledged."""
         for sink in self.sinks:
             sink.flush()
-        return Oracle(self.log(), self.placement, bad=lambda event: "bad" in event.headers)
+        return Oracle(self.log(), Placement.read(self.placement()), bad=lambda event: "bad" in event.headers)
 
     def findings(self, oracle):
         numbers = (str(number).encode() for number in range(self.sent))
@@ -95,18 +99,21 @@ def in_files(folder):
     place.log = lambda: read_segments(folder / "feedback")
     place.letters = lambda: read_segments(folder / "letters")
     place.checkpoints = lambda: checkpoints_in_folder(folder / "state")
+    place.placement = lambda: placement_in_folder(folder / "state")
     return place
 
 
 def on_servers(folder, servers, topic, url):
     log = f'kind = "kafka"\nservers = "{servers}"\ntopic = "{topic}"\nsession_timeout_s = 6'
     logs = [f'{log}\nmember = "member-{number}"' for number in range(PARTITIONS)]
-    sink = KafkaSink(KafkaOptions(servers=servers), topic=topic)
-    place = Place(folder, Placement("murmur2", [Step(PARTITIONS)]), logs, f"{url}?prefix={topic}", [sink])
+    options = KafkaOptions(servers=servers)
+    sinks = [KafkaSink(options, topic=topic, partitioner=partitioner) for partitioner in ("murmur2", "crc32")]
+    place = Place(folder, Placement("murmur2", [Step(PARTITIONS)]), logs, f"{url}?prefix={topic}", sinks)
     client = redis.Redis.from_url(url)
     place.log = lambda: read_topic(servers, topic)
     place.letters = lambda: read_topic(servers, f"{topic}.letters")
     place.checkpoints = lambda: checkpoints_in_redis(client, topic)
+    place.placement = lambda: placement_in_redis(client, topic)
     return place
 
 
@@ -161,6 +168,7 @@ def test_killed_right_after_a_step_and_again_it_ends_with_the_bytes_of_a_run_nev
     # If workers are left alone then, I expect that every event has one fate, and the bytes of a run never killed.
     oracle = end(place, place.workers())
     assert place.findings(oracle) == []
+    assert (STRAY in oracle.letters.values()) == (len(place.ports) > 1)
     for model in place.models:
         assert place.store.peek(model).state == learned_bytes(oracle.taken[model], place.items, RANK)
         versions = [line["version"] for line in place.store.history(model) if line["what"] == "published"]

@@ -9,6 +9,7 @@ Events have one comparison each, so that a checkpoint's ``version`` counts event
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -61,10 +62,17 @@ class Placement(NamedTuple):
     partitioner: str
     steps: Sequence[Step]
 
-    def step(self, partition: int, offset: int) -> int | None:
-        """The number of the step that holds at a place; None if the place is not read yet."""
+    @classmethod
+    def read(cls, data: bytes) -> Placement:
+        """The placement in the JSON that the store keeps."""
+        told = json.loads(data)
+        steps = [Step(step["count"], {int(at): since for at, since in step["since"].items()}) for step in told["steps"]]
+        return cls(told["partitioner"], steps)
+
+    def step(self, partition: int, offset: int) -> int:
+        """The number of the step that holds at a place; -1 if the place is not read yet."""
         if partition >= self.steps[-1].partitions:
-            return None
+            return -1
         return max(number for number, step in enumerate(self.steps) if step.since.get(partition, 0) <= offset)
 
     def home(self, model: str, step: int = -1) -> int:
@@ -106,7 +114,7 @@ class Oracle:
         steps: dict[Place, int] = {}
         for event in self.log:
             step, model = placement.step(*event.place), event.model
-            if step is None:
+            if step < 0:
                 self.unread.append(event)
             elif model is None or bad(event):
                 self.letters[event.place] = "bad"
@@ -155,8 +163,10 @@ class Oracle:
             return
         home, learned, progress = checkpoint["home"][1], checkpoint["version"], checkpoint["progress"]
         held, compared = progress["hold_out"]["count"], progress["mistakes"]["count"]
-        if home != self.placement.home(model):
-            yield Finding("home", 0, f"{model}: lives on partition {home}, not {self.placement.home(model)}")
+        # A model moves with its first event after a step.
+        last = self.placement.step(*events[-1].place) if events else 0
+        if home not in (homes := [self.placement.home(model, step) for step in range(last, len(self.placement.steps))]):
+            yield Finding("home", 0, f"{model}: lives on partition {home}, not {homes[0]}")
         if learned != compared:
             yield Finding("count", abs(learned - compared), f"{model}: version {learned}, but {compared} were compared")
         behind = [event for event in events if event.partition == home and event.offset >= checkpoint["next"]]

@@ -99,6 +99,18 @@ def read_checkpoint(data: bytes) -> dict[str, Any]:
     return dict(json.loads(header["__metadata__"]["omdml"])["checkpoint"])
 
 
+def placement_in_folder(store: Path) -> bytes:
+    """The placement of the one log whose models a store in a folder keeps."""
+    (path,) = (store / "placements").iterdir()
+    return path.read_bytes()
+
+
+def placement_in_redis(client: Any, prefix: str) -> bytes:
+    """The placement of the one log whose models Redis or Valkey keeps under a prefix, by any client of these."""
+    (key,) = client.scan_iter(f"{prefix}:placement:*")
+    return client.get(key)
+
+
 def checkpoints_in_folder(store: Path) -> list[bytes]:
     """The newest checkpoint of every model in a store that is a folder."""
     models = (sorted(model.glob("checkpoints/*/*.checkpoint")) for model in sorted((store / "models").iterdir()))

@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 
 from streams.files.log import FIRST, OFFSET_BITS
+from streams.placement import Placement
 from streams.protocols import Partition
 from workers import audit, wiring
 from workers.audit import Audit, Letters, ModelSum, Report
@@ -23,12 +24,11 @@ def run(configuration: Configuration) -> bool:
     """Audit an installation; answers whether everything adds up. Raises SourceError, StoreError."""
     console, store = Console(), wiring.open_stores(configuration)
     log = wiring.open_bystander(configuration.log)
-    partitions = [Partition(log.home("").topic_id, number) for number in range(log.partitions)]
+    partitions = [Partition(log.topic_id, number) for number in range(log.partitions)]
+    placement = store.placement(log.topic_id) or Placement.first(log.partitioner, log.partitions)
     marks = store.marks(partitions)
     models = list(audit.sums(store))
-    letters = read_letters(configuration)
-    homes = {model.name: model.tally.home for model in models if model.tally}
-    audited = Audit(marks, models, letters, lambda name, at, _: homes.get(name, str(at)) == str(at))
+    audited = Audit(marks, models, read_letters(configuration), placement)
     begins = {partition: log.begin(partition) for partition in partitions}
     for records in shown(console, read_whole(log)):
         audited.read(records)
@@ -43,8 +43,7 @@ def read_letters(configuration: Configuration) -> Letters:
     if source is None:
         return letters
     first = FIRST << OFFSET_BITS if isinstance(configuration.log, FileLog) else 0
-    topic_id = source.home("").topic_id
-    if any(source.begin(Partition(topic_id, number)) > first for number in range(source.partitions)):
+    if any(source.begin(Partition(source.topic_id, number)) > first for number in range(source.partitions)):
         letters.complete = False
     for records in read_whole(source):
         letters.read(records)

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.fault.chaos import clocks, deliveries, disks, kills, networks, rebalances, restarts
+from tests.fault.chaos import clocks, deliveries, disks, growing, kills, networks, rebalances, restarts
 from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.service import Service
 from tests.fault.chaos.verdict import Verdict, judge
@@ -54,6 +54,7 @@ FAULTS = {
     "cut-store": Fault("20 s between a worker and Valkey cut", networks.store_out_of_reach, 3),
     "storm": Fault("25 s of a third worker that joins and leaves", rebalances.storm, 3),
     "books": Fault("Kafka's commits moved back, or ahead", deliveries.books_rewritten, 10),
+    "grow": Fault("Partitions doubled, topics rehome", growing.more_partitions, 2),
     "clocks": Fault("Events from tomorrow, workers' clocks jump", clocks.ahead, 10, entry="tests.fault.chaos.clocks"),
     "disk-full": Fault("Disk of the store full for 3 s", disks.full, 10, "small disk"),
     "torn": Fault("Checkpoint half written, kill -9", disks.torn, 10, "folder"),
