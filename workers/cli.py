@@ -126,9 +126,11 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
 
 @main.command()
 @click.option("--strict", is_flag=True, help="End with 1 for warnings too.")
+@click.option("--audit", is_flag=True, help="Read the whole log, and hold every event against what was learned.")
 @configured
-def doctor(configuration: config.Configuration, strict: bool) -> None:
+def doctor(configuration: config.Configuration, strict: bool, audit: bool) -> None:
     """Check configuration, connections, catalogues, models and letters; say what to do. Ends with 1 for an error."""
+    from workers.commands.audit import run
     from workers.doctor import examine
     from workers.findings import Level
 
@@ -138,7 +140,8 @@ def doctor(configuration: config.Configuration, strict: bool) -> None:
         table.add_row(escape(check), f"[{colours[level]}]{level}[/]", escape(text))
         levels.add(level)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-    sys.exit(1 if Level.ERROR in levels or (strict and Level.WARNING in levels) else 0)
+    adds_up = run(configuration) if audit else True
+    sys.exit(1 if Level.ERROR in levels or (strict and Level.WARNING in levels) or not adds_up else 0)
 
 
 @main.group()
