@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import time
 from collections.abc import Iterator
+from functools import partial
 
-from omdml.errors import ConfigurationError, CorruptError
+from omdml.errors import ConfigurationError
+from streams.kafka.extents import Extent
+from streams.letters import read_book
 from streams.stores.redis_client import check_eviction, masked
 from workers import wiring
 from workers.access import check_reach
+from workers.checks.checkpoints import checkpoints
+from workers.checks.letters import unsent
+from workers.checks.reading import file_log
+from workers.checks.serving import serving
 from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
-from workers.findings import Finding, all_well, look
+from workers.findings import Finding, Remark, all_well, look
 from workers.lifecycle import address
 from workers.rates import inert_rates
+from workers.serving import catalogue_kinds
 
 
 def examine(configuration: Configuration) -> Iterator[Finding]:
@@ -24,9 +33,15 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     yield from look("rates", lambda: _rates(configuration))
     log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(configuration))
     yield from (*log, *store)
+    readable = configuration.log if all_well(log) else None
+    if readable:
+        yield from look("letters", lambda: _letters(readable))
     if all_well(store):
-        yield from look("checkpoints", lambda: _checkpoints(configuration))
-    if all_well(store) and all_well(log) and isinstance(configuration.log, KafkaLog):
+        yield from look("checkpoints", lambda: _checkpoints(configuration, readable))
+        yield from look("serving", lambda: _serving(configuration))
+    if all_well(store) and isinstance(readable, FileLog):
+        yield from look("reading", lambda: _reading(configuration, readable))
+    if all_well(store) and isinstance(readable, KafkaLog):
         yield from look("partitions", lambda: _partitions(configuration))
     yield from look("node", lambda: _node(configuration.node))
 
@@ -84,18 +99,24 @@ def _store(configuration: Configuration) -> str:
     return f"{masked(configuration.store.url)} holds {len(kept)} models"
 
 
-def _checkpoints(configuration: Configuration) -> str:
-    specs, store, ill, seen = wiring.specs(configuration), wiring.open_stores(configuration), [], 0
-    for name in store.models():
-        try:
-            spec, checkpoint = specs.find(name), store.peek(name)
-            if spec and checkpoint:
-                spec.resumed(checkpoint)
-                seen += 1
-        except (ConfigurationError, CorruptError) as error:
-            ill.append(str(error))
-    _none_of(ill, "workers say so, model by model")
-    return f"{seen} fit the configuration"
+def _checkpoints(configuration: Configuration, log: FileLog | KafkaLog | None) -> str | list[Remark]:
+    store = wiring.open_stores(configuration)
+    extents = partial(wiring.log_extents, log) if log else list[Extent]
+    return checkpoints(wiring.specs(configuration), store, store.models(), extents)
+
+
+def _serving(configuration: Configuration) -> str | list[Remark]:
+    store = wiring.open_stores(configuration)
+    return serving(store, store.models(), catalogue_kinds(configuration), time.time())
+
+
+def _letters(log: FileLog | KafkaLog) -> str | list[Remark]:
+    records, whole = wiring.newest_letters(log)
+    return unsent(read_book(records), whole, time.time())
+
+
+def _reading(configuration: Configuration, log: FileLog) -> str | list[Remark]:
+    return file_log(log, wiring.open_stores(configuration), time.time())
 
 
 def _partitions(configuration: Configuration) -> str:

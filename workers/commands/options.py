@@ -6,7 +6,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +76,3 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-
-
-def when(seconds: float | None) -> str:
-    """A time in seconds since the epoch, as people read it; empty for none."""
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -13,8 +13,9 @@ from omdml.errors import StoreError
 from omdml.snapshot import Snapshot
 from streams.protocols import Pointer, Store
 from workers import config, moves
-from workers.commands.options import print_table, stored, when
+from workers.commands.options import print_table, stored
 from workers.config import suggestion
+from workers.times import when
 
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
