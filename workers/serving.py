@@ -173,3 +173,30 @@ def before_reset(lines: Sequence[Line], version: int, digest: str) -> float | No
         return None
     at: float = lines[resets[-1]]["at"]
     return at
+
+
+def loadable(
+    store: SnapshotStore, model: str, lines: Sequence[Line], every: Sequence[Line], kind_of: KindOf
+) -> list[str]:
+    """For each of these lines of a history: whether nodes can load the snapshot that it brought; empty for moves.
+
+    ``every`` is the whole history. Raises StoreError if the store cannot be asked.
+    """
+    newest = {line["version"]: line["digest"] for line in every if line["what"] in PUBLICATIONS}
+    problems = {
+        version: unservable(store, model, version, kind_of)
+        for version in {line["version"] for line in lines if line["what"] in PUBLICATIONS}
+    }
+    told = []
+    for line in lines:
+        version, problem = line["version"], problems.get(line["version"])
+        if line["what"] not in PUBLICATIONS:
+            told.append("")
+        elif line["digest"] != newest[version]:
+            told.append("no: a later one of this version took its place")
+        elif problem:
+            told.append(f"no: {problem.text}")
+        else:
+            reset_at = before_reset(every, version, line["digest"])
+            told.append("yes" if reset_at is None else "yes, from before the reset")
+    return told

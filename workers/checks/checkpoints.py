@@ -112,4 +112,6 @@ def checkpoints(
         looked += 1
         seen.look(name, specs, store, positions.get(name))
     among = "" if looked == len(names) else f" (only {looked:,} of {len(names):,} were looked at in {LOOK_S:.0f} s)"
+    if not seen.sound and not seen.remarks():
+        return f"nothing is saved yet{among}"
     return seen.remarks() or f"{amount(seen.sound, 'model')} can be resumed with this configuration{among}"

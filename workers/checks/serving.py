@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from streams.protocols import SnapshotStore
 from workers.checks.gathering import gathered
+from workers.feed import amount
 from workers.findings import Remark, error, warning
 from workers.serving import KindOf, Standing, standing
 from workers.times import span, when
@@ -93,4 +94,6 @@ def serving(store: SnapshotStore, names: Iterable[str], kind_of: KindOf, now: fl
             seen.add(name, found)
     among = "" if looked == len(names) else f" (only {looked:,} of {len(names):,} were looked at in {LOOK_S:.0f} s)"
     fixed = f", {pinned} pinned" if pinned else ""
-    return seen.remarks() or f"nodes can load what is live of {live:,} models{fixed}{among}"
+    if not live:
+        return f"nothing is published yet{among}"
+    return seen.remarks() or f"nodes can load what is live of {amount(live, 'model')}{fixed}{among}"

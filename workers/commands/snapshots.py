@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from os.path import isfile
 from pathlib import Path
 from typing import Any
@@ -40,19 +41,28 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 
 @click.command()
 @click.argument("model")
-@click.option("--last", type=click.IntRange(min=1), help="So many lines only.")
+@click.option("--last", type=click.IntRange(min=1), help="Number of lines, the newest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
-    """What went live of MODEL and what was held back, rollbacks, pins and drift, oldest first."""
-    lines = open_known(configuration, model).history(model)[-(last or 0) :]
+    """What went live of MODEL and what was held back, rollbacks, pins and drift, oldest first; and which versions nodes
+    can load."""
+    from workers.serving import catalogue_kinds, loadable, standing
+
+    store = open_known(configuration, model)
+    every = store.history(model)
+    lines = every[-(last or 0) :]
     if as_json:
         for line in lines:
             click.echo(json.dumps(line))
         return
+    kinds = catalogue_kinds(configuration)
+    can = loadable(store, model, lines, every, kinds)
     rows = [(when(line["at"]), line["what"], f"{line['version']:,}", line["serial"], "pinned" if line["pinned"] else "",
-             line["reason"]) for line in lines]  # fmt: skip
-    print_table(("at", "what", "version", "serial", "fixed", "why"), rows)
+             line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
+    print_table(("at", "what", "version", "serial", "fixed", "why", "can nodes load it"), rows)
+    if live := standing(store, model, kinds):
+        click.echo(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
 
 
 @click.command()
