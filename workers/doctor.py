@@ -22,6 +22,7 @@ from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
 from workers.findings import Finding, Remark, all_well, look
 from workers.lifecycle import address
 from workers.rates import inert_rates
+from workers.senders import advise, look_at_senders
 from workers.serving import catalogue_kinds
 
 
@@ -43,6 +44,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
         yield from look("reading", lambda: _reading(configuration, readable))
     if all_well(store) and isinstance(readable, KafkaLog):
         yield from look("partitions", lambda: _partitions(configuration))
+        yield from look("senders", lambda: _senders(configuration, readable))
     yield from look("node", lambda: _node(configuration.node))
 
 
@@ -125,6 +127,14 @@ def _partitions(configuration: Configuration) -> str:
              "omdml topics status")  # fmt: skip
     workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
     return f"{len(lines)} partitions, {lag:,} events to be learned, by {', '.join(workers) or 'no worker for now'}"
+
+
+def _senders(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
+    store, partitions = wiring.open_stores(configuration), [extent.partition for extent in wiring.log_extents(log)]
+    learned = any(at.home in partitions for at in store.positions(store.models()).values())
+    records = wiring.newest_events(log).records
+    senders = look_at_senders(records, log.partitioner, len(partitions), len(partitions))
+    return advise(senders, learned, time.time())
 
 
 def _none_of(ill: list[str], where: str) -> None:
