@@ -206,8 +206,8 @@ def other_count(senders: Senders, count: int, looked: str, learned: bool) -> str
     """Clients know of partitions that were added since."""
     return (
         f"{count:,} of {looked} lie where {senders.partitioner} puts their model among {senders.partitions} "
-        f"partitions, but models have their homes among {senders.homes}: partitions were added. Stop the workers once the old "
-        "partitions are learned, then run omdml topics rehome."
+        f"partitions, but models have their homes among {senders.homes}: partitions were added. Stop the workers once "
+        "the old partitions are learned, then run omdml topics rehome."
     )
 
 
