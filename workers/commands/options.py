@@ -68,6 +68,11 @@ def stored(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_configuration
 
 
+def wide_console() -> Console:
+    """Where tables go: as wide as the terminal, and wide if nobody watches."""
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """A table, wide where nobody watches."""
     table = Table(title=title, title_justify="left")
@@ -75,4 +80,4 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    wide_console().print(table)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from omdml.errors import StoreError
+from omdml.errors import OmdmlError, StoreError
 from omdml.snapshot import Snapshot
 from streams.protocols import Pointer, Store
 from workers import config, moves
@@ -74,10 +75,12 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     from workers.inspection import parts, weights
 
     if isfile(model):  # also for a name that no file can have
-        pointer, snapshot = None, Snapshot.from_bytes(Path(model).read_bytes())
+        pointer, snapshot, order = None, Snapshot.from_bytes(Path(model).read_bytes()), ""
     else:
-        pointer, snapshot = loaded(open_known(configuration, model), model, version)
-    print_table(("", snapshot.model), about(pointer, snapshot).items())
+        store = open_known(configuration, model)
+        pointer, snapshot = loaded(store, model, version)
+        order = order_told(configuration, store, snapshot)
+    print_table(("", snapshot.model), about(pointer, snapshot, order).items())
     if shares := weights(snapshot.metric):
         print_table(("modality", "weight"), [(name, f"{weight:.3f}") for name, weight in shares.items()])
     rows = [(part.name, " x ".join(map(str, part.shape)) or "one number", f"{part.norm:.4g}", f"{part.largest:.4g}",
@@ -86,7 +89,34 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     print_table(("tensor", "shape", "norm", "largest", "smallest", "directions"), rows)
 
 
-def about(pointer: Pointer | None, snapshot: Snapshot) -> dict[str, Any]:
+def order_told(configuration: config.Configuration, store: Store, snapshot: Snapshot) -> str:
+    """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
+    from workers import wiring
+    from workers.model import Progress
+    from workers.order import order_right, plain_metric
+
+    if configuration.match(snapshot.model) is None:
+        return "not known: no configured model covers this name"
+    try:
+        spec, checkpoint = wiring.specs(configuration).find(snapshot.model), store.peek(snapshot.model)
+        if spec is None or checkpoint is None:
+            return "not known: nothing is saved yet"
+        catalogue = spec.catalogue
+        if {snapshot.generation, checkpoint.generation} != {catalogue.generation}:
+            return "not known: the snapshot, the checkpoint and the catalogue are not of one generation"
+        hold_out, start = msgspec.convert(checkpoint.progress, Progress).hold_out, spec.fresh().metric
+        learned, plain, before = (
+            order_right(hold_out, metric, catalogue.features)
+            for metric in (snapshot.metric, plain_metric(start, catalogue), start)
+        )
+    except (OmdmlError, msgspec.ValidationError) as error:
+        return f"not known: {error}"
+    if learned is None:
+        return "not known: no event is held out yet"
+    return f"{learned} of {learned.events} events (plain distance: {plain}, the learner's start: {before})"
+
+
+def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:
     """A snapshot's provenance, in words."""
     metric, size = snapshot.metric, len(snapshot.to_bytes())
     told: dict[str, Any] = {
@@ -97,6 +127,7 @@ def about(pointer: Pointer | None, snapshot: Snapshot) -> dict[str, Any]:
         "catalogue generation": snapshot.generation,
         "newest event": when(snapshot.event_time),
         **{name.replace("_", " "): f"{value:.2%}" for name, value in snapshot.progress.items()},
+        "held-out events in order": order,
         "size": f"{size:,} bytes",
         "digest": snapshot.digest,
     }
