@@ -14,6 +14,7 @@ from river._river_rust.drift import AdaptiveWindowing  # private, but river.drif
 from omdml.errors import CorruptError
 
 DELTA = 0.002  # these and the others are river's own defaults
+LEAST_RISE = 0.0
 LOOKS = {"clock": 32, "max_buckets": 5, "min_window_length": 5, "grace_period": 10}
 
 
@@ -44,14 +45,21 @@ class Drift:
         return b"" if self._detected else bytes(self._window.__getstate__())
 
     def add(self, scores: NDArray[Any]) -> str:
-        """Take in f of comparisons, f > 0 being a mistake; says what changed where mistakes became more frequent."""
-        before, told = self._rate, ""
+        """Take in f of comparisons, f > 0 being a mistake; says from what to what mistakes rose, if that matters."""
+        count, mistakes = self._window.get_width(), self._window.get_total()
+        told = ""
         for wrong in (scores > 0).tolist():
             if self._detected:
                 self._window = AdaptiveWindowing(delta=DELTA, **LOOKS)
+                count, mistakes = 0, 0.0
+            count, mistakes = count + 1, mistakes + wrong
             self._detected = self._window.update(wrong)
-            if self._detected and self._rate > before:
-                told = f"mistakes went from {before:.1%} to {self._rate:.1%} of comparisons"
+            if self._detected:
+                # what the window dropped is how it was, what it holds is how it is now
+                dropped = count - self._window.get_width()
+                before = (mistakes - self._window.get_total()) / dropped if dropped else 0.0
+                if self._rate - before >= LEAST_RISE:
+                    told = f"mistakes went from {before:.1%} to {self._rate:.1%} of comparisons"
         return told
 
     @property
