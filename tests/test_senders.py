@@ -7,6 +7,7 @@ import pytest
 from omdml.feedback import Triplet, encode
 from streams.letters import resent_header
 from streams.partitioners import PARTITIONERS
+from streams.placement import Placement
 from streams.protocols import Partition, Record
 from workers.findings import Level
 from workers.senders import advise, look_at_senders
@@ -28,7 +29,7 @@ def keyed(partitioner, count=4, models=MODELS, **options):
 
 def told(records, partitioner="murmur2", homes=4, partitions=4, learned=False):
     """Levels and texts."""
-    advice = advise(look_at_senders(records, partitioner, homes, partitions), learned, NOW)
+    advice = advise(look_at_senders(records, Placement.first(partitioner, homes), partitions), learned, NOW)
     return [(Level.OK, advice)] if isinstance(advice, str) else [tuple(remark) for remark in advice]
 
 

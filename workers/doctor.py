@@ -11,11 +11,13 @@ from functools import partial
 from omdml.errors import ConfigurationError
 from streams.kafka.extents import Extent
 from streams.letters import read_book
+from streams.placement import Placement
 from streams.stores.redis_client import check_eviction, masked
 from workers import wiring
 from workers.access import check_reach
 from workers.checks.checkpoints import checkpoints
 from workers.checks.letters import unsent
+from workers.checks.partitions import partitions
 from workers.checks.reading import file_log
 from workers.checks.serving import serving
 from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
@@ -24,6 +26,7 @@ from workers.lifecycle import address
 from workers.rates import inert_rates
 from workers.senders import advise, look_at_senders
 from workers.serving import catalogue_kinds
+from workers.topics import survey
 
 
 def examine(configuration: Configuration) -> Iterator[Finding]:
@@ -43,7 +46,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     if all_well(store) and isinstance(readable, FileLog):
         yield from look("reading", lambda: _reading(configuration, readable))
     if all_well(store) and isinstance(readable, KafkaLog):
-        yield from look("partitions", lambda: _partitions(configuration))
+        yield from look("partitions", lambda: _partitions(configuration, readable))
         yield from look("senders", lambda: _senders(configuration, readable))
     yield from look("node", lambda: _node(configuration.node))
 
@@ -121,26 +124,19 @@ def _reading(configuration: Configuration, log: FileLog) -> str | list[Remark]:
     return file_log(log, wiring.open_stores(configuration), time.time())
 
 
-def _partitions(configuration: Configuration) -> str:
-    lines = wiring.survey_topic(configuration)
-    _none_of([f"partition {line.extent.partition.number}: {line.wrong}" for line in lines if line.wrong],
-             "omdml topics status")  # fmt: skip
-    workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
-    return f"{len(lines)} partitions, {lag:,} events to be learned, by {', '.join(workers) or 'no worker for now'}"
+def _partitions(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
+    found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
+    workers = wiring.workers_of(log)
+    placement = store.placement(found[0].partition.topic_id)
+    return partitions(survey(found, store, workers), placement, log.partitioner, bool(workers))
 
 
 def _senders(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
-    store, partitions = wiring.open_stores(configuration), [extent.partition for extent in wiring.log_extents(log)]
-    learned = any(at.home in partitions for at in store.positions(store.models()).values())
-    records = wiring.newest_events(log).records
-    senders = look_at_senders(records, log.partitioner, len(partitions), len(partitions))
-    return advise(senders, learned, time.time())
-
-
-def _none_of(ill: list[str], where: str) -> None:
-    """Raise ConfigurationError, telling the first of these, where there are any."""
-    if ill:
-        raise ConfigurationError(ill[0] + (f"; and {len(ill) - 1} more: {where}" if ill[1:] else ""))
+    found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
+    placement = store.placement(found[0].partition.topic_id) or Placement.first(log.partitioner, len(found))
+    homes = {position.home.topic_id for position in store.positions(store.models()).values()}
+    senders = look_at_senders(wiring.newest_events(log).records, placement, len(found))
+    return advise(senders, found[0].partition.topic_id in homes, time.time())
 
 
 def _node(node: NodeConfig) -> str:

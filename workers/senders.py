@@ -16,6 +16,7 @@ from omdml.errors import FeedbackError
 from omdml.feedback import decode
 from streams.letters import RESENT
 from streams.partitioners import PARTITIONERS
+from streams.placement import Placement
 from streams.protocols import Record
 from workers.feed import amount
 from workers.findings import Remark, error, warning
@@ -48,16 +49,15 @@ class Senders:
 
     Parameters
     ----------
-    partitioner
-        The configured one.
-    homes
-        The number of partitions among which models have their homes.
+    placement
+        Where models live.
     partitions
         The number of partitions that the topic has, to which senders send.
     """
 
-    def __init__(self, partitioner: str, homes: int, partitions: int) -> None:
-        self.partitioner, self.homes, self.partitions = partitioner, homes, partitions
+    def __init__(self, placement: Placement, partitions: int) -> None:
+        self.placement, self.partitions = placement, partitions
+        self.partitioner, self.homes = placement.partitioner, placement.count
         self.models: set[str] = set()
         self.home = 0
         self.keyless = self.otherwise_keyed = 0  # wherever they lie
@@ -100,7 +100,7 @@ class Senders:
     def _cause(self, record: Record, model: str) -> Cause | None:
         """Why an event is not at home; None if it is."""
         number = record.partition.number
-        if number == self._number(self.partitioner, model, self.homes):
+        if self.placement.belongs(model, number, record.offset):
             return None
         if not record.key:
             return Cause.NO_KEY
@@ -117,9 +117,9 @@ class Senders:
         return PARTITIONERS[partitioner](model.encode(), count)
 
 
-def look_at_senders(records: Iterable[Record], partitioner: str, homes: int, partitions: int) -> Senders:
+def look_at_senders(records: Iterable[Record], placement: Placement, partitions: int) -> Senders:
     """Look at the newest records of a topic; parameters as of :class:`Senders`."""
-    senders = Senders(partitioner, homes, partitions)
+    senders = Senders(placement, partitions)
     for record in records:
         senders.add(record)
     return senders
