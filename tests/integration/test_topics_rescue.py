@@ -167,7 +167,8 @@ def learn_what_is_old(place):
     """Have a worker learn the partitions that models live on, and leave."""
     worker = place.worker()
     log = load(str(place.path), {}, {}).log
-    wait_for(lambda: all(extent.committed == extent.end for extent in look_at_topic(log)[:2]), "it", 60, worker)
+    wait_for(lambda: "partition_assigned" in worker.said, "the worker to have its partitions", 60, worker)
+    wait_for(lambda: all(extent.committed == extent.end for extent in look_at_topic(log)[:2]), "commits", 60, worker)
     assert worker.stop() == 0
 
 
