@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 
 import numpy as np
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from omdml import LOMDML, Qwise
 from omdml.batch import batch_start
+from omdml.engines.base import near_and_far
 from omdml.errors import CorruptError, Fenced, SourceError, StartError, StoreError
 from omdml.feedback import encode
 from omdml.learners import Learner
@@ -21,9 +23,10 @@ from streams.memory import MemorySource
 from streams.partitioners import by_crc32
 from streams.placement import Placement
 from streams.stores.directory import DirectoryStore
-from tests.worlds import World, events, feedback, living_on, other_than, rehomed, run_until_idle, triplets
-from workers import fit
+from tests.worlds import TASKS, World, events, feedback, living_on, other_than, rehomed, run_until_idle, triplets
+from workers import fit, replaying
 from workers.cli import main
+from workers.config import GuardConfig
 from workers.replay import ReplayedModel, prequential_table, read_as_placed, read_whole, replayed_spec
 from workers.specs import Specs
 
@@ -194,6 +197,70 @@ def test_several_learners_stand_side_by_side_in_one_table(shop):
     assert printed.exit_code == 0, printed.output
     assert [line.split()[1] for line in printed.output.splitlines() if "100 " in line] == ["lomdml", "qwise"]
     assert "cpmtml: refused 150 not_accepted" in printed.output
+
+
+def shares(text):
+    """What a line of the table says of held-out events."""
+    return [float(share) for share in re.findall(r"([\d.]+)%", text)]
+
+
+def test_held_out_events_show_the_gain_over_the_plain_distance_and_the_start(tmp_path):
+    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop.tell(*events(3000))
+    printed = shop.omdml("--learner", "lomdml", "--learner", "diagonal").output
+    plain = next(line for line in printed.splitlines() if "plain distance, nothing learned" in line)
+    lomdml, diagonal = (shares(line)[2:] for line in printed.splitlines() if "->" in line)
+    assert "% of 60" in plain
+    assert shares(plain)[0] == diagonal[0]
+    assert lomdml[1] > lomdml[0]
+    assert lomdml[1] > shares(plain)[0]
+
+
+def test_every_row_is_asked_about_the_same_held_out_events(tmp_path):
+    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop.tell(*events(500))
+    models = []
+    for learner in ("lomdml", "diagonal", "qwise"):
+        spec = replayed_spec(shop.specs, "shop", learner)._replace(guard=GuardConfig())
+        models.append(ReplayedModel("shop", spec.fresh(), spec, ALONE))
+    replaying.learn(models, shop.log_read())
+    kept = [[near_and_far(np.array(event.rows)).tolist() for event in model.progress.hold_out.kept] for model in models]
+    assert len(kept[0]) == 10
+    assert kept[1:] == kept[:1] * 2
+    assert [order.events for model in models for order in model.orders()] == [10] * 9
+
+
+def test_without_held_out_events_there_is_no_plain_row(shop):
+    shop.tell(*events(60))
+    model = replayed(shop)
+    assert model.orders() == []
+    assert prequential_table([model]).row_count == 1
+
+
+@pytest.mark.parametrize("kind", ["pair", "quadruplet", "set"])
+def test_the_plain_distance_is_asked_about_feedback_of_every_kind(tmp_path, kind):
+    learner = {"pair": "cpmtml", "quadruplet": "omdml", "set": "setnet"}[kind]
+    options = {"learner": learner} | ({"rank": 3, "tasks": list(TASKS)} if kind == "pair" else {})
+    shop = Shop(tmp_path, {"shop": options})
+    shop.tell(*map(encode, feedback(kind, 600)))
+    printed = shop.omdml()
+    assert printed.exit_code == 0, printed.output
+    (plain,) = (shares(line)[0] for line in printed.output.splitlines() if "plain distance, nothing learned" in line)
+    start, after = next(shares(line)[2:] for line in printed.output.splitlines() if "->" in line)
+    assert 50 < plain <= 100
+    assert after >= start > 50
+
+
+def test_inspect_shows_the_same_baselines(tmp_path):
+    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop.tell(*events(3000))
+    assert shop.omdml("--publish").exit_code == 0
+    printed = shop.omdml().output
+    plain = shares(next(line for line in printed.splitlines() if "plain distance, nothing learned" in line))[0]
+    start, after = shares(next(line for line in printed.splitlines() if "->" in line))[2:]
+    inspected = CliRunner().invoke(main, ["inspect", "-c", str(shop.file), "shop"]).output
+    line = next(line for line in inspected.splitlines() if "held-out events in order" in line)
+    assert shares(line) == [after, plain, start]
 
 
 def test_the_first_half_of_the_log_is_fitted_and_the_rest_replayed(shop):

@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 import click
 import structlog
 from prometheus_client import CollectorRegistry
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,7 +16,7 @@ from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from omdml.learners import LEARNERS
 from workers import config, lifecycle
 from workers.commands import letters, models, route, snapshots, topics
-from workers.commands.options import accept_gap, configured, from_file
+from workers.commands.options import accept_gap, configured, from_file, wide_console
 
 _log = structlog.get_logger(__name__)
 
@@ -121,7 +120,7 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}
-    replaying.run(load(overrides), model, replaying.Options(**options))
+    replaying.run(load(overrides), model, replaying.Options(**options), wide_console())
 
 
 @main.command()
@@ -139,7 +138,7 @@ def doctor(configuration: config.Configuration, strict: bool, audit: bool) -> No
     for check, level, text in examine(configuration):
         table.add_row(escape(check), f"[{colours[level]}]{level}[/]", escape(text))
         levels.add(level)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    wide_console().print(table)
     adds_up = run(configuration) if audit else True
     sys.exit(1 if Level.ERROR in levels or (strict and Level.WARNING in levels) or not adds_up else 0)
 

@@ -133,8 +133,9 @@ class OwnedModel:
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
         if drifted := self.drift.add(scores):
-            self.drifted = drifted
-            log.warning("drift", model=self.name, version=self.learner.version, reason=drifted)
+            self.drifted = f"{self.learner.name}: {drifted}"
+            told = {"learner": self.learner.name, "version": self.learner.version, "reason": drifted}
+            log.warning("drift", model=self.name, **told)
         times = [time for time in event_times if time is not None]
         if not times:
             return

@@ -15,8 +15,12 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import CatalogueError, ConfigurationError, SourceError, StoreError, StoreRefused
 from streams.catalogues.folder import open_catalogue
 from streams.files.bystander import FileBystander
+from streams.files.log import OFFSET_BITS, reaching
+from streams.files.newest import newest_records as newest_in_files
+from streams.files.reader import open_log
 from streams.files.source import FileSink, FileSource
 from streams.kafka.extents import Extent, Member, extents, members
+from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
 from streams.kafka.routed import RoutedSource
 from streams.kafka.router import Router, Targets
@@ -25,6 +29,7 @@ from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic, look_up, message_limit
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
+from streams.newest import Newest
 from streams.placement import Placement
 from streams.protocols import Catalogue, Record, Sink, Source, Store
 from streams.stores.opening import open_store
@@ -45,6 +50,9 @@ from workers.specs import Retentions, Specs
 from workers.topics import Line, survey
 
 MEGABYTE = 1_000_000
+LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE  # of a partition of their topic; of their files
+EVENTS = 200  # of a partition, for who asks what is sent now
+LOOK_S = 5.0  # spent on reading either
 
 
 def open_source(log: FileLog | KafkaLog) -> Source:
@@ -119,6 +127,28 @@ def placement(log: FileLog | KafkaLog, store: Store) -> tuple[str, Placement]:
 def workers_of(log: FileLog | KafkaLog) -> list[Member]:
     """The workers that read the topic just now, none of a log in files; raises SourceError."""
     return members(connection(log), log.topic, log.group) if isinstance(log, KafkaLog) else []
+
+
+def log_extents(log: FileLog | KafkaLog) -> list[Extent]:
+    """How far each partition of the feedback log reaches; raises SourceError."""
+    if isinstance(log, KafkaLog):
+        return extents(connection(log), log.topic, log.group)
+    files = open_log(log.path)
+    with reaching(files.path):
+        begin, (number, size) = files.oldest() << OFFSET_BITS, files.newest()
+    return [Extent(Partition(files.topic_id, 0), begin, number << OFFSET_BITS | size, None)]
+
+
+def newest_letters(log: FileLog | KafkaLog) -> Newest:
+    """The newest lines among the dead letters, in bounded time; raises SourceError."""
+    if isinstance(log, FileLog):
+        return newest_in_files(log.letters, LETTERS_BYTES)
+    return newest_in_topic(connection(log), letters_topic(log), log.group, LETTERS, LOOK_S)
+
+
+def newest_events(log: KafkaLog) -> Newest:
+    """The newest events of each partition of the topic, in bounded time; raises SourceError."""
+    return newest_in_topic(connection(log), log.topic, log.group, EVENTS, LOOK_S)
 
 
 def survey_topic(configuration: Configuration) -> list[Line]:
