@@ -31,7 +31,7 @@ from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
 from streams.newest import Newest
 from streams.placement import Placement
-from streams.protocols import Catalogue, Record, Sink, Source, Store
+from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
 from streams.stores.opening import open_store
 from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog
