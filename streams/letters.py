@@ -6,15 +6,16 @@ a worker that starts again after a crash sends some of them twice, and readers t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
-from omdml.errors import CorruptError, FeedbackError
+from omdml.errors import CorruptError, FeedbackError, FormatError
 from omdml.feedback import MAX_EVENT_BYTES
+from omdml.formats import LETTER
 from streams.files.lines import Text, to_bytes, to_text
 from streams.protocols import Partition, Record, Sink
 
@@ -103,33 +104,41 @@ class Letter(_Common, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """One line of JSON, without its newline; bytes are text where they are valid UTF-8, else base64."""
-        return msgspec.json.encode(_changed(self, _Line, to_text))
+        return _encoder.encode(
+            _Line(
+                reason=self.reason,
+                error=self.error,
+                partition=self.partition,
+                offset=self.offset,
+                model=self.model,
+                at=self.at,
+                digest=self.digest,
+                payload=to_text(self.payload),
+                key=None if self.key is None else to_text(self.key),
+                headers=tuple((name, to_text(value)) for name, value in self.headers),
+                format=LETTER.number,
+            )
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> Letter:
-        """The inverse of :meth:`encode`; raises CorruptError."""
+        """The inverse of :meth:`encode`; raises CorruptError, FormatError if another release wrote it."""
         try:
-            return _changed(msgspec.json.decode(data, type=_Line), cls, to_bytes)
+            LETTER.check(_numbers.decode(data).format, "dead letter")
+            line = _lines.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CorruptError(f"dead letter: {len(data)} bytes that are none ({error})") from error
+        fields = {name: getattr(line, name) for name in _Common.__struct_fields__}
+        key = None if line.key is None else to_bytes(line.key)
+        headers = tuple((name, to_bytes(value)) for name, value in line.headers)
+        return cls(payload=to_bytes(line.payload), key=key, headers=headers, **fields)
 
 
 class _Line(_Common, frozen=True, kw_only=True):
     payload: Text
     key: Text | None = None
     headers: tuple[tuple[str, Text], ...] = ()
-
-
-Form = TypeVar("Form", Letter, _Line)
-
-
-def _changed(letter: Letter | _Line, form: type[Form], change: Callable[[Any], Any]) -> Form:
-    """The letter in its other form, each of its byte strings changed."""
-    fields = msgspec.structs.asdict(letter)
-    fields["payload"] = change(letter.payload)
-    fields["key"] = None if letter.key is None else change(letter.key)
-    fields["headers"] = tuple((name, change(value)) for name, value in letter.headers)
-    return form(**fields)
+    format: int = 0  # always another one, so that it is always written
 
 
 class DeadLetters:
@@ -186,6 +195,7 @@ class Resent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A line among the letters which says that the event of one was sent again: it is never sent a third time."""
 
     resent: Position
+    format: int = LETTER.number
 
     def encode(self) -> bytes:
         """One line of JSON, without its newline."""
@@ -204,11 +214,15 @@ def read_book(records: Iterable[Record]) -> Book:
     book = Book({}, set())
     for record in records:
         try:
-            book.resent.add(_marks.decode(record.value).resent)
+            mark = _marks.decode(record.value)
+            LETTER.check(mark.format, f"dead letters: {record.partition}/{record.offset}")
+            book.resent.add(mark.resent)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             try:
                 letter = Letter.decode(record.value)
                 book.letters.setdefault(letter.position, letter)
+            except FormatError as error:  # it may say that an event was sent again
+                raise FormatError(f"{record.partition}/{record.offset}: {error}") from error
             except CorruptError as error:
                 _log.warning("letter_skipped", partition=str(record.partition), offset=record.offset, error=str(error))
     return book
@@ -231,4 +245,11 @@ def position_of(text: str) -> Position:
     return Partition(topic_id, int(number)), int(offset)
 
 
+class _Numbered(msgspec.Struct):
+    format: int = 1  # written without a number at first
+
+
+_encoder = msgspec.json.Encoder()
+_lines = msgspec.json.Decoder(_Line)
 _marks = msgspec.json.Decoder(Resent)
+_numbers = msgspec.json.Decoder(_Numbered)

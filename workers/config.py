@@ -16,6 +16,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.learners import LEARNERS
+from streams.files.regular import DOCUMENT_BYTES, read_regular
 from streams.kafka.options import KafkaOptions
 from streams.stores.redis_client import masked
 from workers.access import check_token
@@ -172,7 +173,7 @@ def load(
     table: dict[str, Any] = {}
     if path is not None:
         try:
-            table = tomllib.loads(Path(path).read_text())
+            table = tomllib.loads(read_regular(path, DOCUMENT_BYTES).decode())
         except OSError as error:
             raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror})") from error
         except NOT_TOML as error:

@@ -17,6 +17,7 @@ from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import AnyFeedback, decode
 from streams import protocols
 from streams.files.log import reaching
+from streams.files.regular import open_regular
 from streams.files.source import FileSink
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import RESENT, Book, Letter, Position, Resent, position_of, resent_header
@@ -121,7 +122,7 @@ class FileSender:
 def sending_alone(letters: FileSink) -> int:
     """A lock on these dead letters: the descriptor that holds it."""
     with reaching(letters.log.path):
-        lock = os.open(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        lock = open_regular(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from streams.files.regular import open_regular
+
 
 class Appender:
     """An open file that grows. Its methods are called under the log's lock, and nobody else appends meanwhile."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._descriptor = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._inode = os.fstat(self._descriptor).st_ino
         self._whole = 0  # the size up to which the file is known to end in a newline
         self._dirty = False

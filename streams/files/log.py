@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from omdml.errors import SourceError
+from streams.files.regular import opened
 
 OFFSET_BITS = 40
+IDENTITY_BYTES = 33
 FIRST = 1  # number of a log's first segment
 
 
@@ -68,7 +70,8 @@ def identify(path: Path) -> str:
 
 def read_identity(path: Path) -> str:
     """The identity in a file; raises FileNotFoundError, and SourceError where it is damaged."""
-    data = path.read_bytes().split(b"\n", 1)[0]
+    with opened(path) as file:
+        data: bytes = file.readline(IDENTITY_BYTES).removesuffix(b"\n")
     if not re.fullmatch(b"[0-9a-f]{32}", data):
         raise SourceError(f"{path}: holds {data[:40]!r}, expected 32 hexadecimal digits: restore it from a backup")
     return data.decode()

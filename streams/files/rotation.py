@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 from omdml.errors import GapError, SourceError
 from streams.files.log import FIRST, identify, locked, reaching
+from streams.files.regular import open_regular, opened
 from streams.files.tail import read_first_line
 
 LEDGER_LINE = re.compile(rb"(\d+) (\d+) ([0-9a-f]{64})")
@@ -85,7 +86,7 @@ class RotatedLog:
                     "back (uncompressed, `delaycompress` in logrotate), or accept the loss (omdml worker --accept-gap)"
                 )
             try:
-                descriptor = os.open(self._places[number].path, os.O_RDONLY)
+                descriptor = open_regular(self._places[number].path)
             except FileNotFoundError:
                 continue  # renamed since the survey
             if os.fstat(descriptor).st_ino == self._places[number].inode:
@@ -125,7 +126,7 @@ class RotatedLog:
 
     def _survey(self) -> dict[int, Found]:
         """Where each segment lies now; what was never seen before is numbered, oldest first."""
-        with self.identity.open("r+b") as ledger, locked(ledger.fileno()):
+        with opened(self.identity, "r+b") as ledger, locked(ledger.fileno()):
             known, found = read_ledger(ledger), self._find()
             places = match(known, found, self.path)
             self._last = known[-1].number if known else FIRST - 1
@@ -150,7 +151,7 @@ class RotatedLog:
 def look(path: Path) -> Found | None:
     """The file as it is now; None where it is gone or its first line unfinished."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_regular(path)
     except FileNotFoundError:
         return None
     try:

@@ -20,6 +20,7 @@ from streams.files.books import Books, Committed
 from streams.files.lines import encode_line
 from streams.files.log import OFFSET_BITS, locked, reaching, sync_folder
 from streams.files.reader import LogReader, open_log
+from streams.files.regular import open_regular
 from streams.protocols import Listener, Partition, Record
 
 SEGMENT_BYTES = 256 << 20
@@ -169,7 +170,7 @@ class FileSink:
         self._threads = threading.Lock()
         self._file: Appender | None = None
         with reaching(self.log.path):
-            self._lock: int | None = os.open(self.log.identity, os.O_RDONLY)
+            self._lock: int | None = open_regular(self.log.identity)
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Append one event; readers see it at once. Raises SourceError on a full disk: it may leave a torn piece."""

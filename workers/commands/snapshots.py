@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from os.path import isfile
-from pathlib import Path
 from typing import Any
 
 import click
 
 from omdml.errors import StoreError
 from omdml.snapshot import Snapshot
+from streams.files.regular import STATE_BYTES, read_regular
 from streams.protocols import Pointer, Store
 from workers import config, moves
 from workers.commands.options import print_table, stored, when
@@ -63,7 +63,7 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     from workers.inspection import parts, weights
 
     if isfile(model):  # also for a name that no file can have
-        pointer, snapshot = None, Snapshot.from_bytes(Path(model).read_bytes())
+        pointer, snapshot = None, Snapshot.from_bytes(read_regular(model, STATE_BYTES))
     else:
         pointer, snapshot = loaded(open_known(configuration, model), model, version)
     print_table(("", snapshot.model), about(pointer, snapshot).items())
