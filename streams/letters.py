@@ -23,6 +23,8 @@ OVERHEAD_BYTES = 16 << 10  # of a message, at most, beside its letter
 MAX_LETTER_BYTES = MAX_EVENT_BYTES - OVERHEAD_BYTES  # fits into a message of Kafka's default size
 CUT_BYTES = 1000  # what is kept of each part of a record that is too large for a letter
 CUT_HEADERS, CUT_HEADER_BYTES = 20, 100
+WIDEST = 6  # bytes of JSON that one byte of a record can take
+PIECE_BYTES = 1 << 20  # of letters that are handed to the sink at once
 MAX_HELD_BYTES = 32 << 20  # of letters that no flush has acknowledged; beyond it, one is made
 
 RESENT = "omdml-letter"  # header of an event that was sent again
@@ -70,6 +72,12 @@ class Letter(_Common, frozen=True, kw_only=True):
         """What identifies the refused event."""
         return self.partition, self.offset
 
+    @property
+    def bytes_brought(self) -> int:
+        """Bytes of the record that are in it."""
+        size = len(self.payload) + len(self.key or b"") + len(self.model or "")
+        return size + sum(len(name) + len(value) for name, value in self.headers) if self.headers else size
+
     @classmethod
     def of(
         cls, record: Record, error: FeedbackError, model: str | None = None, limit: int = MAX_LETTER_BYTES
@@ -88,6 +96,8 @@ class Letter(_Common, frozen=True, kw_only=True):
         )
         if error.reason == "oversize" or len(record.value) > limit:
             return letter.cut()
+        if WIDEST * letter.bytes_brought + OVERHEAD_BYTES <= limit:  # it fits, whatever it holds
+            return letter
         return letter if len(letter.encode()) <= limit else letter.cut()
 
     def cut(self) -> Letter:
@@ -159,16 +169,28 @@ class DeadLetters:
         self._bytes = 0
         self._resend = False
 
-    def add(self, record: Record, error: FeedbackError, model: str | None = None) -> Letter:
+    def add(self, record: Record, error: FeedbackError, model: str | None = None) -> None:
         """Send the letter about a record; raises SourceError where the sink can take no more for now."""
+        self.add_many([(record, error, model)])
+
+    def add_many(self, refused: Iterable[tuple[Record, FeedbackError, str | None]]) -> int:
+        """Send letters about the first of these records, as many as a piece holds; answers how many.
+
+        Raises SourceError where the sink can take no more for now: then send the same again.
+        """
         if self._resend or self._bytes > MAX_HELD_BYTES:
             self.flush()
-        letter = Letter.of(record, error, model, self._limit)
-        line = letter.encode()
-        self._sink.send(line, key=model)
-        self._unacknowledged.append((line, model))
-        self._bytes += len(line)
-        return letter
+        lines: list[tuple[bytes, str | None]] = []
+        size = 0
+        for record, error, model in refused:
+            lines.append((Letter.of(record, error, model, self._limit).encode(), model))
+            size += len(lines[-1][0])
+            if size > PIECE_BYTES:
+                break
+        self._sink.send_many(lines)
+        self._unacknowledged += lines
+        self._bytes += size
+        return len(lines)
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when every letter is acknowledged: before that, no commit may pass their events.
@@ -178,8 +200,7 @@ class DeadLetters:
         if not self._unacknowledged:
             return
         if self._resend:
-            for line, key in self._unacknowledged:
-                self._sink.send(line, key=key)
+            self._sink.send_many(self._unacknowledged)
         self._resend = True
         self._sink.flush(timeout_s)
         self._resend = False

@@ -38,7 +38,7 @@ def test_another_structure_needs_another_number(sample: Sample, tmp_path: Path) 
 
 def test_every_format_has_samples():
     folders = {folder.name.rpartition("-")[0] for folder in HERE.glob("*-[0-9]*")}
-    assert folders == {format.what.replace(" ", "-") for format in FORMATS}
+    assert folders == {kind.what.replace(" ", "-") for kind in FORMATS}
 
 
 def test_an_older_number_than_is_read_is_refused():

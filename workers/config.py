@@ -28,10 +28,14 @@ NOT_TOML = (ValueError, RecursionError)  # among them numbers of thousands of di
 
 
 class FileLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="file", tag_field="kind"):
-    """A folder of segments, or one growing file, on this machine; dead letters in a folder beside it."""
+    """A folder of segments, or one growing file, on this machine; dead letters in a folder beside it.
+
+    Of the letters' folder ``letters_keep_mb`` megabytes (of 1,000,000 bytes) are kept, the newest.
+    """
 
     path: str = "feedback/"
     letters: str = "letters/"
+    letters_keep_mb: float = 1000.0
     group: str = "omdml"
 
 
@@ -276,6 +280,8 @@ def _check_numbers(found: Configuration) -> None:
     if isinstance(found.log, KafkaLog):
         positive["log.session_timeout_s"] = found.log.session_timeout_s
         positive["log.start_timeout_s"] = found.log.start_timeout_s
+    else:
+        positive["log.letters_keep_mb"] = found.log.letters_keep_mb
     for name, value in positive.items():
         if not 0 < value < math.inf:
             raise ConfigurationError(f"{name} is {value}, expected a number above 0")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from streams.letters import DeadLetters
 from streams.protocols import Partition, Source, Store
 from workers.metrics import WorkerMetrics
+from workers.refusal_log import RefusalLog
 from workers.residents import Allowance, Residents
 from workers.specs import Specs
 
@@ -26,4 +27,5 @@ class Services:
     accept_gap: bool = False
     homes: dict[str, Partition] = field(default_factory=dict)  # of models claimed by this worker's partitions
     residents: Residents = field(default_factory=Residents)
+    refusals: RefusalLog = field(default_factory=RefusalLog)
     allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now

@@ -29,8 +29,12 @@ class Appender:
         size = os.fstat(self._descriptor).st_size
         return not size or size + length <= limit
 
+    def room(self, limit: int) -> int:
+        """Bytes that fit below the limit."""
+        return limit - os.fstat(self._descriptor).st_size
+
     def append(self, line: bytes) -> None:
-        """Write a line, after ending a torn one that a killed writer or a full disk left.
+        """Write a line, or several, after ending a torn one that a killed writer or a full disk left.
 
         On an error a part of it may stay, and is such a torn one: a file that readers follow never shrinks, for they
         have read that part already.

@@ -51,6 +51,12 @@ class Log(Protocol):
     def next_segment(self) -> Path | None:
         """The file to go on with when the growing one is full; None where something else rotates."""
 
+    def thin_out(self, most: int) -> list[str]:
+        """Remove the oldest segments until the others have at most so many bytes, never the growing one; their names.
+
+        None where something else rotates.
+        """
+
     def beside(self, name: str) -> Path:
         """Where a file about the log lies, such as a group's books."""
 

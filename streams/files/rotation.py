@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from omdml.errors import GapError, SourceError
 from streams.files.log import FIRST, identify, locked, reaching
@@ -108,6 +108,10 @@ class RotatedLog:
     def next_segment(self) -> None:
         """Rotating is somebody else's business."""
 
+    def thin_out(self, most: int) -> list[str]:
+        """Likewise."""
+        return []
+
     def beside(self, name: str) -> Path:
         """Beside the file, with its name in front."""
         return self.path.with_name(f"{self.path.name}.{name}")
@@ -185,7 +189,7 @@ def match(known: Sequence[Segment], found: Iterable[Found], growing: Path) -> di
     return places
 
 
-def read_ledger(ledger: BinaryIO) -> list[Segment]:
+def read_ledger(ledger: IO[bytes]) -> list[Segment]:
     """The segments written down, in the order of their numbers; cuts off what a crash left at the end.
 
     Raises SourceError where a line is damaged that sound ones follow.

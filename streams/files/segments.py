@@ -61,6 +61,17 @@ class SegmentedLog:
         """The one after the newest."""
         return self._segment(self._growing + 1)
 
+    def thin_out(self, most: int) -> list[str]:
+        """The oldest ones go."""
+        paths = [self._segment(number) for number in self._numbers()]
+        sizes = [path.stat().st_size for path in paths]
+        gone = []
+        while len(paths) > 1 and sum(sizes) > most:
+            paths[0].unlink()
+            gone.append(paths.pop(0).name)
+            del sizes[0]
+        return gone
+
     def beside(self, name: str) -> Path:
         """In the folder."""
         return self.path / name

@@ -48,6 +48,6 @@ def check_that_what_is_written_is_as_its_sample(sample: Sample, folder: Path) ->
         for one in (sample.kept()[sample.format.number], folder / "today")
     )
     assert today == kept, (
-        f"what is written as {sample.name} differs from its sample: raise its number in omdml/formats.py and run python "
-        f"-m tests.formats; or, if no release has written number {sample.format.number}, {HOW} {sample.name}"
+        f"what is written as {sample.name} differs from its sample: raise its number in omdml/formats.py and run "
+        f"python -m tests.formats; or, if no release has written number {sample.format.number}, {HOW} {sample.name}"
     )

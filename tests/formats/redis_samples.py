@@ -40,7 +40,9 @@ def samples(url: str) -> list[Sample]:
         redis_dump.restore(client, folder / DUMP)
         store = RedisStore(url)
         pointer, snapshot = store.load("shop") or (None, None)
-        assert pointer and snapshot and (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
+        assert pointer
+        assert snapshot
+        assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
         assert [line["what"] for line in store.history("shop")] == [
             "published",
             "published",
@@ -49,7 +51,8 @@ def samples(url: str) -> list[Sample]:
             "rolled back",
         ]
         checkpoint = store.claim("shop").checkpoint
-        assert checkpoint and checkpoint.next == 2
+        assert checkpoint
+        assert checkpoint.next == 2
         assert store.marks([PARTITION]) == {PARTITION: 7}
 
     def write_catalogue(folder: Path) -> None:

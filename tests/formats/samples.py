@@ -182,7 +182,9 @@ def read_store(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as other:
         store = DirectoryStore(shutil.copytree(folder, Path(other) / "state"))
         pointer, snapshot = store.load("shop") or (None, None)
-        assert pointer and snapshot and (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
+        assert pointer
+        assert snapshot
+        assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
         assert [line["what"] for line in store.history("shop")] == [
             "published",
             "published",
@@ -191,7 +193,8 @@ def read_store(folder: Path) -> None:
             "rolled back",
         ]
         checkpoint = store.claim("shop").checkpoint
-        assert checkpoint and checkpoint.next == 2
+        assert checkpoint
+        assert checkpoint.next == 2
         assert store.marks([PARTITION]) == {PARTITION: 7}
 
 
