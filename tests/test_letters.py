@@ -51,7 +51,6 @@ def test_a_letter_says_nothing_of_what_is_not_known() -> None:
         "partition": ["4f3c", 3],
         "offset": 7,
         "payload": {"base64": "/w=="},
-        "headers": [],
         "format": LETTER.number,
     }
 
