@@ -6,6 +6,7 @@ a worker that starts again after a crash sends some of them twice, and readers t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import NamedTuple
@@ -262,14 +263,16 @@ def resent_header(position: Position) -> tuple[str, bytes]:
 
 def position_of(text: str) -> Position:
     """The position that ``topic id/partition/offset`` names; raises ValueError."""
-    topic_id, number, offset = text.rsplit("/", 2)
-    return Partition(topic_id, int(number)), int(offset)
+    if not (found := _POSITION.fullmatch(text)):
+        raise ValueError(f"{text[:80]!r} is no position: expected topic id/partition/offset")
+    return Partition(found[1], int(found[2])), int(found[3])
 
 
 class _Numbered(msgspec.Struct):
     format: int = 1  # written without a number at first
 
 
+_POSITION = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,20})", re.DOTALL)
 _encoder = msgspec.json.Encoder()
 _lines = msgspec.json.Decoder(_Line)
 _marks = msgspec.json.Decoder(Resent)

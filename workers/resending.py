@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Collection, Container, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from omdml.errors import FeedbackError, SourceError
@@ -156,5 +157,9 @@ def headers_again(letter: Letter) -> list[tuple[str, bytes]]:
 
 
 def named(record: Record) -> list[Position]:
-    """The letter that a record of the log names, if it was sent again."""
-    return [position_of(value.decode()) for name, value in record.headers if name == RESENT]
+    """The letter that a record of the log names, if it was sent again; what others put there names none."""
+    found = []
+    for name, value in record.headers:
+        with suppress(ValueError):
+            found += [position_of(value.decode())] if name == RESENT else []
+    return found

@@ -20,7 +20,7 @@ from streams.files.log import FIRST, identify, locked, reaching
 from streams.files.regular import open_regular, opened
 from streams.files.tail import read_first_line
 
-LEDGER_LINE = re.compile(rb"(\d+) (\d+) ([0-9a-f]{64})")
+LEDGER_LINE = re.compile(rb"(\d{1,19}) (\d{1,20}) ([0-9a-f]{64})")
 QUIET_S = 1.0  # a writer may go on for a moment in a file that was renamed under it
 
 
