@@ -1,4 +1,4 @@
-"""``make fuzz``: the tests of :mod:`tests.test_fuzz` and :mod:`tests.test_fuzz_files`, one after another, led by which lines of ours they reach.
+"""``make fuzz``: the tests of :mod:`tests.test_fuzz` and :mod:`tests.test_fuzz_files`, led by which lines they reach.
 
 FUZZ_S=60 says how many seconds each takes. libFuzzer (atheris) makes bytes, hypothesis turns them into examples. One
 that fails is kept in ``.hypothesis``, where ``pytest tests/test_fuzz*.py`` finds it again; the bytes of one that hangs
