@@ -28,7 +28,7 @@ from omdml.errors import StoreError
 from omdml.formats import FOLDER_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.files.log import identify
-from streams.files.regular import read_regular
+from streams.files.regular import DOCUMENT_BYTES, read_regular
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores.directory_checkpoints import CheckpointFolder
@@ -124,7 +124,7 @@ class DirectoryStore(JournaledSnapshots):
         """Where the models of a log live."""
         with self._reaching():
             path = self._placement(topic_id)
-            return Placement.decode(path.read_bytes(), str(path)) if path.exists() else None
+            return Placement.decode(read_regular(path, DOCUMENT_BYTES), str(path)) if path.exists() else None
 
     def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
         """Record a placement, if it is as expected.
