@@ -33,7 +33,7 @@ class Route:
         self._producer = KafkaProducer(bootstrap_servers=kafka.servers, linger_ms=5, enable_idempotence=True)
         (folder / "omdml.toml").write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{self.target}"\n'
-            f'partitioner = "{partitioner}"\nsession_timeout_s = 6.0\n'
+            f'partitioner = "{partitioner}"\nsession_timeout_s = 6.0\nstart_timeout_s = 60.0\n'
         )
 
     def __enter__(self):
