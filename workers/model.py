@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,6 +23,7 @@ from workers.guard import NEAR, Guard, Yardstick
 from workers.hold_out import HoldOut
 from workers.intake import Batch, Refusal
 from workers.lookup import Located, Lookup
+from workers.tally import Tally
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
@@ -38,9 +39,8 @@ class Progress(msgspec.Struct):
     hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
+    tally: Tally = msgspec.field(default_factory=Tally)
     held: str = ""  # why the newest version is not live
-    astray: int = -1  # the partition it came home to, where its events were due at another one even then
-    left: dict[str, int] = msgspec.field(default_factory=dict)  # how far it was taken in partitions it was moved from
 
 
 class OwnedModel:
@@ -90,13 +90,9 @@ class OwnedModel:
         except msgspec.ValidationError as error:
             raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
         self.drift = Drift(self.progress.drift)
+        self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
-
-    def come_home(self, partition: Partition, due: Sequence[Partition]) -> None:
-        """Its first event came by this partition; the log's partitioner sends its events to those ``due``."""
-        self.home = partition
-        self.progress.astray = -1 if partition in due else partition.number
 
     def measure(self) -> None:
         """Look at what this model takes in memory by now: ``size``."""
@@ -111,9 +107,11 @@ class OwnedModel:
         tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
         located, self.held_back = self.progress.hold_out.split(located, self.catalogue, tasks)
         with timed("learn"):
-            refused += self._learn(located)
+            not_learned = self._learn(located)
+        learned = len(located.events.records) - len(not_learned)
+        self.progress.tally.take(self.home, batch.records[0].offset, learned, len(self.held_back))
         self.next = batch.records[-1].offset + 1
-        return refused
+        return refused + not_learned
 
     def _learn(self, located: Located) -> list[Refusal]:
         """Learn events in order, each whole or not at all."""
@@ -135,8 +133,9 @@ class OwnedModel:
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
         if drifted := self.drift.add(scores):
-            self.drifted = drifted
-            log.warning("drift", model=self.name, version=self.learner.version, reason=drifted)
+            self.drifted = f"{self.learner.name}: {drifted}"
+            told = {"learner": self.learner.name, "version": self.learner.version, "reason": drifted}
+            log.warning("drift", model=self.name, **told)
         times = [time for time in event_times if time is not None]
         if not times:
             return
@@ -172,6 +171,7 @@ class OwnedModel:
         """Everything that resumes this model."""
         assert self.home is not None
         self.progress.drift = self.drift.to_bytes()
+        self.progress.tally.end(self.home, self.next)
         return Checkpoint(
             model=self.name,
             home=(self.home.topic_id, self.home.number),

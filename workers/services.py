@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from streams.letters import DeadLetters
-from streams.protocols import Partition, Source, Store
+from streams.protocols import Source, Store
 from workers.metrics import WorkerMetrics
 from workers.residents import Allowance, Residents
 from workers.specs import Specs
@@ -24,6 +24,5 @@ class Services:
     platform: str
     clock: Callable[[], float]
     accept_gap: bool = False
-    homes: dict[str, Partition] = field(default_factory=dict)  # of models claimed by this worker's partitions
     residents: Residents = field(default_factory=Residents)
     allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now
