@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 
 import numpy as np
 import pytest
@@ -19,13 +20,14 @@ from streams.files.bystander import FileBystander
 from streams.files.source import FileSink, FileSource
 from streams.letters import read_letters
 from streams.memory import MemorySource
+from streams.partitioners import by_crc32
 from streams.placement import Placement
 from streams.stores.directory import DirectoryStore
-from tests.worlds import TASKS, World, events, feedback, living_on, other_than, run_until_idle, triplets
+from tests.worlds import TASKS, World, events, feedback, living_on, other_than, rehomed, run_until_idle, triplets
 from workers import fit, replaying
 from workers.cli import main
 from workers.config import GuardConfig
-from workers.replay import ReplayedModel, prequential_table, read_whole, replayed_spec
+from workers.replay import ReplayedModel, prequential_table, read_as_placed, read_whole, replayed_spec
 from workers.specs import Specs
 
 ALONE = Placement.first("murmur2", 1)
@@ -156,6 +158,28 @@ def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_pa
         fit.check_whole(model)
 
 
+def test_a_model_that_moved_to_an_added_partition_is_replayed_in_order(tmp_path):
+    world = World(tmp_path, partitions=2)
+    name = next(one for one in map("user-{}".format, range(100)) if by_crc32(one.encode(), 4) >= 2)
+    worker = world.worker()
+    world.send(*events(20, model=name), key=name)
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    world.log.add_partitions(2)
+    rehomed(world)
+    world.send(*events(20, 1, model=name), key=name)
+    run_until_idle(world.worker())
+    placement = world.store.placement(world.log.topic_id)
+    spec = Specs(world.configuration, {"items": world.catalogue}).find(name)
+    model = ReplayedModel(name, spec.fresh(), spec, placement)
+    for records in read_as_placed(lambda: MemorySource(world.log, uuid.uuid4().hex), placement, False):
+        model.learn(records)
+    learned = world.store.peek(name)
+    assert model.learner.to_bytes() == learned.state
+    assert (model.home, model.next) == (learned.home, learned.next)
+
+
 def test_the_table_counts_each_mistake_before_it_was_learned(shop):
     shop.tell(*events(250))
     twin = LOMDML(dims=dict(shop.catalogue.dims))
@@ -242,7 +266,7 @@ def test_inspect_shows_the_same_baselines(tmp_path):
 def test_the_first_half_of_the_log_is_fitted_and_the_rest_replayed(shop):
     shop.tell(*events(80), *(payload for payload in events(10, model="user-1")))
     first, rest, count = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), first)
+    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first)
     for records in rest:
         model.learn(records)
     assert (count, model.learner.version) == (40, 40)
@@ -276,7 +300,7 @@ def test_events_that_bring_vectors_and_broken_ones_are_fitted_like_others(shop):
     shop.tell(*(json.dumps(event).encode() for event in brought))
     shop.tell(b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}', *events(61))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), first)
+    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first)
     assert [refusal.error.reason for refusal in model.refused] == ["unknown_item"]
     assert model.next == first[-1].offset + 1 or model.next > first[-2].offset
 

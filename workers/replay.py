@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,14 +31,16 @@ STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2
 
 
 class Beginning:
-    """A listener that reads everything from these offsets on, else from the log's beginning."""
+    """A listener that reads partitions of these numbers (all, if none are named) from the log's beginning."""
 
-    def __init__(self, starts: Mapping[Partition, int]) -> None:
-        self._starts = starts
+    def __init__(self, numbers: range | None) -> None:
+        self._numbers = numbers
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
         """Begin there, whatever was committed."""
-        return {partition: self._starts.get(partition) for partition in committed}
+        return {
+            partition: None for partition in committed if self._numbers is None or partition.number in self._numbers
+        }
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Nothing is saved."""
@@ -48,12 +49,23 @@ class Beginning:
         """Nothing is saved."""
 
 
-def read_whole(
-    source: Source, starts: Mapping[Partition, int] = MappingProxyType({}), accept_gap: bool = False
-) -> Iterator[list[Record]]:
-    """Every record of a log, from its beginning (or where a partition ``starts``) to where it ended when that was first
-    told; closes the source. Raises GapError for what cannot be read, or goes on behind it where that is accepted."""
-    source.subscribe(Beginning(starts))
+def read_as_placed(open_source: Callable[[], Source], placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
+    """Every record of a log that a worker would read, each model's in the order in which a worker learns them.
+
+    A model that moved lived on partitions of lower numbers before: those that were there first are read first.
+    """
+    below = 0
+    for step in placement.steps:
+        yield from read_whole(open_source(), accept_gap, range(below, step.count))
+        below = step.count
+
+
+def read_whole(source: Source, accept_gap: bool = False, numbers: range | None = None) -> Iterator[list[Record]]:
+    """Every record of a log, or of its partitions of these numbers, to where it ended when that was first told.
+
+    Closes the source. Raises GapError for what cannot be read, or goes on behind it if that is accepted.
+    """
+    source.subscribe(Beginning(numbers))
     ends: dict[Partition, int] = {}
     try:
         while True:

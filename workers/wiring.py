@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,7 +38,7 @@ from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
 from workers.node import RetrievalNode
-from workers.replay import read_whole
+from workers.replay import read_as_placed, read_whole
 from workers.resending import FileSender, KafkaSender, Sender
 from workers.residents import Allowance, Residents
 from workers.server import serve
@@ -153,9 +153,9 @@ def survey_topic(configuration: Configuration) -> list[Line]:
     return survey(look_at_topic(configuration.log), open_stores(configuration), workers_of(configuration.log))
 
 
-def read_from(log: FileLog | KafkaLog, accept_gap: bool, starts: Mapping[Partition, int]) -> Iterator[list[Record]]:
-    """The feedback log from these offsets on, beside its group; raises SourceError."""
-    return read_whole(open_bystander(log), starts, accept_gap)
+def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
+    """The whole feedback log as workers learn it, beside its group; raises SourceError."""
+    return read_as_placed(lambda: open_bystander(log), placement, accept_gap)
 
 
 def require_stopped(log: FileLog | KafkaLog) -> None:

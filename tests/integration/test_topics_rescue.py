@@ -10,7 +10,7 @@ from streams.kafka.sink import KafkaSink
 from streams.kafka.topic import open_admin
 from streams.partitioners import by_murmur2
 from streams.stores.opening import open_store
-from tests.integration.kafka_reader import cut
+from tests.integration.kafka_reader import cut, write
 from tests.processes import Process, wait_for
 from tests.worlds import catalogue, events
 from workers.cli import main
@@ -27,6 +27,7 @@ class Place:
 
     def __init__(self, folder, kafka, url, topic):
         self.folder, self.kafka, self.topic, self.store = folder, kafka, topic, open_store(url)
+        self.workers = 0
         catalogue(folder / "items")
         self.path = folder / "omdml.toml"
         self.path.write_text(
@@ -50,10 +51,11 @@ class Place:
         admin.close()
 
     def worker(self, *options):
-        return Process(self.folder, "worker", "--config", str(self.path), *options, name="worker")
+        self.workers += 1
+        return Process(self.folder, "worker", "--config", str(self.path), *options, name=f"worker-{self.workers}")
 
-    def omdml(self, *arguments):
-        return CliRunner().invoke(main, ["topics", *arguments, "--config", str(self.path)])
+    def omdml(self, *arguments, group="topics"):
+        return CliRunner().invoke(main, [group, *arguments, "--config", str(self.path)])
 
     def learned(self, version):
         """Whether every model is saved at this version."""
@@ -239,3 +241,17 @@ def test_a_number_of_partitions_that_is_no_multiple_is_said_before_a_rehome(plac
     assert "3 is no multiple of 2" in told
     refused = place.omdml("rehome")
     assert "have the topic grow to 4 partitions" in " ".join(refused.output.split())
+
+
+def test_keyless_events_become_letters_and_are_learned_once_they_are_sent_again(place):
+    # Given half of each model's events from a sender without keys
+    place.send(0, 10)
+    for partition in (0, 1):
+        first = 10 + 5 * partition
+        write(place.kafka, place.topic, [event for name in NAMES for event in SAID[name][first : first + 5]], partition)
+    learn(place, 15)
+    # When they are sent again, twice, I expect each to be learned once.
+    for sent in (40, 0):
+        told = place.omdml("resend", group="letters").output
+        assert told.startswith(f"sent {sent}, left 0"), told
+    learn(place, 20)
