@@ -13,7 +13,7 @@ from streams.kafka.extents import Extent
 from streams.letters import read_book
 from streams.placement import Placement
 from streams.stores.redis_client import check_eviction, masked
-from workers import wiring
+from workers import durability_checks, wiring
 from workers.access import check_reach
 from workers.checks.checkpoints import checkpoints
 from workers.checks.letters import unsent
@@ -39,8 +39,10 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
     yield from (*log, *store)
     readable = configuration.log if all_well(log) else None
     if readable:
+        yield from look("log's safety", lambda: durability_checks.of_log(readable))
         yield from look("letters", lambda: _letters(readable))
     if all_well(store):
+        yield from look("store's safety", lambda: durability_checks.of_store(configuration.store.url))
         yield from look("checkpoints", lambda: _checkpoints(configuration, readable))
         yield from look("serving", lambda: _serving(configuration))
     if all_well(store) and isinstance(readable, FileLog):

@@ -21,8 +21,9 @@ from streams.protocols import Catalogue, Partition
 from workers.drift import Drift
 from workers.guard import NEAR, Guard, Yardstick
 from workers.hold_out import HoldOut
-from workers.intake import Batch, Refusal
+from workers.intake import Batch, Refusal, said_as
 from workers.lookup import Located, Lookup
+from workers.tally import Tally
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
@@ -38,6 +39,7 @@ class Progress(msgspec.Struct):
     hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
+    tally: Tally = msgspec.field(default_factory=Tally)
     held: str = ""  # why the newest version is not live
 
 
@@ -88,6 +90,7 @@ class OwnedModel:
         except msgspec.ValidationError as error:
             raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
         self.drift = Drift(self.progress.drift)
+        self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
 
@@ -104,9 +107,11 @@ class OwnedModel:
         tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
         located, self.held_back = self.progress.hold_out.split(located, self.catalogue, tasks)
         with timed("learn"):
-            refused += self._learn(located)
+            not_learned = self._learn(located)
+        learned = len(located.events.records) - len(not_learned)
+        self.progress.tally.take(self.home, batch.records[0].offset, learned, len(self.held_back))
         self.next = batch.records[-1].offset + 1
-        return refused
+        return refused + not_learned
 
     def _learn(self, located: Located) -> list[Refusal]:
         """Learn events in order, each whole or not at all."""
@@ -123,7 +128,8 @@ class OwnedModel:
                 if error.row is None:
                     raise
                 bad[located.event(first, error.row)] = error
-        return [Refusal(records[event], error, self.name) for event, error in sorted(bad.items())]
+        kinds = [said_as(type(event)) for event in located.events.events] if bad else []
+        return [Refusal(records[event], error, self.name, kinds[event]) for event, error in sorted(bad.items())]
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
@@ -166,6 +172,7 @@ class OwnedModel:
         """Everything that resumes this model."""
         assert self.home is not None
         self.progress.drift = self.drift.to_bytes()
+        self.progress.tally.end(self.home, self.next)
         return Checkpoint(
             model=self.name,
             home=(self.home.topic_id, self.home.number),
