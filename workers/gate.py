@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 from collections.abc import Collection
 
 from starlette.datastructures import Headers
@@ -11,6 +13,10 @@ from workers.access import AccessError, is_local
 
 # Bytes of all bodies that have come, whole or in part, and are not answered yet: four of the largest.
 MAX_BODIES_BYTES = 64 << 20
+# After a body as large as this, what the C library keeps for later is given back to the system.
+LARGE_BYTES = 1 << 20
+# Seconds after such a body; several of them are given back at once.
+TRIM_AFTER_S = 1.0
 
 
 class Hosts:
@@ -49,7 +55,7 @@ class Bodies:
     """Bounds what the bodies of all requests together take until these are answered."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self._held = app, 0
+        self._app, self._held, self._trimming = app, 0, False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Go on; reading a body raises AccessError ``busy`` as soon as all of them are too large."""
@@ -73,3 +79,15 @@ class Bodies:
             await self._app(scope, counted, send)
         finally:
             self._held -= held
+            if held >= LARGE_BYTES and not self._trimming:
+                self._trimming = True
+                asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim)
+
+    def _trim(self) -> None:
+        """Give freed memory back. Bodies come in pieces between which smaller things stay, so glibc does not by itself.
+
+        Other C libraries have no such function, or need none.
+        """
+        self._trimming = False
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+            trim(0)
