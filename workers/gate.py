@@ -9,7 +9,8 @@ from collections.abc import Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workers.access import AccessError, is_local
+from omdml.errors import OmdmlError
+from workers.access import is_local
 
 # Bytes of all bodies that have come, whole or in part, and are not answered yet: four of the largest.
 MAX_BODIES_BYTES = 64 << 20
@@ -17,6 +18,18 @@ MAX_BODIES_BYTES = 64 << 20
 LARGE_BYTES = 1 << 20
 # Seconds after such a body; several of them are given back at once.
 TRIM_AFTER_S = 1.0
+
+
+class ForeignHost(OmdmlError):
+    """A request that names another host than this node."""
+
+    reason = "foreign_host"
+
+
+class Busy(OmdmlError):
+    """A body for which there is no room just now."""
+
+    reason = "busy"
 
 
 class Hosts:
@@ -35,13 +48,12 @@ class Hosts:
         self._app, self._names = app, frozenset(name.lower() for name in names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raise AccessError ``foreign_host``, or go on."""
+        """Go on, or raise ForeignHost."""
         for host in Headers(scope=scope).getlist("host"):
             if not self._knows(host.lower()):
-                raise AccessError(
-                    f"this node is not {host!r}: a node without node.token answers only to localhost, to addresses of "
-                    "this machine, and to the names in node.hosts; ask for one of these, or add the name there",
-                    "foreign_host",
+                raise ForeignHost(
+                    f"this node is not {host!r}: it answers only to localhost, to loopback addresses, to the host in "
+                    "node.bind and to the names in node.hosts; ask for one of these, or add the name there"
                 )
         await self._app(scope, receive, send)
 
@@ -58,7 +70,7 @@ class Bodies:
         self._app, self._held, self._trimming = app, 0, False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on; reading a body raises AccessError ``busy`` as soon as all of them are too large."""
+        """Go on; reading a body raises Busy as soon as all of them together are too large."""
         held = 0
 
         async def counted() -> Message:
@@ -66,10 +78,9 @@ class Bodies:
             message = await receive()
             size = len(message.get("body", b""))
             if self._held + size > MAX_BODIES_BYTES:
-                raise AccessError(
+                raise Busy(
                     f"this node is taking in {self._held} bytes of bodies just now, at most {MAX_BODIES_BYTES} at "
-                    "once: send this again a little later, or smaller bodies",
-                    "busy",
+                    "once: send this again a little later, or smaller bodies"
                 )
             held += size
             self._held += size
