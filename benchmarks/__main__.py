@@ -7,7 +7,19 @@ import sys
 
 from rich.console import Console
 
-BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "drift", "service", "many_models", "failover")
+BENCHMARKS = (
+    "speed",
+    "learners",
+    "coupled",
+    "quality",
+    "guard",
+    "drift",
+    "service",
+    "requests",
+    "route",
+    "many_models",
+    "failover",
+)
 
 
 def main(names: list[str]) -> int:

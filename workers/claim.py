@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import ConfigurationError, CorruptError, StartError
+from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Store
@@ -44,6 +44,8 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
         learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
     except StartError as error:
         raise ConfigurationError(f"model {name!r} cannot start: {error}") from error
+    except FormatError as error:
+        raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
         raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))

@@ -16,6 +16,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.learners import LEARNERS
+from streams.files.regular import DOCUMENT_BYTES, read_regular
 from streams.kafka.options import KafkaOptions
 from streams.stores.redis_client import masked
 from workers.access import check_token
@@ -27,10 +28,14 @@ NOT_TOML = (ValueError, RecursionError)  # among them numbers of thousands of di
 
 
 class FileLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="file", tag_field="kind"):
-    """A folder of segments, or one growing file, on this machine; dead letters in a folder beside it."""
+    """A folder of segments, or one growing file, on this machine; dead letters in a folder beside it.
+
+    Of the letters' folder ``letters_keep_mb`` megabytes (of 1,000,000 bytes) are kept, the newest.
+    """
 
     path: str = "feedback/"
     letters: str = "letters/"
+    letters_keep_mb: float = 1000.0
     group: str = "omdml"
 
 
@@ -118,13 +123,18 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The retrieval node. Whoever posts feedback or moves versions must send ``token``, where there is one."""
+    """The retrieval node. Whoever posts feedback or moves versions must send ``token``, where there is one.
+
+    ``hosts`` are the names in a request's header ``Host`` that the node answers to, beside ``localhost``, loopback
+    addresses and the one in ``bind``. If there is none, a node with a token answers to any.
+    """
 
     bind: str = "127.0.0.1:8080"
     token: str = ""
+    hosts: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"NodeConfig(bind={self.bind!r}, token={'***' if self.token else ''!r})"
+        return f"NodeConfig(bind={self.bind!r}, token={'***' if self.token else ''!r}, hosts={self.hosts!r})"
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,7 +182,7 @@ def load(
     table: dict[str, Any] = {}
     if path is not None:
         try:
-            table = tomllib.loads(Path(path).read_text())
+            table = tomllib.loads(read_regular(path, DOCUMENT_BYTES).decode())
         except OSError as error:
             raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror})") from error
         except NOT_TOML as error:
@@ -275,6 +285,8 @@ def _check_numbers(found: Configuration) -> None:
     if isinstance(found.log, KafkaLog):
         positive["log.session_timeout_s"] = found.log.session_timeout_s
         positive["log.start_timeout_s"] = found.log.start_timeout_s
+    else:
+        positive["log.letters_keep_mb"] = found.log.letters_keep_mb
     for name, value in positive.items():
         if not 0 < value < math.inf:
             raise ConfigurationError(f"{name} is {value}, expected a number above 0")

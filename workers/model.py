@@ -21,7 +21,7 @@ from streams.protocols import Catalogue, Partition
 from workers.drift import Drift
 from workers.guard import NEAR, Guard, Yardstick
 from workers.hold_out import HoldOut
-from workers.intake import Batch, Refusal
+from workers.intake import Batch, Refusal, said_as
 from workers.lookup import Located, Lookup
 from workers.tally import Tally
 
@@ -128,13 +128,15 @@ class OwnedModel:
                 if error.row is None:
                     raise
                 bad[located.event(first, error.row)] = error
-        return [Refusal(records[event], error, self.name) for event, error in sorted(bad.items())]
+        kinds = [said_as(type(event)) for event in located.events.events] if bad else []
+        return [Refusal(records[event], error, self.name, kinds[event]) for event, error in sorted(bad.items())]
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
         if drifted := self.drift.add(scores):
-            self.drifted = drifted
-            log.warning("drift", model=self.name, version=self.learner.version, reason=drifted)
+            self.drifted = f"{self.learner.name}: {drifted}"
+            told = {"learner": self.learner.name, "version": self.learner.version, "reason": drifted}
+            log.warning("drift", model=self.name, **told)
         times = [time for time in event_times if time is not None]
         if not times:
             return

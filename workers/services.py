@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from streams.letters import DeadLetters
 from streams.protocols import Source, Store
 from workers.metrics import WorkerMetrics
+from workers.refusal_log import RefusalLog
 from workers.residents import Allowance, Residents
 from workers.specs import Specs
 
@@ -25,4 +26,5 @@ class Services:
     clock: Callable[[], float]
     accept_gap: bool = False
     residents: Residents = field(default_factory=Residents)
+    refusals: RefusalLog = field(default_factory=RefusalLog)
     allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now

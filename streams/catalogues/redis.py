@@ -89,7 +89,12 @@ class RedisCatalogue(Items):
         self._room: dict[str, NDArray[np.float32]] = {}
         self.refresh()
         with _reaching(where):
-            self.first = int(self._client.get(self._keys.first) or len(self.ids))
+            first = self._client.get(self._keys.first) or b"%d" % len(self.ids)
+        if not re.fullmatch(b"[0-9]{1,19}", first):
+            raise CatalogueError(
+                f"{where}: key {self._keys.first} holds {first[:40]!r}, expected how many items came first"
+            )
+        self.first = int(first)
 
     def refresh(self) -> int:
         """Take in the items added since; answers how many. Rows that were there keep their numbers."""
@@ -189,6 +194,17 @@ def current_generation(url: str) -> str | None:
     client, name, where = _connect(url, None)
     with _reaching(where):
         return _text(client.get(current_key(name))) or None
+
+
+def read_redis_manifest(url: str) -> Manifest:
+    """What the current generation of a catalogue says of itself, without its items; raises CatalogueError."""
+    client, name, where = _connect(url, None)
+    with _reaching(where):
+        found = _text(client.get(current_key(name)))
+        data = client.get(Keys(name, found).manifest)
+    if data is None:
+        raise CatalogueError(f"{where}: no catalogue {name!r}: upload one, or correct the name")
+    return decode_manifest(data, Manifest, where)
 
 
 def is_redis_url(place: str) -> bool:

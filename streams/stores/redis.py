@@ -13,6 +13,7 @@
 ``omdml:mark:<topic id>:<partition>``                  an offset
 ``omdml:placement:<topic id>``                         streams/placement.py, as JSON
 ``omdml:models``, ``omdml:store``                      set of names; the store's random id
+``omdml:format``                                       number of these keys and fields (omdml/formats.py)
 =====================================================  =============================================================
 
 The name of a model is percent-encoded and, in braces, decides the slot of a cluster.
@@ -27,6 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from omdml.errors import StoreError
+from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
@@ -87,12 +89,17 @@ class RedisStore:
     def claim(self, model: str) -> Claim:
         """Become the owner.
 
-        1. The store's id and the model's name. A crash after this leaves a name that nobody owns.
+        1. The number of this format, looked at before anything is written. The store's id and the model's name. A
+           crash after this leaves a name that nobody owns.
         2. The epoch, together with the newest checkpoint.
         3. Where that is damaged, it is marked. Where it is that, or gone, the one before it is read.
         """
         keys = self._keys.model(model)
         with reaching(self._where, model):
+            number = self._client.get(self._keys.format)
+            self._check_format(number)
+            if number != b"%d" % REDIS_STORE.number:
+                self._client.set(self._keys.format, REDIS_STORE.number)
             with self._client.pipeline(transaction=False) as pipeline:
                 pipeline.set(self._keys.store, secrets.token_hex(16), nx=True)
                 pipeline.sadd(self._keys.models, model)
@@ -219,8 +226,9 @@ class RedisStore:
         """The live pointer."""
         with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
             pipeline.hgetall(self._keys.model(model).current)
-            pipeline.get(self._keys.store)
-            fields, store_id = pipeline.execute()
+            pipeline.get(self._keys.store).get(self._keys.format)
+            fields, store_id, number = pipeline.execute()
+        self._check_format(number)
         return read_pointer(fields, store_id) if fields else None
 
     def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
@@ -274,6 +282,12 @@ class RedisStore:
     def watch(self, models: Iterable[str]) -> Watch:
         """A subscription."""
         return RedisWatch(self._url, {model: self._keys.model(model).updates for model in models})
+
+    def _check_format(self, number: bytes | None) -> None:
+        """Refuse what another release wrote; without a number it was written before there were any, which is 1."""
+        with understanding(number):
+            found = 1 if number is None else int(number)
+        REDIS_STORE.check(found, f"store {self._where}", StoreError)
 
     def _pointer(self, model: str, version: int | None) -> Pointer | None:
         """The live pointer, or that to the last publication of ``version``."""

@@ -6,15 +6,17 @@ import argparse
 import sys
 import tempfile
 import time
-from functools import partial
+from contextlib import ExitStack
+from functools import cached_property, partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.fault.chaos.faults import FAULTS, Trial, trial
-from tests.fault.chaos.servers import Servers
+from deploy.local import KafkaCluster
+from tests.fault.chaos.faults import FAULTS, Fault, Trial, trial
+from tests.fault.chaos.servers import ClusterServers, Servers
 
 COLUMNS = (
     "fault",
@@ -34,10 +36,11 @@ def main(arguments: list[str]) -> int:
     console = Console(width=None if sys.stdout.isatty() else 160)
     title = "Faults under load: 4 models, 4 partitions, 2 workers, 400 events/s, 1 in 8 keyless or hashed otherwise"
     table, sound = Table(*COLUMNS, title=title), True
-    with Servers() as servers, Progress(console=console, disable=not sys.stdout.isatty()) as progress:
+    with AllServers() as all_servers, Progress(console=console, disable=not sys.stdout.isatty()) as progress:
         for name in asked.faults or FAULTS:
             fault, times, began = FAULTS[name], asked.times or FAULTS[name].times, time.monotonic()
             bar = progress.add_task(fault.told, total=times)
+            servers = all_servers.of(fault)
             with tempfile.TemporaryDirectory() as folder:
                 found = tried(partial(trial, fault, times, asked.seed, servers, Path(folder)), progress, bar)
             table.add_row(fault.told, *found)
@@ -45,6 +48,21 @@ def main(arguments: list[str]) -> int:
             console.print(f"{name}: {', '.join(found)}; took {time.monotonic() - began:.0f} s", markup=False)
     console.print(table)
     return int(not sound)
+
+
+class AllServers(ExitStack):
+    """One broker, or a cluster of three, each with its stores: what a fault needs, started when first asked for."""
+
+    def of(self, fault: Fault) -> Servers:
+        return self._clustered if fault.cluster else self._single
+
+    @cached_property
+    def _single(self) -> Servers:
+        return self.enter_context(Servers())
+
+    @cached_property
+    def _clustered(self) -> Servers:
+        return self.enter_context(ClusterServers(self.enter_context(KafkaCluster())))
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:

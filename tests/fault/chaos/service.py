@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import redis
 
@@ -54,6 +54,12 @@ class Service:
         Faults so far.
     assigned
         How often each worker had been given a partition when it was started last.
+    store_server
+        The server that models are kept in, if it is one.
+    forgotten
+        How many events a store's checkpoints lacked each time that it came back.
+    away
+        Numbers of workers that a fault has ended, and starts again itself.
     learning, serving
         Who watches the versions in the store, and those that the node answers with.
     """
@@ -63,6 +69,9 @@ class Service:
         self.topic = f"chaos-{next(_topics)}"
         servers.kafka.create_topic(self.topic, PARTITIONS)
         self.assigned = [0] * WORKERS
+        self.away: set[int] = set()
+        self.store_server: Any = None
+        self.forgotten: list[int] = []
         self.items = catalogue(folder / "items")
         self.node_port = free_port()
         self.metrics_ports = [free_port() for _ in range(WORKERS + 1)]
@@ -70,7 +79,7 @@ class Service:
         self.url, self.store = url, open_store(url + prefix)
         for number in range(WORKERS + 1):
             far = number == FAR
-            log = servers.kafka.servers_by_detour if far else servers.kafka.servers
+            log = servers.far_log if far else servers.kafka.servers
             self._configure(self.name(number), log, (far_url if far else url) + prefix, self.metrics_ports[number])
         self._configure(NODE, servers.kafka.servers, url + prefix)
         options = KafkaOptions(servers=servers.kafka.servers)
@@ -147,6 +156,10 @@ class Service:
         """Return when every worker has partitions since its start, and every model has learned something more."""
         started = list(zip(self.workers, self.assigned, strict=True))
         self.wait(lambda: all(worker.said.count(ASSIGNED) > given for worker, given in started), "workers to join")
+        self.all_learn()
+
+    def all_learn(self) -> None:
+        """Return when every model has learned something more."""
         before = self.live()
         self.wait(lambda: all(now != before[model] for model, now in self.live().items()), "every model to learn")
 
@@ -164,7 +177,8 @@ class Service:
             raise AssertionError(f"{error}\n{said}") from None
 
     def _ended(self) -> list[str]:
-        return [worker.output.stem for worker in self.workers if not worker.running]
+        workers = [worker for number, worker in enumerate(self.workers) if number not in self.away]
+        return [worker.output.stem for worker in workers if not worker.running]
 
     def said(self, words: str) -> int:
         """How often the workers have said something."""
