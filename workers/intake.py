@@ -56,6 +56,11 @@ class Batch:
         return any(event.features is not None for event in self.events)
 
     @property
+    def identified(self) -> bool:
+        """Whether an event brings an id of its own."""
+        return any(event.id is not None for event in self.events)
+
+    @property
     def ahead(self) -> int:
         """How many events said that they happened later than they were logged, by clocks that cannot both be right."""
         said = zip(self.events, self.times, strict=True)

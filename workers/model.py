@@ -17,12 +17,13 @@ from omdml.learners import Learner
 from omdml.learners.pairs import ONLY_TASK
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Catalogue, Partition
+from streams.protocols import Catalogue, Partition, Record
 from workers.drift import Drift
 from workers.guard import NEAR, Guard, Yardstick
 from workers.hold_out import HoldOut
 from workers.intake import Batch, Refusal
 from workers.lookup import Located, Lookup
+from workers.repeats import SeenIds
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
@@ -38,6 +39,7 @@ class Progress(msgspec.Struct):
     hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
+    seen: bytes = b""  # ids of the newest events, 8 bytes each
     held: str = ""  # why the newest version is not live
     astray: int = -1  # the partition it came home to, where its events were due at another one even then
     left: dict[str, int] = msgspec.field(default_factory=dict)  # how far it was taken in partitions it was moved from
@@ -70,6 +72,8 @@ class OwnedModel:
         self.drift = Drift()
         self.drifted = ""  # what to tell the history
         self.held_back: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
+        self.repeated: frozenset[int] = frozenset()  # offsets of those that were taken before
+        self.seen = SeenIds()
         self.guard = guard
         self._judged = -math.inf  # version
         self.event_time: float | None = None
@@ -89,7 +93,7 @@ class OwnedModel:
             self.progress = msgspec.convert(checkpoint.progress, Progress)
         except msgspec.ValidationError as error:
             raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
-        self.drift = Drift(self.progress.drift)
+        self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
 
@@ -102,17 +106,40 @@ class OwnedModel:
         """Look at what this model takes in memory by now: ``size``."""
         metric = sum(array.nbytes for array in self.learner.metric.to_tensors()[0].values())
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
-        self.size = OBJECTS + self.learner.nbytes + METRICS * metric + COMPARISON * events
+        self.size = OBJECTS + self.learner.nbytes + METRICS * metric + COMPARISON * events + self.seen.nbytes
 
     def take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""
+        if batch.identified:
+            refused = self._take_new(batch, timed)
+        else:
+            refused, self.repeated = self._take(batch, timed), frozenset()
+        self.next = batch.records[-1].offset + 1
+        return refused
+
+    def _take_new(self, batch: Batch, timed: Timed) -> list[Refusal]:
+        """Learn the events of a batch that do not repeat the id of an earlier one."""
+        refused: list[Refusal] = []
+        held: set[int] = set()
+        new: list[Record] = []
+        for part in self.seen.parts(batch):
+            found = self._take(part.batch, timed)
+            self.seen.add(part, found)
+            refused += found
+            held |= self.held_back
+            new += part.batch.records
+        self.held_back, self.repeated = frozenset(held), frozenset()
+        if len(new) < len(batch.records):
+            self.repeated = frozenset(record.offset for record in batch.records) - {record.offset for record in new}
+        return refused
+
+    def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
             located, refused = self._lookup.locate(batch)
         tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
         located, self.held_back = self.progress.hold_out.split(located, self.catalogue, tasks)
         with timed("learn"):
             refused += self._learn(located)
-        self.next = batch.records[-1].offset + 1
         return refused
 
     def _learn(self, located: Located) -> list[Refusal]:
@@ -171,7 +198,7 @@ class OwnedModel:
     def checkpoint(self, platform: str) -> Checkpoint:
         """Everything that resumes this model."""
         assert self.home is not None
-        self.progress.drift = self.drift.to_bytes()
+        self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
         return Checkpoint(
             model=self.name,
             home=(self.home.topic_id, self.home.number),

@@ -25,6 +25,7 @@ the same bytes:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -260,7 +261,9 @@ class OwnedPartition:
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
         held, not_sound = batch.kinds(model.held_back), batch.kinds({refusal.record.offset for refusal in refused})
-        self.services.metrics.taken(label, batch.kinds() - held - not_sound, "learned")
+        repeated = batch.kinds(model.repeated) if model.repeated else Counter()
+        self.services.metrics.taken(label, batch.kinds() - held - not_sound - repeated, "learned")
+        self.services.metrics.taken(label, repeated, "repeated")
         self.services.metrics.taken(label, held, "held_back")
         self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
