@@ -102,11 +102,12 @@ class OwnedModel:
         self.home = partition
         self.progress.astray = -1 if partition in due else partition.number
 
-    def measure(self) -> None:
-        """Look at what this model takes in memory by now: ``size``."""
-        metric = sum(array.nbytes for array in self.learner.metric.to_tensors()[0].values())
+    def measure(self, metric: Metric | None = None) -> None:
+        """Look at what this model takes in memory by now: ``size``. ``metric`` is the learner's, if it is at hand."""
+        metric = self.learner.metric if metric is None else metric
+        metrics = METRICS * sum(array.nbytes for array in metric.to_tensors()[0].values())
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
-        self.size = OBJECTS + self.learner.nbytes + METRICS * metric + COMPARISON * events + self.seen.nbytes
+        self.size = OBJECTS + self.learner.nbytes + metrics + COMPARISON * events + self.seen.nbytes
 
     def take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""

@@ -71,7 +71,7 @@ class RedisStore:
         self._url, prefix = without_prefix(url)
         self._keys, self._where = StoreKeys(prefix or PREFIX), masked(url)
         self._client: Any = connect(self._url)
-        self._publications: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._publications: defaultdict[str, Iterator[int]] = defaultdict(somewhere_between)
         register = self._client.register_script
         self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
         self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
@@ -369,6 +369,12 @@ class RedisStore:
                 "is another program removing keys, or the server evicting them (maxmemory-policy)?"
             )
         return Written(outcome.decode())
+
+
+def somewhere_between() -> Iterator[int]:
+    """Counts from anywhere between two rounds of thinning out, so that a model's first publication, with which nothing
+    can be superfluous, need not begin with a round, and workers that are often restarted still do their share."""
+    return itertools.count(secrets.randbelow(SPARE))
 
 
 def run(pipeline: Any, script: Any, keys: Sequence[str], arguments: Sequence[Any]) -> None:
