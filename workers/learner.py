@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 import structlog
@@ -25,7 +26,8 @@ from workers import growth
 from workers.config import WorkerConfig
 from workers.intake import by_partition, piece
 from workers.interruptions import Rewind, StoreChanged
-from workers.partition import OwnedPartition
+from workers.model import OwnedModel
+from workers.partition import OwnedPartition, portions
 from workers.services import Services
 
 log = structlog.get_logger(__name__)
@@ -213,8 +215,9 @@ class LearnerWorker:
         allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
         changed = [(model, owned) for owned in self.partitions.values() for model in owned.unsaved.values()]
-        for model, owned in sorted(changed, key=lambda one: one[0].changed_at):
-            owned.keep(model)
+        changed.sort(key=lambda one: one[0].changed_at)
+        for owned, models in by_owner(changed, lambda: allowance.left):
+            owned.keep(models)
             if allowance.left <= 0 or self.services.clock() >= until:
                 break
         for owned in self.partitions.values():
@@ -354,3 +357,13 @@ class LearnerWorker:
     def __repr__(self) -> str:
         state: dict[str, Any] = {str(partition): list(owned.models) for partition, owned in self.partitions.items()}
         return f"LearnerWorker({state})"
+
+
+def by_owner(
+    changed: list[tuple[OwnedModel, OwnedPartition]], left: Callable[[], float]
+) -> Iterator[tuple[OwnedPartition, list[OwnedModel]]]:
+    """Models in order, as many at a time as are of one partition and are written together."""
+    for _, neighbours in groupby(changed, key=lambda one: id(one[1])):
+        models, owners = zip(*neighbours, strict=True)
+        for portion in portions(list(models), left):
+            yield owners[0], portion

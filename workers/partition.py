@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -47,6 +47,7 @@ from workers.services import Services
 from workers.strangers import Strangers
 from workers.topics import take_back
 
+PORTION, PORTION_BYTES = 16, 4_000_000  # models, and bytes of them in memory
 log = structlog.get_logger(__name__)
 
 
@@ -96,7 +97,7 @@ class OwnedPartition:
             reason = f"{told}, from offset {model.next} of {self.partition} on"
             self._written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
         if changes and model.home:
-            self._write(model)
+            self._write([model])
 
     # 3
     def take(self, records: list[Record]) -> None:
@@ -218,7 +219,7 @@ class OwnedPartition:
 
     def let_go(self, name: str) -> None:
         """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
-        self.keep(self.models[name])
+        self.keep([self.models[name]])
         self._drop(name)
 
     def forget(self) -> None:
@@ -276,39 +277,44 @@ class OwnedPartition:
 
     # 4
     def publish(self, until: float = math.inf) -> None:
-        """Bring what was learned to the nodes, the oldest first, at least one model, none after ``until``; Fenced."""
-        for model in list(self.unpublished.values()):
-            with self._unless_deleted(model):
-                self._tell(model)
-                self._publish(model)
+        """Bring what was learned to the nodes, the oldest first, at least one portion, none after ``until``; Fenced."""
+        for models in portions(list(self.unpublished.values())):
+            self._tell(models)
+            self._publish(models)
             if self.services.clock() >= until:
                 break
 
-    def _tell(self, model: OwnedModel) -> None:
+    def _tell(self, models: list[OwnedModel]) -> None:
         """Bring drift into the history."""
-        if model.drifted:
-            self._written(self.services.store.note(model.name, model.epoch, "drift", model.drifted), model.name)
-            self.services.metrics.drift.labels(self.services.specs.of(model.name).label).inc()
-            model.drifted = ""
+        for model in models:
+            if model.drifted:
+                with self._unless_deleted(model):
+                    noted = self.services.store.note(model.name, model.epoch, "drift", model.drifted)
+                    self._written(noted, model.name)
+                    self.services.metrics.drift.labels(self.services.specs.of(model.name).label).inc()
+                    model.drifted = ""
 
-    def _publish(self, model: OwnedModel, record: bool = False) -> None:
+    def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
         """What is held back goes into the store only where it is to be on ``record``: with a checkpoint, that is."""
-        if not record and not model.can_be_judged:
-            return
-        with self.services.metrics.timed("publish"):
-            snapshot = model.snapshot()
-            held = model.judge(snapshot.metric)
-            if held and not record:
-                return
-            with self.services.metrics.publish_seconds.time():
-                written = self.services.store.publish(snapshot, model.epoch, held)
-        self._written(written, model.name)
-        model.published = model.learner.version
-        self.unpublished.pop(model.name, None)
-        if not held:
-            model.oldest = None
-        label = self.services.specs.of(model.name).label
-        self.services.metrics.published(label, model, "held" if held else written.value)
+        metrics, new = self.services.metrics, []
+        with metrics.timed("publish"):
+            for model in models:
+                if model.name in self.unpublished and (record or model.can_be_judged):
+                    snapshot = model.snapshot()
+                    held = model.judge(snapshot.metric)
+                    if record or not held:
+                        new.append((model, snapshot, held))
+            with metrics.share_of(metrics.publish_seconds, len(new)):
+                answers = self.services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
+        for (model, _, held), answer in zip(new, answers, strict=True):
+            with self._unless_deleted(model):
+                written = self._written(answer, model.name)
+                model.published = model.learner.version
+                self.unpublished.pop(model.name, None)
+                if not held:
+                    model.oldest = None
+                label = self.services.specs.of(model.name).label
+                metrics.published(label, model, "held" if held else written.value)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
@@ -342,21 +348,18 @@ class OwnedPartition:
         Raises Fenced, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
         self._burial.finish(until - self.services.clock())
-        for model in [*self.unsaved.values(), *self.unpublished.values()]:
-            self.keep(model)
+        changed = list({**self.unsaved, **self.unpublished}.values())
+        for models in portions(changed):
+            self.keep(models)
             if self.services.clock() >= until:
                 break
         self.settle(untaken, commit)
 
-    def keep(self, model: OwnedModel) -> None:
-        """Publish a model, or record that it is held back, then save it: each where there is need to."""
-        with self._unless_deleted(model):
-            self._tell(model)
-            if model.name in self.unpublished:
-                self._publish(model, record=True)
-            if model.name in self.unsaved:
-                self._write(model)
-                del self.unsaved[model.name]
+    def keep(self, models: list[OwnedModel]) -> None:
+        """Publish models, or record that they are held back, then save them: each if there is need to."""
+        self._tell(models)
+        self._publish(models, record=True)
+        self._write([model for model in models if model.name in self.unsaved])
 
     @contextmanager
     def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
@@ -375,14 +378,20 @@ class OwnedPartition:
                 return
             raise self._back(model.name, begin, "model_deleted") from None
 
-    def _write(self, model: OwnedModel) -> None:
+    def _write(self, models: list[OwnedModel]) -> None:
+        metrics = self.services.metrics
         self._burial.finish()  # no replay makes those again whose events the checkpoint skips
-        with self.services.metrics.checkpoint_seconds.time(), self.services.metrics.timed("save"):
-            checkpoint = model.checkpoint(self.services.platform)
-            written = self.services.store.save(checkpoint, model.epoch)
-        self._written(written, model.name)
-        self.services.allowance.spend(len(checkpoint.state))
-        model.measure()
+        with metrics.timed("save"):
+            checkpoints = [model.checkpoint(self.services.platform) for model in models]
+            epochs = [model.epoch for model in models]
+            with metrics.share_of(metrics.checkpoint_seconds, len(models)):
+                answers = self.services.store.save_all(list(zip(checkpoints, epochs, strict=True)))
+        for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
+            with self._unless_deleted(model):
+                self._written(answer, model.name)
+                self.services.allowance.spend(len(checkpoint.state))
+                model.measure()
+                self.unsaved.pop(model.name, None)
 
     # 6 to 9
     def settle(self, untaken: int | None, commit: bool = True) -> None:
@@ -398,6 +407,21 @@ class OwnedPartition:
         if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):
             self._committed = offset
 
-    def _written(self, written: Written, name: str) -> None:
-        if written is Written.FENCED:
+    def _written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
+        """What the store answered to a write; raises Fenced, or the error that is the answer."""
+        if isinstance(answer, CorruptError | StoreLost):
+            raise answer
+        if answer is Written.FENCED:
             raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
+        return answer
+
+
+def portions(models: list[OwnedModel], left: Callable[[], float] = lambda: math.inf) -> Iterator[list[OwnedModel]]:
+    """Models in order, as many at a time as are written to the store together: few, and no more bytes than are left."""
+    while models:
+        count, room = 0, min(PORTION_BYTES, left())
+        while count < min(PORTION, len(models)) and (room > 0 or not count):
+            room -= models[count].size
+            count += 1
+        yield models[:count]
+        models = models[count:]
