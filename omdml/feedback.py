@@ -32,6 +32,7 @@ REASONS = {
     "dimension": "an inline vector has the wrong dimension",
     "not_finite": "a value is NaN or infinite",
     "diverged": "learning from it would make the model's numbers overflow",
+    "too_many_models": "the model would be new, and its pattern has as many models as it may have",
     "wrong_partition": "the model's events live in another partition",
 }
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from omdml.errors import GapError, SourceError
+from streams.partitioners import by_crc32
 from streams.protocols import Listener, Partition, Record
 
 
@@ -94,9 +94,9 @@ class MemoryLog:
             source.group.leave(source)
             self.changed.notify_all()
 
-    def home(self, key: str, partitions: int | None = None, /) -> Partition:
-        """The partition of a key, among all or the first so many."""
-        return self.partitions[zlib.crc32(key.encode()) % (partitions or len(self.partitions))]
+    def home(self, key: str) -> Partition:
+        """The partition of a key."""
+        return self.partitions[by_crc32(key.encode(), len(self.partitions))]
 
     def add_partitions(self, count: int) -> None:
         """Have so many more, from now on."""
@@ -150,11 +150,15 @@ class Group:
 class MemorySource:
     """A member of a group that reads a :class:`MemoryLog`; partitions move between members as they poll."""
 
+    partitioner = "crc32"
+
     def __init__(self, log: MemoryLog, group: str = "omdml") -> None:
         self.log = log
+        self.topic_id = log.topic_id
         self.group = log.group(group)
         self._listener: Listener | None = None
         self._positions: dict[Partition, int] = {}
+        self._unread: set[Partition] = set()
         self._turn = 0
 
     def subscribe(self, listener: Listener) -> None:
@@ -192,10 +196,6 @@ class MemorySource:
         """How many there are."""
         return len(self.log.partitions)
 
-    def home(self, key: str, partitions: int | None = None, /) -> Partition:
-        """The partition of a key."""
-        return self.log.home(key, partitions)
-
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Position and end of each owned partition."""
         return {partition: (position, self.log.end(partition)) for partition, position in self._positions.items()}
@@ -203,6 +203,10 @@ class MemorySource:
     def begin(self, partition: Partition) -> int:
         """The offset of the oldest record that is kept."""
         return self.log.start(partition)
+
+    def end(self, partition: Partition) -> int:
+        """The offset after the last record."""
+        return self.log.end(partition)
 
     def close(self) -> None:
         """Hand back what is owned, and leave the group."""
@@ -212,6 +216,7 @@ class MemorySource:
         finally:
             self._listener = None
             self._positions.clear()
+            self._unread.clear()
             self.log.expel(self)
 
     def _rebalance(self) -> None:
@@ -221,6 +226,8 @@ class MemorySource:
             if self not in self.group.members:
                 self.group.members.append(self)
                 self.log.changed.notify_all()
+            self._unread &= self.group.owned(self) & self.group.share(self)
+            self.group.give_up(self.group.owned(self) - self.group.share(self) - self._positions.keys())
             lost = self._positions.keys() - self.group.owned(self)
             surplus = self._positions.keys() - lost - self.group.share(self)
         if lost:
@@ -237,12 +244,13 @@ class MemorySource:
     def _own(self, listener: Listener) -> None:
         with self.log.changed:
             self.group.owners.update(dict.fromkeys(self.group.free(self), self))
-            added = sorted(self.group.owned(self) - self._positions.keys())
+            added = sorted(self.group.owned(self) - self._positions.keys() - self._unread)
             committed = {partition: self.group.committed.get(partition) for partition in added}
         if added:
             answer = listener.assigned(committed)
-            for partition in added:
-                start = answer.get(partition)
+            self._unread |= set(added) - answer.keys()
+            for partition in answer:
+                start = answer[partition]
                 self._positions[partition] = self.log.start(partition) if start is None else start
 
     def _forget(self, partitions: Iterable[Partition]) -> None:
@@ -262,10 +270,10 @@ class MemorySource:
 
     def _has_news(self) -> bool:
         """Whether another round of poll would do anything; asked under the log's condition."""
-        held, share = self._positions, self.group.share(self)
-        if held.keys() != self.group.owned(self) or not held.keys() <= share or self.group.free(self):
+        held, share = self._positions.keys() | self._unread, self.group.share(self)
+        if held != self.group.owned(self) or not held <= share or self.group.free(self):
             return True
-        return any(self.log.end(partition) != position for partition, position in held.items())
+        return any(self.log.end(partition) != position for partition, position in self._positions.items())
 
 
 class MemorySink:

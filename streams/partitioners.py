@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable
 
@@ -13,7 +14,13 @@ PartitionOf = Callable[[bytes, int], int]
 
 def by_murmur2(key: bytes, partitions: int) -> int:
     """Kafka's own clients choose this partition (librdkafka: ``partitioner=murmur2_random``)."""
-    return int(murmur2(key) & 0x7FFFFFFF) % partitions
+    return _murmur2(key) % partitions
+
+
+@functools.lru_cache(maxsize=65_536)
+def _murmur2(key: bytes) -> int:
+    """The positive hash of a key. It is computed in pure Python, and keys are few: so it is remembered."""
+    return int(murmur2(key) & 0x7FFFFFFF)
 
 
 def by_crc32(key: bytes, partitions: int) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
+from streams.placement import Placement
 
 
 class Partition(NamedTuple):
@@ -43,7 +44,10 @@ class Listener(Protocol):
     """Told by a source, inside ``poll`` or ``close``, of what it was given and what was taken from it."""
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
-        """Take over these partitions (with their committed offsets); answer where to start (None: the beginning)."""
+        """Take over these partitions (with their committed offsets); answer where to start (None: the beginning).
+
+        A partition that the answer leaves out is not read.
+        """
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Save what can be saved within a third of the session timeout, and let go."""
@@ -56,8 +60,16 @@ class Source(Protocol):
     """A feedback log that is read in order, from positions the caller keeps. One thread uses it."""
 
     @property
+    def topic_id(self) -> str:
+        """The log's identity, not its name: a log that was created again under the same name has another one."""
+
+    @property
     def partitions(self) -> int:
         """How many the log has, as of a second ago."""
+
+    @property
+    def partitioner(self) -> str:
+        """How senders choose a partition by key: a name in :data:`streams.partitioners.PARTITIONERS`."""
 
     def subscribe(self, listener: Listener) -> None:
         """Ask for partitions; the listener hears of them inside a later ``poll``."""
@@ -84,14 +96,14 @@ class Source(Protocol):
         the log is out of reach for now, or busy with a rebalance, and nobody can tell.
         """
 
-    def home(self, key: str, partitions: int | None = None, /) -> Partition:
-        """The partition that our sinks send this key to; or sent it to, when there were so many ``partitions``."""
-
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """Of each owned partition: the offset of the next record to come, and the log's end, where they are known."""
 
     def begin(self, partition: Partition) -> int:
         """The first offset that the log still holds of a partition; raises SourceError."""
+
+    def end(self, partition: Partition) -> int:
+        """The offset after the last record of a partition, as of now; raises SourceError."""
 
     def close(self) -> None:
         """Leave the group at once, so that another member can take over."""
@@ -223,7 +235,16 @@ class CheckpointStore(Protocol):
 
 
 class MarkStore(Protocol):
-    """Down to where everything is in checkpoints."""
+    """Where models live, and up to where everything is in checkpoints."""
+
+    def placement(self, topic_id: str) -> Placement | None:
+        """Where the models of a log live; None before the first worker recorded it. Raises StoreError if damaged."""
+
+    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
+        """Record where the models of a log live, if the record still is ``before``, or is ``after`` already.
+
+        False if it is neither: nothing was recorded.
+        """
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset of each partition below which everything is in checkpoints; absent where never set."""

@@ -18,7 +18,6 @@ from omdml.feedback import Ranking, Triplet, encode
 from omdml.margins import margins
 from streams.protocols import Partition, Record
 from tests.worlds import TASKS, World, catalogue, events, feedback, letters, not_held_back, run_until_idle, triplets
-from workers import growth
 from workers.config import GuardConfig
 from workers.hold_out import COMPARISONS, WINDOW, HeldEvent, HoldOut, judgement, opposed
 from workers.intake import Batch
@@ -163,7 +162,6 @@ def test_what_is_held_back_counts_neither_as_learned_nor_as_fresh_nor_as_a_mista
 
 def test_an_event_that_was_held_back_last_is_not_held_back_twice_after_a_crash(tmp_path, monkeypatch):
     world = guarded(tmp_path)
-    growth.settle(world.store, world.log.topic_id, 1)
     worker = world.worker()
     world.send(*events(50))
     with monkeypatch.context() as away:

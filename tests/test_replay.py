@@ -17,12 +17,15 @@ from streams.files.bystander import FileBystander
 from streams.files.source import FileSink, FileSource
 from streams.letters import read_letters
 from streams.memory import MemorySource
+from streams.placement import Placement
 from streams.stores.directory import DirectoryStore
-from tests.worlds import World, events, feedback, run_until_idle, triplets
+from tests.worlds import World, events, feedback, living_on, other_than, run_until_idle, triplets
 from workers import fit
 from workers.cli import main
 from workers.replay import ReplayedModel, prequential_table, read_whole, replayed_spec
 from workers.specs import Specs
+
+ALONE = Placement.first("murmur2", 1)
 
 TORN = b'{"type":"triplet","model":"shop"'
 
@@ -83,7 +86,7 @@ def shop(tmp_path):
 
 def replayed(shop, learner=None, log=None):
     spec = replayed_spec(shop.specs, "shop", learner)
-    model = ReplayedModel("shop", spec.fresh(), spec)
+    model = ReplayedModel("shop", spec.fresh(), spec, ALONE)
     for records in log or shop.log_read():
         model.learn(records)
     model.finish()
@@ -136,19 +139,17 @@ def test_a_log_that_is_not_there_is_an_error_and_none_is_made(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_events_on_another_partition_than_the_first_are_refused_as_by_a_worker(tmp_path):
+def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_path):
     world = World(tmp_path, partitions=2)
-    keys = {world.log.home(key): key for key in ("a", "b", "c", "d", "e")}
-    one, other = keys.values()
-    world.send(*events(5), key=one)
-    world.send(*events(5, seed=1), key=other)
+    world.send(*events(5))
+    world.send(*events(5, seed=1), key=living_on(world, other_than(world, "shop")))
     spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
-    model = ReplayedModel("shop", spec.fresh(), spec)
+    model = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 2))
     for partition in world.log.partitions:
         model.learn(world.log.read(partition, 0, 100))
     assert model.learner.version == 5
     assert [refusal.error.reason for refusal in model.refused] == ["wrong_partition"] * 5
-    with pytest.raises(StoreError, match="5 events of model 'shop' lie in another partition than its first"):
+    with pytest.raises(StoreError, match="5 events of model 'shop' came by other partitions than its home"):
         fit.check_whole(model)
 
 
@@ -375,7 +376,7 @@ def test_quadruplets_keep_their_margins_in_a_fit(tmp_path):
     shop.tell(*map(encode, told))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
     spec = shop.specs.find("shop")
-    _, margin, _ = fit.gathered(ReplayedModel("shop", spec.fresh(), spec).locate(first), ["shape", "noise"])
+    _, margin, _ = fit.gathered(ReplayedModel("shop", spec.fresh(), spec, ALONE).locate(first), ["shape", "noise"])
     np.testing.assert_array_equal(margin, [event.margin for event in told[:20]])
 
 

@@ -9,7 +9,8 @@ import pytest
 from omdml.errors import GapError, SourceError
 from streams.files.source import FileSink, FileSource
 from streams.memory import MemoryLog, MemorySink, MemorySource
-from streams.protocols import Record, Sink, Source
+from streams.placement import Placement
+from streams.protocols import Partition, Record, Sink, Source
 from tests.listeners import Recorder
 
 EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'
@@ -191,12 +192,23 @@ def test_a_seek_delivers_the_records_at_and_above_the_offset(sink: Sink, open_so
     assert drain(source) == records[2:]
 
 
-def test_the_home_of_a_key_is_where_its_events_lie(sink: Sink, open_source: Open) -> None:
+def test_a_model_lives_where_a_sink_sends_its_events(sink: Sink, open_source: Open) -> None:
     source = open_source()
+    placement = Placement.first(source.partitioner, source.partitions)
     for model in ("shop", "faces", "modèle"):
         sink.send(EVENT, model)
         (record,) = source.poll(1, 0)
-        assert source.home(model) == record.partition
+        assert Partition(source.topic_id, placement.home(model)) == record.partition
+
+
+def test_the_end_is_after_the_last_record(sink: Sink, open_source: Open) -> None:
+    source = open_source()
+    sink.send(EVENT, "shop")
+    (record,) = source.poll(1, 0)
+    sink.send(EVENT, "shop")
+    (last,) = source.poll(1, 0)
+    assert source.end(record.partition) > last.offset
+    assert source.progress()[record.partition] == (source.end(record.partition),) * 2
 
 
 def test_progress_ends_where_the_log_ends(sink: Sink, open_source: Open) -> None:

@@ -11,7 +11,6 @@ from streams.stores.checkpoints import none_left
 from tests.test_worker_damage import damage, damage_newest
 from tests.test_worker_protocol import _no_waiting, kill, mark, refuse  # noqa: F401
 from tests.worlds import World, events, run_until_idle
-from workers import growth
 
 
 def cut(world, end):
@@ -100,7 +99,6 @@ def test_a_model_that_is_idle_while_a_cut_is_accepted_learns_what_comes_after_a_
 def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, told):
     # Given a model that is further than its partition's mark
     world = World(tmp_path)
-    growth.settle(world.store, world.log.topic_id, 1)
     first = world.worker()
     world.send(*events(20))
     with monkeypatch.context() as outage:

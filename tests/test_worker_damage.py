@@ -7,7 +7,7 @@ import pytest
 from streams.stores.directory import DirectoryStore
 from tests.store_samples import checkpoint
 from tests.test_worker_protocol import _no_waiting, kill, mark  # noqa: F401
-from tests.worlds import World, events, extents, letters, reading, rehomed, run_until_idle, triplets
+from tests.worlds import World, events, extents, run_until_idle, triplets
 from workers import topics, upkeep
 from workers.config import WorkerConfig
 
@@ -128,58 +128,6 @@ def test_a_waiting_model_to_which_no_event_comes_goes_on_once_it_is_restored_or_
     assert (mark(world), worker.services.metrics.waiting._value.get()) == (60, 0)
 
 
-def grown(folder):
-    """A world of two partitions, and a model with two checkpoints in the first; its key leads to the second by now."""
-    world = World(folder, partitions=2)
-    old, new = world.log.partitions
-    world.log.home = lambda key, *_: old
-    worker = world.worker()
-    for seed in range(2):
-        world.send(*events(10, seed, model="user-1"), key="user-1")
-        run_until_idle(worker)
-    worker.stop()
-    worker.run()
-    world.log.home = lambda key, *_: new
-    return world
-
-
-@pytest.mark.parametrize("found_out", [False, True])
-def test_a_model_that_fell_back_is_rehomed_once_it_has_learned_again_what_it_lacks(tmp_path, found_out):
-    world = grown(tmp_path)
-    old, new = world.log.partitions
-    damage_newest(world, "user-1")
-    if found_out:
-        world.store.claim("user-1")
-    found = rehomed(world)
-    assert found == ({}, {"user-1": old}, {})
-    worker = world.worker()
-    world.send(*events(5, 2, model="user-1"), key="user-1")
-    run_until_idle(worker)
-    assert world.store.peek("user-1").version == 20
-    worker.stop()
-    worker.run()
-    assert rehomed(world).moved == {"user-1": new}
-    run_until_idle(world.worker())
-    assert (world.store.peek("user-1").version, letters(world)) == (25, [])
-
-
-def test_a_model_without_any_checkpoint_to_read_keeps_no_other_one_from_being_rehomed(tmp_path):
-    world = World(tmp_path, partitions=2)
-    old, new = world.log.partitions
-    world.log.home = lambda key, *_: old
-    worker = world.worker()
-    for name in ("user-1", "user-2"):
-        world.send(*events(10, model=name), key=name)
-    run_until_idle(worker)
-    worker.stop()
-    worker.run()
-    damage(world, "user-1")
-    world.log.home = lambda key, *_: new
-    moved, left, damaged = rehomed(world)
-    assert (moved, left, list(damaged)) == ({"user-2": new}, {}, ["user-1"])
-    assert "omdml replay --model user-1 --publish --replace" in str(damaged["user-1"])
-
-
 @pytest.mark.parametrize("what", ["gone", "damaged"])
 def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, what):
     world = World(tmp_path)
@@ -193,8 +141,8 @@ def test_a_rewind_begins_models_anew_that_have_no_checkpoint_to_read(tmp_path, w
     damage(world, "user-1")
     if what == "gone":
         world.store._models["user-1"].checkpoints = []
-    rewound = topics.rewind(extents(world), world.store, world.log.home, reading(world), None)
-    assert rewound == (["user-1", "user-2"], False)
+    rewound = topics.rewind(extents(world), world.store, "crc32", ["user-1", "user-2"], None)
+    assert rewound == ["user-1", "user-2"]
     run_until_idle(world.worker())
     assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [10, 10]
 
@@ -263,52 +211,6 @@ def test_a_waiting_model_leaves_no_trace_of_each_look_at_it(tmp_path):
     epochs = sorted((tmp_path / "state" / "models" / "user-1" / "checkpoints").iterdir())
     run_until_idle(worker, 100)
     assert sorted((tmp_path / "state" / "models" / "user-1" / "checkpoints").iterdir()) == epochs
-
-
-def test_a_model_without_any_checkpoint_to_read_waits_alone_where_partitions_were_added(tmp_path):
-    world = World(tmp_path, partitions=2)
-    old, new = world.log.partitions
-    world.log.home = lambda key, *_: old if key == "user-1" else new
-    first = world.worker()
-    for name in ("user-1", "user-2"):
-        world.send(*events(10, model=name), key=name)
-    run_until_idle(first)
-    kill(world, first)
-    damage(world, "user-1")
-    world.log.home = lambda key, *_: new
-    worker = world.worker()
-    for name in ("user-1", "user-2"):
-        world.send(*events(10, 1, model=name), key=name)
-    run_until_idle(worker, 20)
-    assert (world.store.peek("user-2").version, letters(world)) == (20, [])
-    assert worker.services.metrics.waiting._value.get() == 1
-
-
-def test_a_model_is_not_rehomed_where_the_log_no_longer_holds_what_its_older_checkpoint_lacks(tmp_path):
-    world = grown(tmp_path)
-    damage_newest(world, "user-1")
-    world.log.trim(world.log.partitions[0], 20)
-    moved, left, damaged = rehomed(world)
-    assert (moved, left) == ({}, {})
-    assert "the log begins at offset 20, behind 10" in str(damaged["user-1"])
-
-
-def test_events_wait_for_a_rehome_where_the_checkpoint_that_was_moved_is_the_damaged_one(tmp_path):
-    # Given a model that was rehomed, whose newest checkpoint, at its new home, is damaged since
-    world = grown(tmp_path)
-    new = world.log.partitions[1]
-    assert rehomed(world).moved == {"user-1": new}
-    damage_newest(world, "user-1")
-    # If events come there, I expect them to wait, and to be learned once it was rehomed anew.
-    world.send(*events(5, 2, model="user-1"), key="user-1")
-    worker = world.worker()
-    run_until_idle(worker, 10)
-    assert letters(world) == []
-    worker.stop()
-    worker.run()
-    assert rehomed(world).moved == {"user-1": new}
-    run_until_idle(world.worker())
-    assert (world.store.peek("user-1").version, letters(world)) == (25, [])
 
 
 @pytest.mark.parametrize("how", ["restored", "reset"])

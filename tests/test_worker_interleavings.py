@@ -9,9 +9,9 @@ import pytest
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import Triplet, encode
 from streams.memory import MemorySource
-from tests.test_worker_protocol import _no_waiting, key_for, kill, mark, refuse  # noqa: F401
-from tests.worlds import World, events, learned_directly, letters, rehomed, run_until_idle
-from workers import growth, intake, topics
+from tests.test_worker_protocol import _no_waiting, kill, mark, refuse  # noqa: F401
+from tests.worlds import World, events, learned_directly, letters, living_on, run_until_idle
+from workers import intake
 from workers.config import WorkerConfig
 from workers.drift import Drift
 from workers.partition import OwnedPartition
@@ -39,43 +39,6 @@ def test_a_worker_killed_while_the_letters_are_away_leaves_them_to_its_successor
     assert (world.store.peek("shop").version, mark(world)) == (8, 9)
 
 
-def test_a_model_that_was_moved_to_another_partition_learns_on_there_in_the_same_worker(tmp_path, monkeypatch):
-    # Given a worker that has a model in memory, whose key goes elsewhere once partitions were added
-    world = World(tmp_path, partitions=2)
-    old, new = world.log.partitions
-    home = [old]
-    monkeypatch.setattr(world.log, "home", lambda key, *_: home[0])
-    worker = world.worker()
-    world.send(*events(10, model="user-1"), key="user-1")
-    run_until_idle(worker)
-    home[0] = new
-    world.send(*events(5, seed=1, model="user-1"), key="user-1")
-    run_until_idle(worker, 5)
-    # When it is rehomed, as that worker asks for
-    assert rehomed(world).moved == {"user-1": new}
-    run_until_idle(worker, 10)
-    world.send(*events(5, seed=2, model="user-1"), key="user-1")
-    run_until_idle(worker)
-    # Then all is learned, and nothing became a letter.
-    assert (world.store.peek("user-1").version, world.store.peek("user-1").home) == (20, tuple(new))
-    assert letters(world) == []
-
-
-def test_an_event_that_came_astray_before_its_model_was_moved_there_is_the_only_one_lost_to_the_letters(tmp_path):
-    world = World(tmp_path, partitions=2)
-    old, new = world.log.partitions
-    worker = world.worker()
-    world.send(*events(10, model="user-1"), key=key_for(world, old))
-    run_until_idle(worker)
-    world.send(*events(1, seed=1, model="user-1"), key=key_for(world, new))
-    run_until_idle(worker)
-    topics.move(world.store, "user-1", world.store.claim("user-1").epoch, topics.Position(new, world.log.end(new)))
-    world.send(*events(5, seed=2, model="user-1"), key=key_for(world, new))
-    run_until_idle(worker)
-    assert [letter.reason for letter in letters(world)] == ["wrong_partition"]
-    assert world.store.peek("user-1").version == 15
-
-
 def test_an_error_that_nobody_expected_saves_nothing_on_the_way_out(tmp_path, monkeypatch):
     world = World(tmp_path)
     worker = world.worker()
@@ -99,11 +62,12 @@ def test_an_error_that_nobody_expected_saves_nothing_on_the_way_out(tmp_path, mo
 def test_a_hand_over_does_not_wait_for_a_store_that_is_away_partition_by_partition(tmp_path, monkeypatch):
     world = World(tmp_path, partitions=4)
     worker = world.worker()
-    for number, partition in enumerate(world.log.partitions):
-        world.send(*events(5, model=f"user-{number}"), key=key_for(world, partition))
+    names = [living_on(world, partition) for partition in world.log.partitions]
+    for name in names:
+        world.send(*events(5, model=name), key=name)
     run_until_idle(worker)
-    for number, partition in enumerate(world.log.partitions):
-        world.send(*events(5, seed=1, model=f"user-{number}"), key=key_for(world, partition))
+    for name in names:
+        world.send(*events(5, seed=1, model=name), key=name)
     asked = []
 
     def refused(*_):
@@ -219,7 +183,6 @@ def test_what_was_learned_goes_live_while_the_letters_are_away(tmp_path, monkeyp
 
 def test_an_only_event_that_was_saved_but_not_marked_is_not_learned_twice(tmp_path, monkeypatch):
     world = World(tmp_path)
-    growth.settle(world.store, world.log.topic_id, 1)
     worker = world.worker()
     world.send(*events(1))
     with monkeypatch.context() as away:

@@ -11,8 +11,7 @@ from omdml.errors import GapError, SourceError, StoreError
 from omdml.feedback import Ranking, encode
 from streams.files.source import FileSink, FileSource
 from streams.memory import MemorySource
-from tests.worlds import World, catalogue, events, learned_directly, letters, run_until_idle
-from workers import growth
+from tests.worlds import World, catalogue, events, learned_directly, letters, living_on, run_until_idle
 from workers.config import WorkerConfig
 from workers.learner import LearnerWorker
 from workers.mark import Mark
@@ -60,11 +59,6 @@ def mark(world, partition=0):
     return world.store.marks(world.log.partitions).get(world.log.partitions[partition])
 
 
-def key_for(world, partition):
-    """A key whose events go there."""
-    return next(key for key in map(str, range(100)) if world.log.home(key) == partition)
-
-
 def members(world, first=0):
     """A source that is given this partition of two, and one that sits on the other."""
     source, sitting = MemorySource(world.log), MemorySource(world.log)
@@ -87,7 +81,6 @@ def test_what_is_saved_is_live_before_its_successor_learns_another_event(tmp_pat
 
 def test_an_event_that_became_a_letter_is_not_learned_by_a_replay_that_would_take_it(tmp_path, monkeypatch):
     world = World(tmp_path)
-    growth.settle(world.store, world.log.topic_id, 1)
     worker = world.worker()
     with monkeypatch.context() as away:
         away.setattr(world.store, "move_mark", refuse)
@@ -107,7 +100,8 @@ def test_a_partition_that_goes_to_another_member_is_saved_first(tmp_path):
     world = World(tmp_path, partitions=2)
     last = world.log.partitions[1]
     worker = paced(world.worker(), save=NEVER)
-    world.send(*events(20, model="user-1"), key=key_for(world, last))
+    name = living_on(world, last)
+    world.send(*events(20, model=name), key=name)
     for _ in range(3):
         worker.step()
     assert mark(world, 1) is None
@@ -118,7 +112,7 @@ def test_a_partition_that_goes_to_another_member_is_saved_first(tmp_path):
     assert list(worker.partitions) == [world.log.partitions[0]]
     assert mark(world, 1) == 20
     assert last not in world.log.group("omdml").committed  # no client can commit inside a rebalance
-    assert world.store.claim("user-1").checkpoint.version == 20
+    assert world.store.claim(name).checkpoint.version == 20
 
 
 def test_the_last_save_of_an_owner_that_was_already_replaced_is_kept_and_no_reason_to_stop(tmp_path, monkeypatch):
@@ -133,8 +127,8 @@ def test_the_last_save_of_an_owner_that_was_already_replaced_is_kept_and_no_reas
     kill(world, first)
     start, owned = Mark.start, first.partitions[world.log.partitions[0]]
 
-    def then_the_first_saves(self, committed, fresh):
-        begin = start(self, committed, fresh)
+    def then_the_first_saves(self, committed):
+        begin = start(self, committed)
         owned.save(commit=False)
         return begin
 
@@ -151,13 +145,14 @@ def test_what_was_polled_and_not_taken_is_left_to_the_member_that_gets_the_parti
     world = World(tmp_path, partitions=2)
     last = world.log.partitions[1]
     worker = world.worker()
-    key = key_for(world, last)
-    world.send(*list(events(20, model="user-1"))[:10], key=key)
+    one, two = living_on(world, last), living_on(world, last, skip=1)
+    world.send(*list(events(20, model=one))[:10], key=one)
     run_until_idle(worker)
-    world.send(*list(events(20, model="user-1"))[10:], key=key)
-    world.send(*events(5, model="user-2"), key=key)
+    world.send(*list(events(20, model=one))[10:], key=one)
+    world.send(*events(5, model=two), key=two)
     with monkeypatch.context() as away:
-        away.setattr(world.store, "claim", refuse)  # user-2 can be claimed by nobody: nothing of this poll is taken
+        # Nobody can claim the second model: nothing of this poll is taken.
+        away.setattr(world.store, "claim", refuse)
         worker.step()
     joining = MemorySource(world.log)
     joining.subscribe(Bystander())
@@ -168,10 +163,7 @@ def test_what_was_polled_and_not_taken_is_left_to_the_member_that_gets_the_parti
     kill(world, worker)
     world.log.expel(joining)
     run_until_idle(world.worker())
-    assert {name: world.store.claim(name).checkpoint.version for name in ("user-1", "user-2")} == {
-        "user-1": 20,
-        "user-2": 5,
-    }
+    assert [world.store.claim(name).checkpoint.version for name in (one, two)] == [20, 5]
 
 
 def test_what_was_polled_before_a_new_beginning_is_not_taken_before_what_is_sought_again(tmp_path, monkeypatch):
@@ -180,9 +172,9 @@ def test_what_was_polled_before_a_new_beginning_is_not_taken_before_what_is_soug
     (other,) = set(world.log.partitions) - {home}
     source, sitting = members(world, first=world.log.partitions.index(other))
     worker = paced(world.worker(source=source), save=NEVER)
-    key = key_for(world, other)
-    said = list(events(40, model="user-1"))
-    world.send(*said[:30], key=key)
+    name = living_on(world, other)
+    said = list(events(40, model=name))
+    world.send(*said[:30], key=name)
     run_until_idle(worker)
     assert list(worker.partitions) == [other]
 
@@ -194,25 +186,12 @@ def test_what_was_polled_before_a_new_beginning_is_not_taken_before_what_is_soug
         return publish(*arguments)
 
     monkeypatch.setattr(world.store, "publish", outrun)
-    world.send(*said[30:], key=key)
+    world.send(*said[30:], key=name)
     world.log.expel(sitting)
     worker.step()  # gets the other partition, publishes version 0 there, and is refused
     assert worker._waiting
     run_until_idle(paced(worker))
-    assert world.store.claim("user-1").checkpoint.version == 40
-
-
-def test_version_0_does_not_fix_where_a_models_events_come_by(tmp_path):
-    world = World(tmp_path, partitions=2)
-    (other,) = set(world.log.partitions) - {world.log.home("shop")}
-    worker = world.worker()
-    run_until_idle(worker)
-    assert world.store.current("shop").version == 0
-    world.send(*events(10), key=key_for(world, other))  # a client that hashes differently
-    run_until_idle(worker)
-    assert letters(world) == []
-    checkpoint = world.store.claim("shop").checkpoint
-    assert (checkpoint.version, checkpoint.home) == (10, tuple(other))
+    assert world.store.claim(name).checkpoint.version == 40
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -241,22 +220,20 @@ def test_what_is_polled_while_nobody_can_tell_who_is_a_member_is_polled_again(tm
     home, other = world.log.partitions
     source, sitting = members(world)
     worker = world.worker(source=source)
-    world.send(*events(10, model="user-1"), key=key_for(world, home))
+    one, two = living_on(world, home), living_on(world, other)
+    world.send(*events(10, model=one), key=one)
     run_until_idle(worker)
-    world.store.claim("user-1")  # whoever else believes to own it
-    world.send(*events(10, seed=1, model="user-1"), key=key_for(world, home))
+    world.store.claim(one)  # whoever else believes to own it
+    world.send(*events(10, seed=1, model=one), key=one)
     with monkeypatch.context() as unsure:
         unsure.setattr(source, "commit", lambda offsets: None)
         run_until_idle(worker)
-        world.send(*events(5, model="user-2"), key=key_for(world, other))
+        world.send(*events(5, model=two), key=two)
         world.log.expel(sitting)
         run_until_idle(worker)
         assert mark(world, 1) is None
     run_until_idle(worker)
-    assert {name: world.store.claim(name).checkpoint.version for name in ("user-1", "user-2")} == {
-        "user-1": 20,
-        "user-2": 5,
-    }
+    assert [world.store.claim(name).checkpoint.version for name in (one, two)] == [20, 5]
 
 
 def test_a_new_generation_is_not_published_at_a_version_below_what_is_live(tmp_path):
@@ -319,14 +296,15 @@ def test_a_worker_that_is_stopped_in_doubt_saves_no_position_behind_what_it_pass
     other, home = world.log.partitions
     source = MemorySource(world.log)
     worker = world.worker(source=source)
-    world.send(*events(10, model="user-1"), key=key_for(world, home))
+    one, two = living_on(world, home), living_on(world, other)
+    world.send(*events(10, model=one), key=one)
     run_until_idle(worker)
-    world.store.claim("user-1")
-    world.send(*events(10, seed=1, model="user-1"), key=key_for(world, home))
+    world.store.claim(one)
+    world.send(*events(10, seed=1, model=one), key=one)
     with monkeypatch.context() as unsure:
         unsure.setattr(source, "commit", lambda offsets: None)
         run_until_idle(worker, 3)
-        world.send(*events(5, model="user-2"), key=key_for(world, other))
+        world.send(*events(5, model=two), key=two)
         run_until_idle(worker, 3)
     # When it is stopped just as that can be told again
     worker.stop()
@@ -334,7 +312,7 @@ def test_a_worker_that_is_stopped_in_doubt_saves_no_position_behind_what_it_pass
         worker.run()
     # Then its successor learns what came meanwhile, in the other partition too.
     run_until_idle(world.worker())
-    assert [world.store.peek(name).version for name in ("user-1", "user-2")] == [20, 5]
+    assert [world.store.peek(name).version for name in (one, two)] == [20, 5]
 
 
 def test_a_letter_alone_moves_its_model_like_a_learned_event(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from omdml import LOMDML
 from omdml.errors import GapError, SourceError, StoreError, StoreLost
 from streams.files.source import FileSink, FileSource
 from streams.stores.directory import DirectoryStore
-from tests.worlds import World, events, learned_directly, letters, run_until_idle, triplets
+from tests.worlds import World, events, learned_directly, letters, living_on, other_than, run_until_idle, triplets
 from workers.config import WorkerConfig
 from workers.learner import LearnerWorker
 
@@ -151,9 +151,7 @@ def test_a_damaged_checkpoint_in_one_partition_drops_nothing_of_another(tmp_path
     world = World(tmp_path, partitions=2)
     world.store = DirectoryStore(tmp_path / "state")
     worker = world.worker()
-    homes = {name: worker.services.source.home(name) for name in map("user-{}".format, range(9))}
-    one = "user-0"
-    other = next(name for name, home in homes.items() if home != homes[one])
+    one, other = (living_on(world, partition) for partition in world.log.partitions)
     for start in (0, 10):
         for name in (one, other):
             world.send(*list(events(30, model=name))[start : start + 10], key=name)
@@ -347,7 +345,7 @@ def test_a_stray_event_does_not_hide_its_model_from_its_home(tmp_path):
     world.send(*list(events(20, model="user-1"))[:10], key="user-1")
     run_until_idle(worker)
     world.log.expel(worker.services.source)
-    key = next(key for key in map(str, range(100)) if world.log.home(key) != world.log.home("user-1"))
+    key = living_on(world, other_than(world, "user-1"))
     successor = world.worker()
     world.send(*events(5, seed=1, model="user-1"), key=key)
     run_until_idle(successor)
@@ -369,7 +367,7 @@ def test_a_stray_event_and_a_damaged_checkpoint_rewind_the_home_and_no_other_par
     world.log.expel(worker.services.source)
     newest = max((tmp_path / "state").rglob("*.checkpoint"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-7])
-    key = next(key for key in map(str, range(100)) if world.log.home(key) != world.log.home(name))
+    key = living_on(world, other_than(world, name))
     world.send(*events(5, seed=9, model=name), key=key)
     successor = world.worker()
     run_until_idle(successor)

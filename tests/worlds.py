@@ -16,8 +16,9 @@ from streams.catalogues.folder import MappedCatalogue
 from streams.kafka.extents import Extent
 from streams.letters import DeadLetters, read_letters
 from streams.memory import MemoryLog, MemorySink, MemorySource
+from streams.placement import Placement
 from streams.stores.memory import MemoryStore
-from workers import topics, upkeep
+from workers import topics
 from workers.config import Configuration, WorkerConfig, load
 from workers.learner import LearnerWorker
 from workers.metrics import WorkerMetrics
@@ -101,7 +102,7 @@ class World:
         for payload in payloads:
             self.log.send(payload, key)
 
-    def worker(self, store=None, source=None) -> LearnerWorker:
+    def worker(self, store=None, source=None, accept_gap=False) -> LearnerWorker:
         """A new worker on the same log and store; every look at its clock is a second later."""
         services = Services(
             store=store or self.store,
@@ -111,8 +112,9 @@ class World:
             metrics=WorkerMetrics(CollectorRegistry()),
             platform="test",
             clock=lambda: float(self.now()),
+            accept_gap=accept_gap,
         )
-        return LearnerWorker(services, WorkerConfig())
+        return LearnerWorker(services, WorkerConfig(), accept_gap)
 
 
 def run_until_idle(worker, turns=50):
@@ -123,22 +125,29 @@ def run_until_idle(worker, turns=50):
 
 def extents(world):
     """What ``omdml topics`` finds."""
-    return [Extent(at, world.log.start(at), world.log.end(at), None) for at in world.log.partitions]
+    committed = world.log.group("omdml").committed
+    return [Extent(at, world.log.start(at), world.log.end(at), committed.get(at)) for at in world.log.partitions]
 
 
-def reading(world):
-    """The log, as ``omdml topics`` reads it."""
-    return lambda starts: [world.log.read(at, start, 1000) for at, start in starts.items()]
+def rehomed(world, count=None):
+    """What ``omdml topics rehome`` does."""
+    return topics.rehome(extents(world), world.store, count)
 
 
-def rehomed(world, astray=False):
-    """What ``omdml topics rehome`` answers."""
-    specs = Specs(world.configuration, {"items": world.catalogue})
+def placed(world):
+    """Record where models live, as the first worker does."""
+    world.store.place(world.log.topic_id, None, Placement.first("crc32", len(world.log.partitions)))
 
-    def begin(name, at):
-        upkeep.begin(world.store, specs.find(name), name, at, "test")
 
-    return topics.rehome(extents(world), world.store, world.log.home, reading(world), begin, astray)
+def living_on(world, partition, skip=0):
+    """The name of a model that lives on this partition; with ``skip`` another one."""
+    names = (name for name in map("user-{}".format, range(1000)) if world.log.home(name) == partition)
+    return next(itertools.islice(names, skip, None))
+
+
+def other_than(world, name):
+    """A partition that a model does not live on."""
+    return next(partition for partition in world.log.partitions if partition != world.log.home(name))
 
 
 def letters(world):

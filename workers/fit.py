@@ -12,6 +12,7 @@ from omdml.batch import batch_learners, batch_start
 from omdml.errors import Fenced, StartError, StoreError
 from omdml.learners import LEARNERS, OMDML, Learner
 from streams.letters import DeadLetters
+from streams.placement import Placement
 from streams.protocols import Record, Store, Written
 from workers.intake import Batch, sort_out
 from workers.lookup import Located
@@ -75,12 +76,12 @@ def joined(head: list[Record], log: Iterator[list[Record]]) -> Iterator[list[Rec
     yield from log
 
 
-def fitted(name: str, spec: Spec, first: list[Record]) -> ReplayedModel:
+def fitted(name: str, spec: Spec, placement: Placement, first: list[Record]) -> ReplayedModel:
     """A model whose learner begins at the optimum over these records; raises StartError."""
     check_fittable(spec.learner)
     dims = dict(spec.catalogue.dims)
     plain = spec.learner(dims=dims, **spec.parameters)
-    model = ReplayedModel(name, plain, spec)
+    model = ReplayedModel(name, plain, spec, placement)
     rows, margin, features = gathered(model.locate(first), list(dims))
     init = {modality: x.astype(plain.dtype) for modality, x in batch_start(plain, rows, features, margin).items()}
     model.learner = spec.learner(dims=dims, **{**spec.parameters, "init": init})
@@ -111,13 +112,12 @@ def check_absent(store: Store, name: str) -> None:
 
 
 def check_whole(model: ReplayedModel) -> None:
-    """Raise StoreError where events of a model lie in another partition than its first one: they were not learned."""
+    """Raise StoreError if events of a model came by other partitions than its home: they were not learned."""
     elsewhere = sum(error.reason == "wrong_partition" for _, error, _ in model.refused)
     if elsewhere:
         raise StoreError(
-            f"{elsewhere:,} events of model {model.name!r} lie in another partition than its first: partitions were "
-            "added, or senders do not agree where to send them. omdml topics rewind learns those of all models where "
-            "partitions were added; --accept-gap has them become dead letters. Nothing was published"
+            f"{elsewhere:,} events of model {model.name!r} came by other partitions than its home: omdml doctor says "
+            "what is wrong with their senders. Nothing was published; with --accept-gap they become dead letters"
         )
 
 

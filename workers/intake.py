@@ -11,6 +11,7 @@ from urllib.parse import quote
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_COMPARISONS, AnyFeedback, decode
+from streams.placement import Placement
 from streams.protocols import Partition, Record
 
 JSON = "application/json"
@@ -77,6 +78,10 @@ class Batch:
         """The events at or after an offset."""
         return self.only([record.offset >= offset for record in self.records])
 
+    def before(self, offset: float) -> Batch:
+        """The events before an offset."""
+        return self.only([record.offset < offset for record in self.records])
+
     def only(self, stay: list[bool]) -> Batch:
         """The events that stay."""
         rest = Batch()
@@ -100,22 +105,23 @@ def sort_out(
     Parameters
     ----------
     accepts
-        Answers the kinds of comparison a model learns from, None where no such model is configured.
+        Answers the kinds of comparison a model learns from, None if no such model is configured; raises FeedbackError
+        if events of this model cannot be learned here.
     """
     batches: dict[str, Batch] = {}
     refused: dict[str | None, list[Refusal]] = {}
-    known: dict[str, tuple[Conversion, frozenset[str]] | None] = {}
+    known: dict[str, tuple[Conversion, frozenset[str]] | FeedbackError] = {}
     for record in records:
         model = None
         try:
             event = decode(record.value, content_type(record.headers) if record.headers else JSON)
             model = event.model
             if model not in known:
-                kinds = accepts(model)
-                known[model] = None if kinds is None else (conversion(kinds), kinds)
+                known[model] = _known(model, accepts)
             learned = known[model]
-            if learned is None:
-                raise unknown_model(model)
+            if isinstance(learned, FeedbackError):
+                refused.setdefault(model, []).append(Refusal(record, learned, model))
+                continue
             convert, kinds = learned
             ids = convert(event, kinds)
         except FeedbackError as error:
@@ -125,6 +131,17 @@ def sort_out(
             batches[model] = Batch()
         batches[model].add(record, event, ids)
     return batches, refused
+
+
+def _known(
+    model: str, accepts: Callable[[str], frozenset[str] | None]
+) -> tuple[Conversion, frozenset[str]] | FeedbackError:
+    """How events of a model become comparisons, and of which kinds; or why they cannot."""
+    try:
+        kinds = accepts(model)
+    except FeedbackError as error:
+        return error
+    return unknown_model(model) if kinds is None else (conversion(kinds), kinds)
 
 
 def by_partition(records: Iterable[Record]) -> dict[Partition, list[Record]]:
@@ -176,15 +193,15 @@ def check_name(model: str) -> None:
         raise FeedbackError(f"model name of {len(model)} characters: at most {MAX_NAME} once percent-encoded")
 
 
-def stray(record: Record, model: str, home: Partition) -> Refusal:
-    """The refusal of an event that came by another partition than its model's."""
-    message = (
-        f"events of model {model!r} live in partition {home}, this one came by {record.partition}: send every event "
-        "with the model's name as key, with the murmur2 partitioner (librdkafka: partitioner=murmur2_random), and from "
-        "senders that know of all partitions, then: omdml letters resend. A model that began in the wrong one is moved "
-        "by omdml topics rehome --astray"
+def wrong_partition(model: str, partition: Partition, placement: Placement) -> FeedbackError:
+    """The error for an event that came by another partition than its model's home."""
+    return FeedbackError(
+        f"events of model {model!r} belong on partition {placement.home(model)} ({placement.partitioner} of the "
+        f"model's name, modulo {placement.count}), this one came by partition {partition.number}: have its sender use "
+        "the model's name as key and this partitioner (omdml doctor says which one senders use), then: omdml letters "
+        "resend",
+        reason="wrong_partition",
     )
-    return Refusal(record, FeedbackError(message, reason="wrong_partition"), model)
 
 
 def unknown_model(model: str) -> FeedbackError:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
 
 from omdml.errors import (
+    ConfigurationError,
     CorruptError,
     Fenced,
     GapError,
@@ -21,17 +21,19 @@ from omdml.errors import (
     StoreLost,
     StoreRefused,
 )
+from streams.placement import Placement
 from streams.protocols import Partition, Record
-from workers import growth
 from workers.config import WorkerConfig
 from workers.intake import by_partition, piece
-from workers.interruptions import Rewind, StoreChanged
-from workers.model import OwnedModel
-from workers.partition import OwnedPartition, portions
+from workers.interruptions import PlacementChanged, Rewind, StoreChanged
+from workers.partition import OwnedPartition
+from workers.portions import by_owner
 from workers.services import Services
 
 log = structlog.get_logger(__name__)
 RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
+PAUSE_S = 0.005  # when no more models may begin for now
+FINISH_S = 5.0  # that saving may take when the worker is told to stop; what is not saved is read again
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
 MEASURE_S = 1.0  # between two looks at how far behind the log's end the partitions are
 
@@ -65,6 +67,8 @@ class LearnerWorker:
         self._stopping = False
         self._last_event: float | None = None
         self._trouble = ""
+        self._placement: Placement | None = None
+        self._told_of_added = False
         self._gap: GapError | None = None  # accepted, and not gone on behind yet
         self._doubt: Fenced | StoreChanged | None = None  # what is in memory may not be this worker's, or not kept
         self._published_at = self._saved_at = self._measured_at = float("-inf")
@@ -134,6 +138,9 @@ class LearnerWorker:
             self._from_beginning = True
         elif partition in self.partitions:  # else it is another's by now, who is told by its own client
             self.partitions[partition].go_on_at(gap.resume, gap.cut)
+            self._placement = self._read_placement(partition.topic_id)
+            for owned in self.partitions.values():
+                owned.placement = self._placement
             self.services.source.seek(partition, gap.resume)
         self._gap = None
         log.warning("gap_accepted", reason=self._trouble)
@@ -163,6 +170,16 @@ class LearnerWorker:
             untaken = self._untaken(partition)
             positions[partition] = (position if untaken is None else untaken, end)
         self.services.metrics.behind(positions, self._last_event)
+        self._look_for_added()
+
+    def _look_for_added(self) -> None:
+        """Say so when the log has partitions that models do not live on."""
+        count = self._placement.count if self._placement else self.services.source.partitions
+        unread = self.services.source.partitions - count
+        self.services.metrics.unread.set(unread)
+        if unread and not self._told_of_added:
+            log.warning("partitions_not_read", partitions=unread, reason=added(count))
+        self._told_of_added = unread > 0
 
     def _patience(self) -> float:
         """Seconds that poll may wait: until the next publication is due, if one is."""
@@ -176,7 +193,12 @@ class LearnerWorker:
         until = self.services.clock() + self.config.publish_interval_s
         for partition in list(self._waiting):
             while self._waiting[partition] and partition in self.partitions:
-                self._waiting[partition] = self._take_from(self.partitions[partition], self._waiting[partition])
+                before = self._waiting[partition]
+                self._waiting[partition] = self._take_from(self.partitions[partition], before)
+                if len(self._waiting[partition]) == len(before):
+                    # As many models as may begin in a second have begun.
+                    time.sleep(PAUSE_S)
+                    break
                 if self._stopping or self.services.clock() >= until:
                     break
             if partition not in self.partitions or not self._waiting[partition]:
@@ -188,9 +210,10 @@ class LearnerWorker:
         """Take the next piece of these records; answers what is left."""
         count = piece(records)
         try:
-            partition.take(records[:count])
-            self._last_event = records[count - 1].timestamp or self._last_event
-            return records[count:]
+            left = partition.take(records[:count])
+            if len(left) < count:
+                self._last_event = records[count - len(left) - 1].timestamp or self._last_event
+            return [*left, *records[count:]]
         except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
             self._publish(self.services.clock())
             raise
@@ -212,6 +235,7 @@ class LearnerWorker:
     def _save(self, now: float) -> None:
         """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move
         marks and commits to where that leaves them."""
+        self._require_placement()
         allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
         changed = [(model, owned) for owned in self.partitions.values() for model in owned.unsaved.values()]
@@ -236,13 +260,17 @@ class LearnerWorker:
         try:
             if self._doubt:  # what was polled meanwhile was passed over: positions say nothing
                 raise self._doubt
+            until = self.services.clock() + FINISH_S
             for partition in self.partitions.values():
-                partition.save(self._untaken(partition.partition))
+                partition.save(self._untaken(partition.partition), until=until)
         except Rewind as rewind:
             log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
             return
         except (StoreError, SourceError) as error:
             raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
+        if unsaved := sum(len(partition.unsaved) for partition in self.partitions.values()):
+            log.warning("stopped_partly_unsaved", models=unsaved, action="the next start reads their events again")
+            return
         log.info("drained_and_saved", partitions=len(self.partitions))
 
     def _introduce(self) -> None:
@@ -250,8 +278,9 @@ class LearnerWorker:
         while self._fresh:
             partition = self._fresh[-1]
             for name in self.services.specs.named:
-                if partition in self.partitions and self.services.source.home(name) == partition:
-                    self._publish_first(self.partitions[partition], name)
+                owned = self.partitions.get(partition)
+                if owned and owned.placement.home(name) == partition.number:
+                    self._publish_first(owned, name)
             self._fresh.pop()
 
     def _publish_first(self, partition: OwnedPartition, name: str) -> None:
@@ -276,7 +305,7 @@ class LearnerWorker:
         out while the store was away lets go of everything, and is given partitions anew.
         """
         for partition, before in list(self.partitions.items()):
-            again = OwnedPartition(partition, self.services)
+            again = OwnedPartition(partition, self.services, self._read_placement(partition.topic_id))
             start = again.start(before.mark.offset)
             if start is not None and not self._is_member(partition, start, doubt):
                 self.lost(list(self.partitions))
@@ -310,20 +339,43 @@ class LearnerWorker:
     def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
         """Own these partitions; answers where each is read from."""
         starts: dict[Partition, int | None] = {}
-        for topic_id in {partition.topic_id for partition in committed}:
-            if growth.settled(self.services.store, topic_id) is None:
-                count, told = self.services.source.partitions, "where some were added before: omdml topics rewind"
-                growth.settle(self.services.store, topic_id, count)
-                if count > 1:
-                    log.info("partitions_counted", partitions=count, note=told)
         for partition, offset in committed.items():
-            owned = OwnedPartition(partition, self.services)
+            placement = self._read_placement(partition.topic_id)
+            if partition.number >= placement.count:
+                continue
+            owned = OwnedPartition(partition, self.services, placement)
             start = owned.start(None if self._from_beginning else offset)
             starts[partition] = None if self._from_beginning else start
             self.partitions[partition] = owned
             self._fresh.append(partition)
             log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
         return starts
+
+    def _read_placement(self, topic_id: str) -> Placement:
+        """Where the models of a log live; the first worker records it. Raises ConfigurationError, StoreError."""
+        store, source = self.services.store, self.services.source
+        placement = store.placement(topic_id)
+        if placement is None:
+            placement = Placement.first(source.partitioner, source.partitions)
+            if not store.place(topic_id, None, placement):
+                raise StoreError(f"log {topic_id}: another worker recorded where its models live just now")
+            log.info("models_placed", log=topic_id, partitioner=placement.partitioner, partitions=placement.count)
+        if placement.partitioner != source.partitioner:
+            raise ConfigurationError(
+                f"log.partitioner is {source.partitioner!r}, but the models of log {topic_id} live where "
+                f"{placement.partitioner!r} puts them: set it back, or learn them again: omdml topics rewind"
+            )
+        self._placement = placement
+        return placement
+
+    def _require_placement(self) -> None:
+        """Raise PlacementChanged if models were placed elsewhere under this worker.
+
+        What it saves then would be learned here, and become a letter with the partition's next owner.
+        """
+        topic_id = self.services.source.topic_id
+        if self.partitions and self.services.store.placement(topic_id) != self._placement:
+            raise PlacementChanged(topic_id)
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Save what can be saved, and let go; replay covers the rest."""
@@ -359,11 +411,9 @@ class LearnerWorker:
         return f"LearnerWorker({state})"
 
 
-def by_owner(
-    changed: list[tuple[OwnedModel, OwnedPartition]], left: Callable[[], float]
-) -> Iterator[tuple[OwnedPartition, list[OwnedModel]]]:
-    """Models in order, as many at a time as are of one partition and are written together."""
-    for _, neighbours in groupby(changed, key=lambda one: id(one[1])):
-        models, owners = zip(*neighbours, strict=True)
-        for portion in portions(list(models), left):
-            yield owners[0], portion
+def added(count: int) -> str:
+    """What partitions beyond those that models live on mean, and what to do."""
+    return (
+        f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the workers, "
+        "then omdml topics rehome"
+    )

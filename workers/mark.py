@@ -21,15 +21,14 @@ class Mark:
         self._partition, self._store = partition, store
         self._run = ""
 
-    def start(self, committed: int | None, fresh: bool = False) -> int | None:
+    def start(self, committed: int | None) -> int | None:
         """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
 
-        Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent. Not for a
-        ``fresh`` partition, which was added after the store was copied that was brought back: nothing of it is there.
+        Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
         """
         marks = self._store.marks([self._partition])
         mark = marks.get(self._partition)
-        if mark is None and committed is not None and not fresh:
+        if mark is None and committed is not None:
             raise StoreLost(
                 f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: it "
                 "was emptied or is another one. Restore it, or learn anew: omdml topics rewind"

@@ -48,8 +48,9 @@ class WorkerMetrics:
         self.checkpoint_age = gauge("checkpoint_age_seconds", "Time since everything taken was last made durable")
         self.snapshots = counter("snapshots_total", "Publications", "outcome")
         self.held = gauge("snapshot_held", "Models whose newest metric the guard keeps from going live", "model")
-        self.waiting = gauge(
-            "models_waiting", "Models that cannot be read, or wait for topics rehome: their events wait in the log"
+        self.waiting = gauge("models_waiting", "Models whose checkpoints cannot be read: their events wait in the log")
+        self.unread = gauge(
+            "partitions_unread", "Partitions added to the topic since omdml topics rehome: nobody reads them"
         )
         self._held: dict[str, dict[str, Partition | None]] = {}  # by label: these models, and where each is at home
         self.drift = counter("drift_total", "Alarms that mistakes became more frequent", "model")

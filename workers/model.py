@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -41,8 +41,6 @@ class Progress(msgspec.Struct):
     drift: bytes = b""
     seen: bytes = b""  # ids of the newest events, 8 bytes each
     held: str = ""  # why the newest version is not live
-    astray: int = -1  # the partition it came home to, where its events were due at another one even then
-    left: dict[str, int] = msgspec.field(default_factory=dict)  # how far it was taken in partitions it was moved from
 
 
 class OwnedModel:
@@ -96,11 +94,6 @@ class OwnedModel:
         self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
-
-    def come_home(self, partition: Partition, due: Sequence[Partition]) -> None:
-        """Its first event came by this partition; the log's partitioner sends its events to those ``due``."""
-        self.home = partition
-        self.progress.astray = -1 if partition in due else partition.number
 
     def measure(self, metric: Metric | None = None) -> None:
         """Look at what this model takes in memory by now: ``size``. ``metric`` is the learner's, if it is at hand."""

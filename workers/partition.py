@@ -6,8 +6,8 @@ the same bytes:
 1. start     at min(mark, commit). Nothing was taken: nothing is lost.
 2. claim     a model at the first event that it has not taken: its epoch rises, its checkpoint is loaded. Settings that
              are others by now are noted and saved. A crash leaves a higher epoch, or the same settings noted twice.
-3. take      learn what lies at or after the model's ``next``; what cannot be learned becomes a dead letter. Only
-             memory changed: a crash takes it all again.
+3. take      learn what lies at or after the model's ``next``; what cannot be learned, or belongs on another partition
+             (streams/placement.py), becomes a dead letter. Only memory changed: a crash takes it all again.
 4. publish   a snapshot. It may run ahead of the checkpoint: a replay makes the same bytes, and until it has caught up
              with what is live it publishes nothing.
 5. save      a checkpoint a changed model, the oldest changes first, as many as there is time for. A crash between two
@@ -26,43 +26,45 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
 import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
+from streams.placement import Placement
 from streams.protocols import Partition, Position, Record, Written
 from streams.stores.checkpoints import none_valid
-from workers import growth
 from workers.blocked import Blocked
 from workers.burial import Burial
-from workers.claim import Change, Claimed, claim, out_of_reach, snapshot
-from workers.intake import Batch, Refusal, sort_out
-from workers.interruptions import Moved, Rewind, learned_elsewhere
+from workers.claim import Change, Claimed, claim, claim_all, out_of_reach, snapshot
+from workers.intake import Batch, Refusal, sort_out, wrong_partition
+from workers.interruptions import PlacementChanged, Rewind, ahead_of_log, learned_elsewhere, not_from_there
 from workers.mark import Mark
 from workers.model import OwnedModel
+from workers.newcomers import too_many_models
+from workers.portions import PORTION, portions
 from workers.services import Services
-from workers.strangers import Strangers
 from workers.topics import take_back
 
-PORTION, PORTION_BYTES = 16, 4_000_000  # models, and bytes of them in memory
+MOST_CLAIMED = 16  # models that are claimed together take one part in so many of the memory that models may take
 log = structlog.get_logger(__name__)
 
 
 class OwnedPartition:
-    """The models whose events lie in one partition, and how far each is taken, published and saved."""
+    """The models that live on one partition, and how far each is taken, published and saved."""
 
-    def __init__(self, partition: Partition, services: Services) -> None:
+    def __init__(self, partition: Partition, services: Services, placement: Placement) -> None:
         self.partition = partition
         self.services = services
+        self.placement = placement
         self.models: dict[str, OwnedModel] = {}
         self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
         self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
-        self._strangers = Strangers(partition, services.store, services.source, services.metrics.waiting)
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
+        self._end = 0  # of the log, when it was last asked
         self.mark = Mark(partition, services.store)
         self._committed: int | None = None
         self._blocked = Blocked(services.clock, services.metrics.waiting)
@@ -71,24 +73,68 @@ class OwnedPartition:
     # 1
     def start(self, committed: int | None) -> int | None:
         """Where to read from; see :meth:`workers.mark.Mark.start`."""
-        known = growth.settled(self.services.store, self.partition.topic_id)
-        begin = self.mark.start(committed, fresh=known is not None and self.partition.number >= known)
+        begin = self.mark.start(committed)
         return 0 if begin is None and committed is not None else begin
 
     # 2
     def claim(self, name: str) -> Claimed:
-        """Become the owner of a model, and note its home; raises GapError where that is in a log of the past."""
-        claimed = claim(name, self.services.specs.of(name), self.services.store, self.services.platform)
-        model, begin = claimed.model, self.services.source.begin(self.partition) if claimed.fell_back else 0
-        if model.home == self.partition and model.next < begin:
-            raise out_of_reach(name, model.next, begin)
+        """Become the owner of a model that lives here; it goes on where it was, or comes here from its old home.
+
+        Raises GapError if its checkpoint is about another log, or says more than this log holds.
+        """
+        return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
+
+    def _own(self, claimed: Claimed) -> Claimed:
+        """Look at where a model that was claimed goes on; errors as of :meth:`claim`."""
+        name = claimed.model.name
+        model, source = claimed.model, self.services.source
         if model.home and model.home.topic_id != self.partition.topic_id:
             if not self.services.accept_gap:
                 raise learned_elsewhere(name, model.home, self.partition)
             model.home, model.next = None, 0
-        if model.home:  # else its first event says
-            self.services.homes[name] = model.home
+        if model.home is None:
+            model.home = self.partition
+        elif model.home != self.partition:
+            self._move_in(model, claimed.fell_back)
+        elif claimed.fell_back and model.next < (begin := source.begin(self.partition)):
+            raise out_of_reach(name, model.next, begin)
+        elif not self._log_reaches(model.next):
+            self._hold_against_log(model)
         return claimed
+
+    def _move_in(self, model: OwnedModel, fell_back: bool) -> None:
+        """Have a model go on here that was last saved on another partition, before partitions were added.
+
+        Everything on its old home was learned before ``omdml topics rehome`` placed it here, so it goes on at the first
+        offset here that the present placement covers. An older checkpoint does not have all of it.
+        """
+        assert model.home is not None
+        if self.services.store.placement(self.partition.topic_id) != self.placement:
+            raise PlacementChanged(self.partition.topic_id)
+        if fell_back or not self.placement.lived_on(model.name, model.home.number):
+            raise not_from_there(model.name, model.home, self.partition, fell_back)
+        model.home, model.next = self.partition, self.placement.since(self.partition.number)
+
+    def _log_reaches(self, position: int) -> bool:
+        """Whether the log holds everything below a position; the log is asked only if that is not known already."""
+        known = max(self._end, self._taken or 0)
+        if position > known:
+            known = self._end = self.services.source.end(self.partition)
+        return position <= known
+
+    def _hold_against_log(self, model: OwnedModel) -> None:
+        """Raise GapError for a model that has learned more of this partition than the log holds.
+
+        If the operator accepts that, the model goes on with what comes from now on. A crash before it is saved: the
+        same is found again.
+        """
+        error = ahead_of_log(model.name, self.partition, model.next, self._end)
+        if not self.services.accept_gap:
+            raise error
+        log.warning("gap_accepted", model=model.name, reason=str(error))
+        model.next = self._end
+        checkpoint = model.checkpoint(self.services.platform)
+        self._written(self.services.store.save(checkpoint, model.epoch, back=True), model.name)
 
     def _adopt(self, model: OwnedModel, changes: list[Change]) -> None:
         """Go on with settings that are others by now: tell the history, save a checkpoint that names them."""
@@ -96,38 +142,56 @@ class OwnedPartition:
             log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
             reason = f"{told}, from offset {model.next} of {self.partition} on"
             self._written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
-        if changes and model.home:
+        if changes:
             self._write([model])
 
     # 3
-    def take(self, records: list[Record]) -> None:
-        """Learn records, in order.
+    def take(self, records: list[Record]) -> list[Record]:
+        """Learn records, in order; answers those that are for a later turn, because too many new models would begin.
 
         Raises StoreError where the store is out of reach: take them again then, models skip what they have taken.
         """
         if self._taken is not None and records[0].offset < self._taken:
             records = [record for record in records if record.offset >= self._taken]  # the letters were what failed
-        if records:
-            self._take(records)
+        since = self.placement.since(self.partition.number)
+        for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
+            if part and (left := self._take(part, before_rehome=part[0].offset < since)):
+                self._burial.send()
+                return [one for one in records if one.offset >= left[0].offset]
         self._burial.send()
+        return []
 
-    def _take(self, records: list[Record]) -> None:
+    def _take(self, records: list[Record], before_rehome: bool) -> list[Record]:
         with self.services.metrics.timed("decode"):
-            batches, refused = sort_out(records, self.services.specs.accepts)
+            batches, refused = sort_out(records, self._accepts)
+        if before_rehome:
+            # Everything below a rehome was learned, or became a letter, before the models moved.
+            refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
+                       for name, some in refused.items()}  # fmt: skip
         kept = self.services.store.positions([name for name in batches if name not in self.models])
+        new = [name for name in batches if not (name in self.models or name in kept or self._blocked.waits(name))]
+        begin, beyond, end = self._newcomers(new, batches)
+        records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+        if not records:
+            return left
+        if left:
+            batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
+            refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
         of_nobody: list[Refusal] = []
+        for name in beyond & batches.keys():
+            error = too_many_models(name, self.services.specs.of(name))
+            of_nobody += [Refusal(record, error, name) for record in batches.pop(name).records]
+        claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         for name, batch in batches.items():
-            if name not in self.models and not self._blocked.waits(name) and name not in self._strangers.waiting:
+            if name not in self.models and not self._blocked.waits(name):
                 try:
-                    self._meet(name, batch, kept.get(name), records[0].offset)
+                    if name in begin and name not in claimed:
+                        claimed |= self._claim_next(begin, name)
+                    self._meet(name, batch, kept.get(name), records[0].offset, claimed.get(name))
                 except CorruptError as error:
                     self._blocked.add(name, batch.records[0].offset, error)
-                except Moved as moved:
-                    self._strangers.wait(name, batch.records[0].offset, moved)
             if name in self.models:
                 self._take_up(self.models[name], batch, refused.pop(name, []))
-            elif name in self._strangers:
-                of_nobody += self._strangers.refuse(name, batch.records)
         for model, refusals in refused.items():
             if model in self.models:
                 self._take_up(self.models[model], Batch(), refusals)
@@ -137,39 +201,70 @@ class OwnedPartition:
         if self.first is None:
             self.first = records[0].offset
         self._taken = records[-1].offset + 1
+        return left
 
-    def _meet(self, name: str, batch: Batch, kept: Position | None, at: int) -> None:
-        """Claim a model, unless its home is another partition, or it took all of this batch already.
+    def _newcomers(self, new: list[str], batches: dict[str, Batch]) -> tuple[list[str], set[str], float]:
+        """Of names without a checkpoint, those that begin in this turn and those beyond what their patterns may have;
+        and the offset where the turn ends, because the next one would begin."""
+        if not new:
+            return [], set(), math.inf
+        newcomers = self.services.newcomers
+        begin, beyond = newcomers.judge(new, self.services.specs, self.services.store, self.services.clock)
+        room = newcomers.room(self.services.clock())
+        end = batches[begin[room]].records[0].offset if len(begin) > room else math.inf
+        newcomers.began(len(begin[:room]))
+        return begin[:room], set(beyond), end
 
-        Raises CorruptError where its checkpoints cannot be read, Moved where events of another partition may come
-        first: it waits. Rewind where it no longer does, or only an older one was sound: what it lacks is taken again.
+    def _claim_next(self, new: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
+        """Claim new models together, this one and those after it, as many as memory can take beside the others."""
+        services, first = self.services, new.index(name)
+        count = max(
+            1, min(PORTION, int(services.residents.budget / MOST_CLAIMED / services.specs.of(name).start_bytes))
+        )
+        names = new[first : first + count]
+        found = claim_all(names, {one: services.specs.of(one) for one in names}, services.store, services.platform)
+        # The store may have just been restored from an older copy; earlier events must be learned before this batch.
+        self.mark.look()
+        log.info("models_begin", partition=str(self.partition), count=len(names), first=name)
+        return found
+
+    def _accepts(self, name: str) -> frozenset[str] | None:
+        """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
+        kinds = self.services.specs.accepts(name)
+        if kinds is not None and self.placement.home(name) != self.partition.number:
+            raise wrong_partition(name, self.partition, self.placement)
+        return kinds
+
+    def _meet(
+        self,
+        name: str,
+        batch: Batch,
+        kept: Position | None,
+        offset: int,
+        claimed: Claimed | CorruptError | StoreLost | None = None,
+    ) -> None:
+        """Claim a model, unless it took all of this batch already, or was ``claimed`` together with others.
+
+        Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
+        if only an older checkpoint was sound: what it lacks is taken again.
         """
-        homes = self.services.homes
-        self._strangers.discard(name)
-        if kept and kept.home.topic_id == self.partition.topic_id:
-            self._strangers.require_home(name, kept.home, batch.records[-1].offset)
-            homes[name] = kept.home  # the store is newer than what a partition of ours has in memory
-            if kept.home == self.partition and batch.records[-1].offset < kept.next:
-                return
-        elif not kept:
-            if name not in self.services.residents:  # it was deleted
-                homes.pop(name, None)
-            self._strangers.require_first(name)
-        if homes.get(name, self.partition) == self.partition:
-            self.services.residents.make_room()
-            model, fell_back, changes = self.claim(name)
-            self.mark.look()  # a copy brought back just now lacks events that what comes must not be learned before
-            if homes.get(name, self.partition) == self.partition:
-                self.models[name] = model
-                self.services.residents.use(name, model.size, self.let_go)
-                self._adopt(model, changes)
-                waited = self._blocked.release(name, at)
-                if fell_back or waited < at:
-                    begin = min(at, waited, model.next) if model.home else waited
-                    raise self._back(name, begin, "checkpoint_damaged_previous_used" if fell_back else "model_goes_on")
-                return
-            self._strangers.require_home(name, homes[name], batch.records[-1].offset)
-        self._strangers.add(name, homes[name])
+        at_home = kept is not None and kept.home == self.partition
+        if kept and at_home and batch.records[-1].offset < kept.next and self._log_reaches(kept.next):
+            return
+        self.services.residents.make_room()
+        if isinstance(claimed, CorruptError | StoreLost):
+            raise claimed
+        model, fell_back, changes = self._own(claimed) if claimed else self.claim(name)
+        if not claimed:
+            # The store may have just been restored from an older copy; earlier events must be learned before this batch.
+            self.mark.look()
+        self.models[name] = model
+        self.services.residents.use(name, model.size, self.let_go)
+        self._adopt(model, changes)
+        waited = self._blocked.release(name, offset)
+        if fell_back or waited < offset:
+            why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
+            raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
 
     def go_on_at(self, offset: int, cut: bool) -> None:
         """A gap was accepted. Where the log was cut, whatever lies at or after this offset is new to every model.
@@ -181,33 +276,37 @@ class OwnedPartition:
         if not cut:
             return
         self._blocked.cut(offset)
-        self._strangers.cut(offset)
+        self._cut_placement(offset)
         for name in list(self.models):
             self.let_go(name)
-        for name, error in take_back(self.services.store, self.partition, offset).items():
+        for name, error in take_back(self.services.store, self.placement, self.partition, offset).items():
             self._blocked.add(name, offset, error)
         if self.mark.offset is not None and self.mark.offset > offset:
             self.mark.move(offset)
 
+    def _cut_placement(self, offset: int) -> None:
+        """What the log holds from this offset on is new: it belongs where today's placement says."""
+        after = self.placement.cut(self.partition.number, offset)
+        if after != self.placement:
+            if not self.services.store.place(self.partition.topic_id, self.placement, after):
+                raise PlacementChanged(self.partition.topic_id)
+            self.placement = after
+
     def try_waiting(self) -> None:
-        """Raise Rewind where models wait for their rehome no longer, or the one that waits for longest can be read."""
-        if found := self._strangers.go_on():
-            back = self._back(*found, "models_go_on")
-            self._strangers.forget()
-            raise back
+        """Raise Rewind if the model that waits for longest can be read again: it goes on where it waits."""
         if (name := self._blocked.due()) is None:
             return
         store, source = self.services.store, self.services.source
         offset = self._blocked.begin_at(name, source.begin(self.partition))
         try:
-            kept = store.positions([name]).get(name)
+            kept = store.positions([name])
             if kept and store.peek(name) is None:
                 raise none_valid(name, str(store))  # a claim would leave a trace each time
-            model = self.claim(name).model if kept is None or kept.home == self.partition else None
+            model = self.claim(name).model
         except CorruptError as error:
             self._blocked.add(name, offset, error)
             return
-        back = self._back(name, min(offset, model.next) if model and model.home else offset, "model_goes_on")
+        back = self._back(name, min(offset, model.next) if kept else offset, "model_goes_on")
         self._blocked.release(name, offset)
         raise back
 
@@ -224,12 +323,9 @@ class OwnedPartition:
 
     def forget(self) -> None:
         """Let go of everything in memory, as it is."""
-        for name in [name for name, home in self.services.homes.items() if home == self.partition]:
-            del self.services.homes[name]
         for name in list(self.models):
             self._drop(name)
         self._blocked.forget()
-        self._strangers.forget()
 
     def _drop(self, name: str) -> None:
         for models in (self.models, self.unsaved, self.unpublished):
@@ -244,11 +340,7 @@ class OwnedPartition:
         if not batch.records and not refused:
             return
         first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
-        if batch.records and model.home is None:
-            model.come_home(self.partition, self._strangers.due(model.name))
-            self.services.homes[model.name] = self.partition
-        if model.home:  # else nothing of it is learned that a checkpoint could hold
-            self._changed(model, first)
+        self._changed(model, first)
         if batch.records:
             refused += self._learn(model, batch)
         model.next = max([model.next, *(one.record.offset + 1 for one in refused)])
@@ -324,8 +416,7 @@ class OwnedPartition:
         if live and live.generation == self.services.specs.of(name).catalogue.generation:
             return
         model = self.claim(name).model
-        at_home = model.home in (None, self.partition)
-        if at_home and (live is None or model.learner.version >= live.version):
+        if live is None or model.learner.version >= live.version:
             new = model.snapshot()
             if live and model.progress.held:  # what is held back stays so: nodes go on with what they have
                 new = msgspec.structs.replace(live, generation=new.generation)
@@ -372,7 +463,6 @@ class OwnedPartition:
                 raise
             begin = model.unsaved_from if model.name in self.unsaved else None
             self._drop(model.name)
-            self.services.homes.pop(model.name, None)
             if begin is None:
                 log.warning("model_deleted", model=model.name, then="its next event begins it anew")
                 return
@@ -399,7 +489,7 @@ class OwnedPartition:
         position = self._taken if untaken is None else untaken
         if untaken is None and commit:  # the log's own position, where it tells, passes what is no event
             position = self.services.source.progress().get(self.partition, (self._taken,))[0]
-        waiting = [*self._blocked.offsets.values(), *self._strangers.waiting.values()]
+        waiting = [*self._blocked.offsets.values()]
         waiting += [model.unsaved_from for model in self.unsaved.values()]
         self._burial.finish()
         self.mark.move(min([*waiting, *([] if position is None else [position])], default=None))
@@ -414,14 +504,3 @@ class OwnedPartition:
         if answer is Written.FENCED:
             raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
         return answer
-
-
-def portions(models: list[OwnedModel], left: Callable[[], float] = lambda: math.inf) -> Iterator[list[OwnedModel]]:
-    """Models in order, as many at a time as are written to the store together: few, and no more bytes than are left."""
-    while models:
-        count, room = 0, min(PORTION_BYTES, left())
-        while count < min(PORTION, len(models)) and (room > 0 or not count):
-            room -= models[count].size
-            count += 1
-        yield models[:count]
-        models = models[count:]

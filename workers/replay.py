@@ -15,10 +15,11 @@ from rich.table import Table
 
 from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
+from streams.placement import Placement
 from streams.protocols import Partition, Record, Source
 from workers.config import ModelConfig
 from workers.guard import Guard
-from workers.intake import Batch, Refusal, by_partition, sort_out, stray
+from workers.intake import Batch, Refusal, by_partition, sort_out, wrong_partition
 from workers.lookup import Located
 from workers.model import OwnedModel
 from workers.specs import Spec, Specs
@@ -99,9 +100,10 @@ class Stretch(NamedTuple):
 class ReplayedModel(OwnedModel):
     """A model on its way through a log, and its curve."""
 
-    def __init__(self, name: str, learner: Learner, spec: Spec) -> None:
+    def __init__(self, name: str, learner: Learner, spec: Spec, placement: Placement) -> None:
         super().__init__(name, learner, spec.catalogue, "", spec.digest, Guard(spec.guard))
         self.accepts = learner.accepts
+        self.placement = placement
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
         self.seconds = 0.0
@@ -111,7 +113,11 @@ class ReplayedModel(OwnedModel):
         """Learn what of these records is this model's, as a worker would."""
         self._began = time.perf_counter() - self.seconds
         for batch in self._mine(records):
+            before = self.next
             self._bury(self.take(batch, nothing_timed))
+            if batch.records[0].partition != self.home:
+                # These are events of its old home, before partitions were added: they say nothing about the new one.
+                self.next = before
         self.seconds = time.perf_counter() - self._began
 
     def locate(self, records: list[Record]) -> list[Located]:
@@ -131,11 +137,15 @@ class ReplayedModel(OwnedModel):
         for partition, part in by_partition(records).items():
             batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
             batch, refused = batches.get(self.name), others.get(self.name, [])
-            if batch and self.home not in (None, partition):
-                refused += [stray(record, self.name, self.home) for record in batch.records]
-            elif batch:
-                self.home = partition
-                yield batch
+            if batch:
+                here = [self.placement.belongs(self.name, partition.number, record.offset) for record in batch.records]
+                error = wrong_partition(self.name, partition, self.placement)
+                refused += [
+                    Refusal(record, error, self.name) for record in batch.only([not one for one in here]).records
+                ]
+                self.home = Partition(partition.topic_id, self.placement.home(self.name))
+                if any(here):
+                    yield batch.only(here)
             self._bury(refused)
 
     def _bury(self, refused: list[Refusal]) -> None:

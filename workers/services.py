@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from streams.letters import DeadLetters
-from streams.protocols import Partition, Source, Store
+from streams.protocols import Source, Store
 from workers.metrics import WorkerMetrics
+from workers.newcomers import Newcomers
 from workers.residents import Allowance, Residents
 from workers.specs import Specs
 
@@ -24,6 +25,6 @@ class Services:
     platform: str
     clock: Callable[[], float]
     accept_gap: bool = False
-    homes: dict[str, Partition] = field(default_factory=dict)  # of models claimed by this worker's partitions
     residents: Residents = field(default_factory=Residents)
+    newcomers: Newcomers = field(default_factory=Newcomers)
     allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now

@@ -34,6 +34,7 @@ class Spec(NamedTuple):
     catalogue: Catalogue
     digest: str
     guard: GuardConfig
+    max_models: int  # that may exist, if the label is a pattern
     # by generation: all models of a pattern start alike, and computing a start may take seconds
     starts: dict[str, Start]
 
@@ -44,6 +45,12 @@ class Spec(NamedTuple):
     def first_metric(self) -> Metric:
         """The metric at the start, one object for all models; raises StartError as :meth:`fresh` does."""
         return self._start().metric
+
+    @property
+    def start_bytes(self) -> int:
+        """Bytes of memory that a model takes at its start."""
+        start = self._start()
+        return start.learner.nbytes + sum(array.nbytes for array in start.metric.to_tensors()[0].values())
 
     def _start(self) -> Start:
         generation = self.catalogue.generation
@@ -124,7 +131,14 @@ class Specs:
         if label not in self._found:
             learner, catalogue = LEARNERS[config.learner], self.catalogues[config.catalogue]
             self._found[label] = Spec(
-                label, learner, config.parameters, catalogue, config.digest(), self.configuration.guard, {}
+                label,
+                learner,
+                config.parameters,
+                catalogue,
+                config.digest(),
+                self.configuration.guard,
+                config.max_models,
+                {},
             )
         return self._found[label]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
-from streams.protocols import Partition, Position, Store, Written
+from streams.protocols import Partition, Store, Written
 from workers.config import suggestion
 from workers.guard import Guard
-from workers.model import OwnedModel, Progress
+from workers.model import OwnedModel
 from workers.specs import Spec, Specs
 
 ATTEMPTS = 5  # a worker that learns the model may claim it back between our claim and our save
@@ -57,8 +55,6 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
             raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
         model = begun(spec, name, epoch)
         model.home, model.next = Partition(*kept.home), kept.next
-        came_by = msgspec.convert(kept.progress, Progress)
-        model.progress.astray, model.progress.left = came_by.astray, came_by.left
         if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
             continue
         store.note(name, epoch, "reset", f"was at version {kept.version}")
@@ -94,20 +90,6 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
     store.publish(model.snapshot(), claim.epoch)
     store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
     return model.learner.version
-
-
-def begin(store: Store, spec: Spec, name: str, at: Position, platform: str) -> None:
-    """Save the start of a model that is to learn from there on, unless it is kept by now.
-
-    Raises Fenced where a worker takes it meanwhile, CorruptError where it was kept and cannot be read.
-    """
-    claim = store.claim(name)
-    if claim.checkpoint:
-        return
-    model = begun(spec, name, claim.epoch)
-    model.home, model.next = at
-    if store.save(model.checkpoint(platform), model.epoch) is Written.FENCED:
-        raise busy(name)
 
 
 def begun(spec: Spec, name: str, epoch: str) -> OwnedModel:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -22,16 +23,16 @@ from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
-from streams.partitioners import PARTITIONERS
+from streams.placement import Placement
 from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
 from streams.stores.opening import open_store
 from workers.access import check_reach
 from workers.config import Configuration, FileLog, KafkaLog
 from workers.current import Current
-from workers.growth import Home
 from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
+from workers.newcomers import Newcomers
 from workers.node import RetrievalNode
 from workers.replay import read_whole
 from workers.resending import FileSender, KafkaSender, Sender
@@ -88,16 +89,29 @@ def create_log(log: FileLog | KafkaLog, partitions: int) -> str | None:
     return log.topic if create_topic(connection(log), log.topic, partitions=partitions) else None
 
 
-def look_at_topic(log: FileLog | KafkaLog) -> tuple[list[Extent], Home]:
-    """How far a Kafka log reaches and is read, and where the partitioner sends a model's events; raises SourceError."""
-    if isinstance(log, FileLog):
-        raise ConfigurationError("log.kind is 'file': a log in files has no topic")
-    found, partition_of = extents(connection(log), log.topic, log.group), PARTITIONERS[log.partitioner]
+def look_at_topic(log: FileLog | KafkaLog) -> list[Extent]:
+    """How far a Kafka log reaches and is read, partition by partition; raises SourceError."""
+    return extents(connection(log), log.topic, log.group) if isinstance(log, KafkaLog) else no_topic()
 
-    def home(name: str, partitions: int | None = None, /) -> Partition:
-        return found[partition_of(name.encode(), partitions or len(found))].partition
 
-    return found, home
+def no_topic() -> NoReturn:
+    """Raise ConfigurationError for what only a Kafka log has."""
+    raise ConfigurationError("log.kind is 'file': a log in files has no topic")
+
+
+def partitioner(log: FileLog | KafkaLog) -> str:
+    """How the senders of a log choose a partition by key."""
+    return log.partitioner if isinstance(log, KafkaLog) else FileSource.partitioner
+
+
+def placement(log: FileLog | KafkaLog, store: Store) -> tuple[str, Placement]:
+    """A log's id and where its models live, or will when the first worker comes; raises SourceError, StoreError."""
+    source = open_bystander(log)
+    try:
+        found = store.placement(source.topic_id)
+        return source.topic_id, found or Placement.first(source.partitioner, source.partitions)
+    finally:
+        source.close()
 
 
 def workers_of(log: FileLog | KafkaLog) -> list[Member]:
@@ -107,8 +121,7 @@ def workers_of(log: FileLog | KafkaLog) -> list[Member]:
 
 def survey_topic(configuration: Configuration) -> list[Line]:
     """Every partition of the topic, beside what the store and the group know of it; raises SourceError, StoreError."""
-    found, home = look_at_topic(configuration.log)
-    return survey(found, open_stores(configuration), home, workers_of(configuration.log))
+    return survey(look_at_topic(configuration.log), open_stores(configuration), workers_of(configuration.log))
 
 
 def read_from(log: FileLog | KafkaLog, accept_gap: bool, starts: Mapping[Partition, int]) -> Iterator[list[Record]]:
@@ -202,6 +215,7 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
         clock=time.monotonic,
         accept_gap=accept_gap,
         residents=Residents(limits.memory_mb * MEGABYTE),
+        newcomers=Newcomers(limits.new_models_s),
         allowance=Allowance(limits.save_mb_s * MEGABYTE, limits.checkpoint_interval_s),
     )
     hand_over_s = log.session_timeout_s / 3 if isinstance(log, KafkaLog) else math.inf

@@ -41,10 +41,12 @@ class FileSource:
     """
 
     partitions = 1
+    partitioner = "murmur2"
 
     def __init__(self, path: str | Path, group: str = "omdml") -> None:
         self.log = open_log(path)
-        self.partition = Partition(self.log.topic_id, 0)
+        self.topic_id = self.log.topic_id
+        self.partition = Partition(self.topic_id, 0)
         self._books = Books(self.log, group)
         self._reader = LogReader(self.log)
         self._listener: Listener | None = None
@@ -90,10 +92,6 @@ class FileSource:
                 return None
         return True
 
-    def home(self, key: str, partitions: int | None = None, /) -> Partition:
-        """The one partition there is."""
-        return self.partition
-
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """The next offset and the log's end, once assigned."""
         if not self._owned:
@@ -104,6 +102,11 @@ class FileSource:
     def begin(self, partition: Partition) -> int:
         """Where the oldest segment begins."""
         return self.log.oldest() << OFFSET_BITS
+
+    def end(self, partition: Partition) -> int:
+        """Where the newest segment ends."""
+        newest, size = self.log.newest()
+        return newest << OFFSET_BITS | size
 
     def close(self) -> None:
         """Hand back what is owned, and the lock."""
@@ -133,8 +136,7 @@ class FileSource:
         try:
             return self._reader.take(most)
         except GapError as gap:
-            oldest, (newest, size) = self.log.oldest(), self.log.newest()
-            begin, end = oldest << OFFSET_BITS, newest << OFFSET_BITS | size
+            begin, end = self.begin(self.partition), self.end(self.partition)
             gap.partition, gap.position, gap.available = self.partition, self._reader.position, (begin, end)
             gap.resume = end if gap.position > end else begin
             gap.cut = gap.resume < gap.position

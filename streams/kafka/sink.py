@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -217,14 +216,11 @@ class KafkaSink:
 
 
 class KeyPartitioner:
-    """A named partitioner with a memory: murmur2 is pure Python here, and keys are few.
-
-    Records without a key are spread as Kafka's clients do it.
-    """
+    """A named partitioner; records without a key are spread as Kafka's clients do it."""
 
     def __init__(self, partitioner: str) -> None:
         self._standard = DefaultPartitioner()
-        self._number = functools.lru_cache(maxsize=65_536)(PARTITIONERS[partitioner])
+        self._number = PARTITIONERS[partitioner]
 
     def partition(
         self, topic: str, key: Any, serialized_key: bytes | None, value: Any, serialized_value: bytes, cluster: Any

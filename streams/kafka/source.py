@@ -39,7 +39,6 @@ from streams.kafka.consumer import (
 from streams.kafka.epochs import Epochs
 from streams.kafka.options import REFUSALS, KafkaOptions, translated
 from streams.kafka.watch import Failures, Flow, Outage
-from streams.partitioners import PARTITIONERS
 from streams.protocols import Listener, Partition, Record
 
 LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
@@ -181,10 +180,6 @@ class KafkaSource:
         log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why=why)
         return answer
 
-    def home(self, key: str, partitions: int | None = None, /) -> Partition:
-        """The partition that the configured partitioner sends this key to."""
-        return Partition(self.topic_id, PARTITIONERS[self.partitioner](key.encode(), partitions or self.partitions))
-
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.
 
@@ -199,8 +194,15 @@ class KafkaSource:
 
     def begin(self, partition: Partition) -> int:
         """The first offset that the log still holds of a partition; raises SourceError."""
+        return self._range(partition)[0]
+
+    def end(self, partition: Partition) -> int:
+        """The offset after the last record (of committed transactions) of a partition; raises SourceError."""
+        return self._range(partition)[1]
+
+    def _range(self, partition: Partition) -> tuple[int, int]:
         with translated(self.options, f"looking at topic {self.topic!r}"):
-            return offset_range(self._consumer, TopicPartition(self.topic, partition.number))[0]
+            return offset_range(self._consumer, TopicPartition(self.topic, partition.number))
 
     def close(self) -> None:
         """Leave the group at once, static members too; the listener hears of what is given up. Twice is once."""
@@ -272,6 +274,7 @@ class KafkaSource:
         known = {at: kept.offset for at, kept in committed.items() if kept and at not in elsewhere}
         starts = self._listener.assigned({partition: known.get(at) for at, partition in given.items()})
         self._given.clear()
+        given = {at: partition for at, partition in given.items() if partition in starts}
         self._owned |= given
         self._ends |= ends
         for at, partition in given.items():
@@ -279,7 +282,7 @@ class KafkaSource:
             self._epochs.begin(at, committed[at] if at in known else None)
             self._epochs.seek(self._consumer, at, begins[at] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere))
-        for at in elsewhere:
+        for at in elsewhere & given.keys():
             available, ids = (begins[at], ends[at]), {"before": committed[at].metadata, "now": self.topic_id}
             self._gaps.add(at, partial(gap.created_anew, self.topic, given[at], committed[at].offset, available, **ids))
         self._gaps.tell()

@@ -3,6 +3,7 @@
 ==================================================  ================================================================
 ``store-id``                                        a random id, made once
 ``marks/<topic id>.<partition>``                    an offset, in digits
+``placements/<topic id>.json``                      streams/placement.py
 ``models/<name>/checkpoints/<epoch>/``              streams/stores/directory_checkpoints.py
 ``models/<name>/history/<number>.json``             streams/stores/directory_journal.py
 ``models/<name>/snapshots/<version>.<digest>.safetensors``
@@ -25,10 +26,11 @@ from urllib.parse import quote, unquote
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.files.log import identify
+from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
-from streams.stores.durable import ASIDE, put
+from streams.stores.durable import ASIDE, put, put_if_absent
 from streams.stores.journaled import JournaledSnapshots
 from streams.stores.many import together
 from streams.stores.retention import RETENTION, RetentionOf
@@ -54,6 +56,7 @@ class DirectoryStore(JournaledSnapshots):
         super().__init__(retention)
         self.path = Path(path)
         self._models, self._marks = self.path / "models", self.path / "marks"
+        self._placements = self.path / "placements"
         with self._reaching():
             self._make_folders()
 
@@ -121,6 +124,25 @@ class DirectoryStore(JournaledSnapshots):
                 put(path, b"%d\n" % offset)
             return as_expected
 
+    def placement(self, topic_id: str) -> Placement | None:
+        """Where the models of a log live."""
+        with self._reaching():
+            path = self._placement(topic_id)
+            return Placement.decode(path.read_bytes(), str(path)) if path.exists() else None
+
+    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
+        """Record a placement, if it is as expected.
+
+        Of several first workers one makes the file. Afterwards a look and a write will do: only operators change it.
+        """
+        with self._reaching():
+            if before is None and put_if_absent(self._placement(topic_id), after.encode(), self._placements):
+                return True
+            as_expected = self.placement(topic_id) in (before, after)
+            if as_expected:
+                put(self._placement(topic_id), after.encode())
+            return as_expected
+
     def models(self) -> list[str]:
         """Names of the models."""
         with self._reaching():
@@ -173,6 +195,7 @@ class DirectoryStore(JournaledSnapshots):
     def _make_folders(self) -> None:
         self._models.mkdir(parents=True, exist_ok=True)
         self._marks.mkdir(exist_ok=True)
+        self._placements.mkdir(exist_ok=True)
         identify(self.path / "store-id")
 
     def _checkpoints(self, model: str) -> CheckpointFolder:
@@ -183,6 +206,9 @@ class DirectoryStore(JournaledSnapshots):
 
     def _mark(self, partition: Partition) -> Path:
         return self._marks / f"{encoded(partition.topic_id)}.{partition.number}"
+
+    def _placement(self, topic_id: str) -> Path:
+        return self._placements / f"{encoded(topic_id)}.json"
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint
+from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Position, Watch, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
 from streams.stores.journal import Entry, SnapshotKey, newest_publication
@@ -87,6 +88,7 @@ class MemoryStore(JournaledSnapshots):
         self._changed = threading.Condition()
         self._models: dict[str, MemoryModel] = {}
         self._marks: dict[Partition, int] = {}
+        self._placements: dict[str, Placement] = {}
 
     def __str__(self) -> str:
         return "memory:"
@@ -155,6 +157,18 @@ class MemoryStore(JournaledSnapshots):
             as_expected = self._marks.get(partition) in (before, offset)
             if as_expected:
                 self._marks[partition] = offset
+            return as_expected
+
+    def placement(self, topic_id: str) -> Placement | None:
+        """Where the models of a log live."""
+        return self._placements.get(topic_id)
+
+    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
+        """Record a placement, if it is as expected."""
+        with self._changed:
+            as_expected = self._placements.get(topic_id) in (before, after)
+            if as_expected:
+                self._placements[topic_id] = after
             return as_expected
 
     def models(self) -> list[str]:

@@ -11,6 +11,7 @@
                                                        epoch; damaged where the newest could not be read
 ``omdml:{shop}:epoch``                                 who owns the model: counter and nonce
 ``omdml:mark:<topic id>:<partition>``                  an offset
+``omdml:placement:<topic id>``                         streams/placement.py, as JSON
 ``omdml:models``, ``omdml:store``                      set of names; the store's random id
 =====================================================  =============================================================
 
@@ -31,6 +32,7 @@ from redis import exceptions
 
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
+from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores import redis_scripts as scripts
 from streams.stores.checkpoints import Saved, none_left, none_valid, read_checkpoint, store_lost
@@ -75,7 +77,8 @@ class RedisStore:
         register = self._client.register_script
         self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
         self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
-        self._note, self._delete, self._move_mark = map(register, (scripts.NOTE, scripts.DELETE, scripts.MOVE_MARK))
+        self._note, self._delete = map(register, (scripts.NOTE, scripts.DELETE))
+        self._compare_and_set = register(scripts.COMPARE_AND_SET)
 
     def __str__(self) -> str:
         return self._where
@@ -216,7 +219,19 @@ class RedisStore:
         """Set a mark, if it is as expected."""
         with reaching(self._where):
             expected = "" if before is None else before
-            return bool(self._move_mark([self._keys.mark(partition)], [expected, offset]))
+            return bool(self._compare_and_set([self._keys.mark(partition)], [expected, offset]))
+
+    def placement(self, topic_id: str) -> Placement | None:
+        """Where the models of a log live."""
+        with reaching(self._where):
+            data = self._client.get(self._keys.placement(topic_id))
+        return Placement.decode(data, self._where) if data else None
+
+    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
+        """Record a placement, if it is as expected."""
+        expected = before.encode() if before else b""
+        with reaching(self._where):
+            return bool(self._compare_and_set([self._keys.placement(topic_id)], [expected, after.encode()]))
 
     def models(self) -> list[str]:
         """Names of the models."""

@@ -24,6 +24,10 @@ class StoreKeys:
         """Where the mark of a partition lies."""
         return f"{self._prefix}:mark:{partition.topic_id}:{partition.number}"
 
+    def placement(self, topic_id: str) -> str:
+        """Where the placement of a log's models lies."""
+        return f"{self._prefix}:placement:{topic_id}"
+
     def model(self, name: str) -> ModelKeys:
         """Keys of a model."""
         return ModelKeys(f"{self._prefix}:{{{quote(name, safe='')}}}")

@@ -1,7 +1,7 @@
 """What must happen at once, or not at all, on the server: Lua, run by Redis between two other commands.
 
-Each script touches keys of one model only, or one mark; DELETE the list of names too. ``KEYS`` and ``ARGV`` are named
-in its first lines. All may run twice: a client that got no answer sends its command again.
+Each script touches keys of one model only, or one mark or placement; DELETE the list of names too. ``KEYS`` and
+``ARGV`` are named in its first lines. All may run twice: a client that got no answer sends its command again.
 """
 
 LOST, ABSENT = b"lost", b"absent"  # what scripts answer beside the values of Written
@@ -119,12 +119,12 @@ redis.call('PUBLISH', channel, serial)
 return redis.call('HGETALL', current)
 """
 
-MOVE_MARK = """
--- Compare and set the mark of a partition; '' stands for none. What was set already is a retry.
-local mark, before, offset = KEYS[1], ARGV[1], ARGV[2]
-local actual = redis.call('GET', mark) or ''
-if actual ~= before and actual ~= offset then return 0 end
-redis.call('SET', mark, offset)
+COMPARE_AND_SET = """
+-- Compare and set the mark of a partition, or a placement; '' stands for none. What was set already is a retry.
+local key, before, after = KEYS[1], ARGV[1], ARGV[2]
+local actual = redis.call('GET', key) or ''
+if actual ~= before and actual ~= after then return 0 end
+redis.call('SET', key, after)
 return 1
 """
 

@@ -118,7 +118,7 @@ def test_a_log_that_was_cut_and_written_on_stops_every_worker_until_one_accepts_
         place.send(first, first + 5)
     worker = place.worker()
     log = load(str(place.path), {}, {}).log
-    wait_for(lambda: all(one.committed == one.end for one in look_at_topic(log)[0]), "all to be committed", 60, worker)
+    wait_for(lambda: all(one.committed == one.end for one in look_at_topic(log)), "all to be committed", 60, worker)
     assert place.learned(10)
     kept = 5 * sum(by_murmur2(name.encode(), 2) == 0 for name in NAMES)
     cut(place.kafka, place.topic, kept)
@@ -146,7 +146,7 @@ def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(pla
 
     status, text = told()
     assert "nobody learns what comes" in status
-    assert "start one (where partitions were added since the first event: omdml topics rewind before it)" in text
+    assert "no worker is a member of the group, start one" in text
     assert text.endswith("; and 1 more: omdml topics status")
     worker = place.worker()
     wait_for(lambda: place.learned(10), "everything learned", 60, worker)
@@ -156,53 +156,85 @@ def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(pla
     assert worker.stop() == 0
 
 
-def test_a_rewind_of_a_topic_that_has_grown_learns_what_lies_in_the_old_partitions_first(place):
-    place.send(0, 10)
-    place.grow(3)
-    place.send(10, 20)
-    told = place.omdml("rewind", "--yes").output
-    assert "partitions were added since: models that went on in these wait for omdml topics rehome" in told
+def learn(place, version):
+    """Have a worker learn every model up to this version, and leave."""
     worker = place.worker()
-    wait_for(lambda: place.omdml("rehome").exit_code == 0 and place.learned(20), "everything learned", 90, worker)
+    wait_for(lambda: place.learned(version), "everything learned", 60, worker)
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("partitions", [6, 3])  # with 3, a model moves into a partition that others move out of
-def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(place, partitions):
-    place.send(0, 10)
+def learn_what_is_old(place):
+    """Have a worker learn the partitions that models live on, and leave."""
     worker = place.worker()
-    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    log = load(str(place.path), {}, {}).log
+    wait_for(lambda: all(extent.committed == extent.end for extent in look_at_topic(log)[:2]), "it", 60, worker)
     assert worker.stop() == 0
-    place.grow(partitions)
+
+
+def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(4)
+    place.send(10, 20)
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+    before = place.states()
+    told = " ".join(place.omdml("rewind", "--yes").output.split())
+    assert "8 models deleted" in told
+    assert "models live on the first 2 of 4 partitions again" in told
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+    assert place.states() == before
+
+
+def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(6)
     place.send(10, 20)
 
     worker = place.worker()
-    wait_for(lambda: "omdml topics rehome" in worker.said, "the sentence that says what to do", 60, worker)
+    wait_for(lambda: "partitions_not_read" in worker.said, "the line that says what to do", 60, worker)
     told = place.omdml("status")
     assert told.exit_code == 1
-    assert "omdml topics rehome" in " ".join(told.output.split())
-    wait_for(lambda: place.omdml("rehome").exit_code == 0, "a rehome", 60, worker)
-    wait_for(lambda: place.learned(20), "everything learned", 60, worker)
+    assert "added later, nobody reads it" in " ".join(told.output.split())
+    refused = place.omdml("rehome")
+    assert refused.exit_code != 0
+    assert "stop the workers first" in refused.output
     assert worker.stop() == 0
-    assert place.omdml("status").exit_code == 0
-    assert place.omdml("rehome").output == "0 models moved\n"
+    learn_what_is_old(place)
+    assert place.omdml("rehome").output == "models live on 6 partitions now, on 2 until now: start the workers again\n"
+    learn(place, 20)
+    status = place.omdml("status")
+    assert "nobody learns what comes" not in status.output
+    assert place.omdml("rehome").output == "models live on all 6 partitions already\n"
 
 
-def test_models_that_are_in_no_checkpoint_when_partitions_are_added_wait_for_a_rehome_too(place):
+def test_a_rehome_says_what_is_not_learned_yet_and_loses_no_new_model(place):
     # Given a worker that ran before, and models whose first events came while none did, before and after the growth
     worker = place.worker()
     wait_for(lambda: "partition_assigned" in worker.said, "the worker to look at the topic", 60, worker)
     assert worker.stop() == 0
     place.send(0, 10)
-    place.grow(3)
+    place.grow(4)
     place.send(10, 20)
     # When an operator looks, and calls rehome before a worker has learned anything
-    assert "partitions were added" in " ".join(place.omdml("status").output.split())
     early = place.omdml("rehome")
-    assert early.exit_code == 1
-    assert "not learned yet is some of user-" in early.output
+    assert early.exit_code != 0
+    assert "events are not learned and saved yet" in " ".join(early.output.split())
     # Then workers learn what lies in the old partitions, and after another rehome all of it, as sent.
-    worker = place.worker()
-    wait_for(lambda: place.omdml("rehome").exit_code == 0 and place.learned(20), "everything learned", 90, worker)
-    assert worker.stop() == 0
-    assert place.omdml("status").exit_code == 0
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+
+
+def test_a_number_of_partitions_that_is_no_multiple_is_said_before_a_rehome(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(3)
+    told = " ".join(place.omdml("status").output.split())
+    assert "3 is no multiple of 2" in told
+    refused = place.omdml("rehome")
+    assert "have the topic grow to 4 partitions" in " ".join(refused.output.split())

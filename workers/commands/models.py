@@ -7,7 +7,7 @@ import time
 import click
 
 from omdml.errors import OmdmlError
-from streams.protocols import Store
+from streams.protocols import Partition, Store
 from workers import config
 from workers.commands.options import print_table, stored
 
@@ -96,12 +96,9 @@ def copy(configuration: config.Configuration, source: str, target: str) -> None:
 
     lifecycle.one_thread()
     spec = upkeep.configured_spec(wiring.specs(configuration), target)
-    log = wiring.open_bystander(configuration.log)
-    try:
-        home = log.home(target)
-    finally:
-        log.close()
     store = wiring.open_stores(configuration)
+    topic_id, placement = wiring.placement(configuration.log, store)
+    home = Partition(topic_id, placement.home(target))
     version = upkeep.copy(store, source, target, spec, home, lifecycle.platform())
     click.echo(f"{target}: begun as a copy of {source}, version {version:,} is live")
 

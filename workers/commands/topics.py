@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from functools import cache, partial
 
 import click
 
-from omdml.errors import SourceError, StoreError
-from streams.protocols import Position, Store
 from workers import config
-from workers.commands.options import accept_gap, configured, print_table, stored
+from workers.commands.options import configured, print_table, stored
 from workers.feed import amount
 
 
@@ -62,75 +58,54 @@ def none(offset: int | None) -> str:
 @topics.command("rewind")
 @click.option("--to", default="beginning", show_default=True, metavar="beginning|OFFSET", help="Where to begin.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@accept_gap
 @stored
-def rewind(configuration: config.Configuration, to: str, yes: bool, accept_gap: bool) -> None:
-    """Learn every model anew from the log. Stop the workers first.
+def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
+    """Learn every model again from the log. Stop the workers first.
 
     The models are deleted from the store with their snapshots: nodes answer that they are not ready, until they are
     learned again.
     Dead letters are not looked at: what was sent again is in the log twice, and learned twice.
-    Where partitions were added since the log began, workers learn the old ones, then wait for omdml topics rehome.
+    If partitions were added since the log began, models live on the first ones again: omdml topics rehome, once these
+    are learned.
     """
     from workers import topics, wiring
 
     if to != "beginning" and not to.isdecimal():
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
-    extents, home = wiring.look_at_topic(configuration.log)
+    extents = wiring.look_at_topic(configuration.log)
     wiring.require_stopped(configuration.log)
     if not yes:
-        told = f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them anew?"
+        told = f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them again?"
         click.confirm(told, abort=True)
     store = wiring.open_stores(configuration)
-    read = partial(wiring.read_from, configuration.log, accept_gap)
-    deleted, grown = topics.rewind(extents, store, home, read, None if to == "beginning" else int(to))
+    named = [name for name in store.models() if configuration.match(name)]
+    partitioner = wiring.partitioner(configuration.log)
+    deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to))
     click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
-    if grown:
-        click.echo("partitions were added since: models that went on in these wait for omdml topics rehome")
-
-
-def beginning(configuration: config.Configuration, store: Store) -> Callable[[str, Position], None]:
-    """Saves the start of a model that is configured, to learn from a position on; raises CatalogueError.
-
-    Catalogues are opened only where there is need to.
-    """
-    from workers import lifecycle, upkeep, wiring
-
-    lifecycle.one_thread()
-    specs, platform = cache(partial(wiring.specs, configuration)), lifecycle.platform()
-
-    def begin(name: str, at: Position) -> None:
-        if configuration.match(name) and (spec := specs().find(name)):
-            upkeep.begin(store, spec, name, at, platform)
-
-    return begin
+    placement = store.placement(extents[0].partition.topic_id)
+    if placement and placement.count < len(extents):
+        click.echo(
+            f"models live on the first {placement.count} of {len(extents)} partitions again: once a worker has learned "
+            "these, stop it, then: omdml topics rehome"
+        )
 
 
 @topics.command("rehome")
-@click.option("--astray", is_flag=True, help="Move models, too, whose first event came by another partitioner.")
-@accept_gap
+@click.option("--partitions", type=click.IntRange(min=1), help="How many to use, if not all that there are.")
 @stored
-def rehome(configuration: config.Configuration, astray: bool, accept_gap: bool) -> None:
-    """After partitions were added: have each model learn on where its events come by now.
+def rehome(configuration: config.Configuration, partitions: int | None) -> None:
+    """Have models live on the partitions that were added to the topic, too.
 
-    First let all senders hear of the new partitions: five minutes with Kafka's defaults, ten seconds of omdml's own.
-    What comes by an old one later is a dead letter, to be sent again. Workers may run, and have to where something is
-    not learned yet: then call this again.
+    The number of partitions must be a multiple of what it was. Stop the workers first, when they have learned what
+    there is. Events that a sender puts on a model's old partition afterwards are dead letters, to be sent again: all
+    senders should know of the new partitions by now (five minutes with Kafka's defaults, ten seconds with omdml's own).
     """
     from workers import topics, wiring
 
-    extents, home = wiring.look_at_topic(configuration.log)
-    read, store = partial(wiring.read_from, configuration.log, accept_gap), wiring.open_stores(configuration)
-    moved, left, damaged = topics.rehome(extents, store, home, read, beginning(configuration, store), astray)
-    for name, partition in sorted(moved.items()):
-        click.echo(f"{name}: goes on in partition {partition.number}")
-    click.echo(f"{amount(len(moved), 'model')} moved")
-    for error in damaged.values():
-        click.echo(f"not moved: {error}", err=True)
-    if left:
-        told = ", ".join(f"{name} in partition {partition.number}" for name, partition in sorted(left.items()))
-        raise SourceError(f"not learned yet is some of {told}: let a worker learn it, then call this again")
-    if damaged:
-        raise StoreError(
-            f"{amount(len(damaged), 'model')} could not be read, and {'was' if len(damaged) == 1 else 'were'} not moved"
-        )
+    extents = wiring.look_at_topic(configuration.log)
+    wiring.require_stopped(configuration.log)
+    before, now = topics.rehome(extents, wiring.open_stores(configuration), partitions)
+    if before == now:
+        click.echo(f"models live on all {now} partitions already")
+    else:
+        click.echo(f"models live on {now} partitions now, on {before} until now: start the workers again")

@@ -1,0 +1,115 @@
+"""Where models live: arithmetic on a model's name and the number of partitions, recorded once per log in the store.
+
+``home(model) = partitioner(model) mod count``. Which partition an event came by never decides anything.
+
+Partitions that are added to a topic change nothing until ``omdml topics rehome`` adds a step with the new count. The
+new count is a multiple of the one before it. So a model stays on its partition, or it moves to one that nobody has read
+yet: all of its earlier events lie on its old partition below the step, all later ones on its new partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from omdml.errors import StoreError
+from streams.partitioners import PARTITIONERS
+
+FORMAT = 1
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A number of partitions, and from which offset on it holds in each of them (0 if a partition is not named)."""
+
+    count: int
+    since: dict[int, int] = {}
+
+
+class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The homes of all models of one log.
+
+    Parameters
+    ----------
+    partitioner
+        A name in :data:`streams.partitioners.PARTITIONERS`; the key is the model's name.
+    steps
+        The number of partitions at first, then after each rehome. The last one counts; those before it tell where a
+        model lived when its last checkpoint was saved, and where earlier events belong when the log is read again.
+    """
+
+    partitioner: str
+    steps: tuple[Step, ...]
+    format: int = FORMAT
+
+    @classmethod
+    def first(cls, partitioner: str, count: int) -> Placement:
+        """The placement of a log that no worker has read yet."""
+        return cls(partitioner, (Step(count),))
+
+    @property
+    def count(self) -> int:
+        """How many partitions models live on."""
+        return self.steps[-1].count
+
+    def home(self, model: str) -> int:
+        """The number of the partition that a model lives on."""
+        return self._home(model, self.count)
+
+    def since(self, partition: int) -> int:
+        """The offset of a partition from which on the present count holds there."""
+        return self.steps[-1].since.get(partition, 0)
+
+    def belongs(self, model: str, partition: int, offset: int) -> bool:
+        """Whether an event of a model at this place is on its home, by the count that held there."""
+        count = next(step.count for step in reversed(self.steps) if step.since.get(partition, 0) <= offset)
+        return self._home(model, count) == partition
+
+    def lived_on(self, model: str, partition: int) -> bool:
+        """Whether a model lived on this partition before a rehome."""
+        return any(self._home(model, step.count) == partition for step in self.steps[:-1])
+
+    def grown(self, count: int, since: Mapping[int, int]) -> Placement:
+        """The placement on more partitions, from these offsets on."""
+        return Placement(self.partitioner, (*self.steps, Step(count, dict(sorted(since.items())))))
+
+    def rewound(self, starts: Mapping[int, int], partitioner: str) -> Placement:
+        """The placement with which the log can be learned again from these offsets on, in the order of its events."""
+        first, *later = self.steps
+        reached = [step for step in later if all(at <= starts.get(number, 0) for number, at in step.since.items())]
+        return Placement(partitioner, (first, *reached))
+
+    def cut(self, partition: int, offset: int) -> Placement:
+        """The placement once the log lost what it held from this offset on: what comes there now is new."""
+        steps = [
+            Step(
+                step.count,
+                {number: min(at, offset) if number == partition else at for number, at in step.since.items()},
+            )
+            for step in self.steps[1:]
+        ]
+        return Placement(self.partitioner, (self.steps[0], *steps))
+
+    def _home(self, model: str, count: int) -> int:
+        return PARTITIONERS[self.partitioner](model.encode(), count)
+
+    def encode(self) -> bytes:
+        """JSON; the same placement always has the same bytes."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes, where: str) -> Placement:
+        """The inverse of :meth:`encode`; raises StoreError if these bytes are no placement."""
+        try:
+            placement = msgspec.json.decode(data, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise StoreError(
+                f"{where}: the placement of models on partitions cannot be read ({error}): restore the store from a "
+                "backup"
+            ) from error
+        if placement.format > FORMAT:
+            raise StoreError(
+                f"{where}: the placement of models on partitions was written by a newer omdml (format "
+                f"{placement.format}, this one reads up to {FORMAT}): run that version"
+            )
+        return placement

@@ -1,0 +1,90 @@
+"""Models that a pattern covers and the store does not list: how many may begin, and how fast."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from omdml.errors import FeedbackError
+from streams.protocols import Store
+from workers.config import is_pattern
+from workers.residents import Allowance
+from workers.specs import Spec, Specs
+
+LOOK_S = 1.0  # a look at the store's list is at most so old when it decides
+SHARE = 20  # of the time, looks take one part in so many
+A_TURN = 100  # begin before the worker looks at its clock and its signals again
+
+
+class Verdict(NamedTuple):
+    """Which new names may begin, and which may not, each in order."""
+
+    begin: list[str]
+    refused: list[str]
+
+
+class Newcomers:
+    """Counts the models of each pattern by the store's list of models, and how many of them begin in a second.
+
+    A name that the store lists may always go on. Another one may begin as long as the list holds fewer names of its
+    pattern than ``max_models``. The list is read again at most a second later, so what other workers begin within that
+    second may come on top of the limit, and a model that was deleted makes room a second later.
+
+    Parameters
+    ----------
+    rate
+        New models a second.
+    """
+
+    def __init__(self, rate: float = math.inf) -> None:
+        self._allowance = Allowance(rate)
+        self._listed: set[str] = set()
+        self._counts: Counter[str] = Counter()  # by pattern
+        self._look_at = -math.inf
+
+    def room(self, now: float) -> int:
+        """How many may begin in this turn."""
+        self._allowance.grow(now)
+        return int(max(0.0, min(A_TURN, self._allowance.left)))
+
+    def began(self, count: int) -> None:
+        """So many did."""
+        self._allowance.spend(count)
+
+    def judge(self, names: Sequence[str], specs: Specs, store: Store, clock: Callable[[], float]) -> Verdict:
+        """Which of these names, none of which has a checkpoint, may begin; the store is looked at if there is need."""
+        verdict = Verdict([], [])
+        if any(is_pattern(specs.of(name).label) for name in names):
+            self._look(specs, store, clock)
+        for name in names:
+            spec = specs.of(name)
+            if is_pattern(spec.label) and name not in self._listed:
+                if self._counts[spec.label] >= spec.max_models:
+                    verdict.refused.append(name)
+                    continue
+                self._listed.add(name)
+                self._counts[spec.label] += 1
+            verdict.begin.append(name)
+        return verdict
+
+    def _look(self, specs: Specs, store: Store, clock: Callable[[], float]) -> None:
+        began = clock()
+        if began < self._look_at:
+            return
+        self._listed = set(store.models())
+        found = (specs.find(name) for name in self._listed)
+        self._counts = Counter(spec.label for spec in found if spec)
+        took = clock() - began
+        self._look_at = began + max(LOOK_S, SHARE * took)
+
+
+def too_many_models(name: str, spec: Spec) -> FeedbackError:
+    """The error for an event of a name that must not begin a model."""
+    return FeedbackError(
+        f"model {name!r} is new, and the store lists {spec.max_models:,} models of {spec.label!r} already: raise "
+        f"max_models in [models.{spec.label!r}], or delete models that nobody needs (omdml models delete), then: "
+        "omdml letters resend",
+        reason="too_many_models",
+    )
