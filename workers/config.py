@@ -347,12 +347,8 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
-    return {
-        "learner": learner,
-        "catalogue": catalogue,
-        "parameters": options,
-        "max_models": MAX_MODELS if most is None else most,
-    }
+    found = {"learner": learner, "catalogue": catalogue, "parameters": options}
+    return found if most is None else {**found, "max_models": most}
 
 
 def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:

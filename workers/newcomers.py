@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from omdml.errors import FeedbackError
+import structlog
+
+from omdml.errors import CorruptError, FeedbackError, StoreLost
 from streams.protocols import Store
+from workers.claim import Claimed, claim_all
 from workers.config import is_pattern
+from workers.intake import Batch
+from workers.portions import PORTION
 from workers.residents import Allowance
 from workers.specs import Spec, Specs
+
+if TYPE_CHECKING:
+    from workers.services import Services
 
 LOOK_S = 1.0  # a look at the store's list is at most so old when it decides
 SHARE = 20  # of the time, looks take one part in so many
 A_TURN = 100  # begin before the worker looks at its clock and its signals again
+CLAIMED_SHARE = 16  # models that are claimed together take one part in so many of the memory that models may take
+
+log = structlog.get_logger(__name__)
 
 
 class Verdict(NamedTuple):
@@ -78,6 +89,37 @@ class Newcomers:
         self._counts = Counter(spec.label for spec in found if spec)
         took = clock() - began
         self._look_at = began + max(LOOK_S, SHARE * took)
+
+
+class Turn(NamedTuple):
+    """New names in a batch: those that begin in this turn, those that must not begin, and the offset where the turn
+    ends because more would begin."""
+
+    begin: list[str]
+    beyond: set[str]
+    end: float
+
+
+def begin_turn(new: list[str], batches: Mapping[str, Batch], services: Services) -> Turn:
+    """What to do in this turn with names that have no checkpoint, in the order of their first events."""
+    if not new:
+        return Turn([], set(), math.inf)
+    newcomers = services.newcomers
+    begin, refused = newcomers.judge(new, services.specs, services.store, services.clock)
+    room = newcomers.room(services.clock())
+    end = batches[begin[room]].records[0].offset if len(begin) > room else math.inf
+    newcomers.began(len(begin[:room]))
+    return Turn(begin[:room], set(refused), end)
+
+
+def claim_next(new: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
+    """Claim new models together, this one and those after it, as many as memory can take beside the others."""
+    specs, first = services.specs, new.index(name)
+    room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
+    names = new[first : first + int(max(1, min(PORTION, room)))]
+    found = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
+    log.info("models_begin", count=len(names), first=name)
+    return found
 
 
 def too_many_models(name: str, spec: Spec) -> FeedbackError:

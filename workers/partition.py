@@ -38,17 +38,16 @@ from streams.protocols import Partition, Position, Record, Written
 from streams.stores.checkpoints import none_valid
 from workers.blocked import Blocked
 from workers.burial import Burial
-from workers.claim import Change, Claimed, claim, claim_all, out_of_reach, snapshot
+from workers.claim import Change, Claimed, claim, out_of_reach, snapshot
 from workers.intake import Batch, Refusal, sort_out, wrong_partition
 from workers.interruptions import PlacementChanged, Rewind, ahead_of_log, learned_elsewhere, not_from_there
 from workers.mark import Mark
 from workers.model import OwnedModel
-from workers.newcomers import too_many_models
-from workers.portions import PORTION, portions
+from workers.newcomers import begin_turn, claim_next, too_many_models
+from workers.portions import portions
 from workers.services import Services
 from workers.topics import take_back
 
-MOST_CLAIMED = 16  # models that are claimed together take one part in so many of the memory that models may take
 log = structlog.get_logger(__name__)
 
 
@@ -170,7 +169,7 @@ class OwnedPartition:
                        for name, some in refused.items()}  # fmt: skip
         kept = self.services.store.positions([name for name in batches if name not in self.models])
         new = [name for name in batches if not (name in self.models or name in kept or self._blocked.waits(name))]
-        begin, beyond, end = self._newcomers(new, batches)
+        begin, beyond, end = begin_turn(new, batches, self.services)
         records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
         if not records:
             return left
@@ -186,7 +185,8 @@ class OwnedPartition:
             if name not in self.models and not self._blocked.waits(name):
                 try:
                     if name in begin and name not in claimed:
-                        claimed |= self._claim_next(begin, name)
+                        claimed |= claim_next(begin, name, self.services)
+                        self._look()
                     self._meet(name, batch, kept.get(name), records[0].offset, claimed.get(name))
                 except CorruptError as error:
                     self._blocked.add(name, batch.records[0].offset, error)
@@ -202,31 +202,6 @@ class OwnedPartition:
             self.first = records[0].offset
         self._taken = records[-1].offset + 1
         return left
-
-    def _newcomers(self, new: list[str], batches: dict[str, Batch]) -> tuple[list[str], set[str], float]:
-        """Of names without a checkpoint, those that begin in this turn and those beyond what their patterns may have;
-        and the offset where the turn ends, because the next one would begin."""
-        if not new:
-            return [], set(), math.inf
-        newcomers = self.services.newcomers
-        begin, beyond = newcomers.judge(new, self.services.specs, self.services.store, self.services.clock)
-        room = newcomers.room(self.services.clock())
-        end = batches[begin[room]].records[0].offset if len(begin) > room else math.inf
-        newcomers.began(len(begin[:room]))
-        return begin[:room], set(beyond), end
-
-    def _claim_next(self, new: list[str], name: str) -> dict[str, Claimed | CorruptError | StoreLost]:
-        """Claim new models together, this one and those after it, as many as memory can take beside the others."""
-        services, first = self.services, new.index(name)
-        count = max(
-            1, min(PORTION, int(services.residents.budget / MOST_CLAIMED / services.specs.of(name).start_bytes))
-        )
-        names = new[first : first + count]
-        found = claim_all(names, {one: services.specs.of(one) for one in names}, services.store, services.platform)
-        # The store may have just been restored from an older copy; earlier events must be learned before this batch.
-        self.mark.look()
-        log.info("models_begin", partition=str(self.partition), count=len(names), first=name)
-        return found
 
     def _accepts(self, name: str) -> frozenset[str] | None:
         """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
@@ -256,8 +231,7 @@ class OwnedPartition:
             raise claimed
         model, fell_back, changes = self._own(claimed) if claimed else self.claim(name)
         if not claimed:
-            # The store may have just been restored from an older copy; earlier events must be learned before this batch.
-            self.mark.look()
+            self._look()
         self.models[name] = model
         self.services.residents.use(name, model.size, self.let_go)
         self._adopt(model, changes)
@@ -265,6 +239,11 @@ class OwnedPartition:
         if fell_back or waited < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
             raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
+
+    def _look(self) -> None:
+        """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
+        it lacks earlier events, which must be learned before the batch at hand."""
+        self.mark.look()
 
     def go_on_at(self, offset: int, cut: bool) -> None:
         """A gap was accepted. Where the log was cut, whatever lies at or after this offset is new to every model.

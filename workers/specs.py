@@ -130,16 +130,8 @@ class Specs:
         label, config = matched
         if label not in self._found:
             learner, catalogue = LEARNERS[config.learner], self.catalogues[config.catalogue]
-            self._found[label] = Spec(
-                label,
-                learner,
-                config.parameters,
-                catalogue,
-                config.digest(),
-                self.configuration.guard,
-                config.max_models,
-                {},
-            )
+            guard, most = self.configuration.guard, config.max_models
+            self._found[label] = Spec(label, learner, config.parameters, catalogue, config.digest(), guard, most, {})
         return self._found[label]
 
     def accepts(self, model: str) -> frozenset[str] | None:
