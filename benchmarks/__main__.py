@@ -7,7 +7,18 @@ import sys
 
 from rich.console import Console
 
-BENCHMARKS = ("speed", "learners", "coupled", "quality", "guard", "drift", "service", "many_models", "failover")
+BENCHMARKS = (
+    "speed",
+    "learners",
+    "coupled",
+    "quality",
+    "guard",
+    "drift",
+    "service",
+    "many_models",
+    "new_models",
+    "failover",
+)
 
 
 def main(names: list[str]) -> int:
