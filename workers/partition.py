@@ -428,8 +428,10 @@ class OwnedPartition:
     def keep(self, models: list[OwnedModel]) -> None:
         """Publish models, or record that they are held back, then save them: each if there is need to."""
         self._tell(models)
-        self._publish(models, record=True)
-        self._write([model for model in models if model.name in self.unsaved])
+        if unpublished := [model for model in models if model.name in self.unpublished]:
+            self._publish(unpublished, record=True)
+        if unsaved := [model for model in models if model.name in self.unsaved]:
+            self._write(unsaved)
 
     @contextmanager
     def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
