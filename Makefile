@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PYTHON
 BIN := .venv/bin
-.PHONY: demo test lint format bench papers chaos fuzz services constraints clean
+.PHONY: demo test lint format bench papers chaos attacks fuzz services constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -19,8 +19,12 @@ lint: .venv/.dev
 format: .venv/.dev
 	$(BIN)/ruff check --fix-only . && $(BIN)/ruff format .
 
-bench papers chaos: .venv/.dev .venv/.kernels ## what is fast and good; the papers' tables; what faults lose, double and delay
-	$(BIN)/python -m $(patsubst chaos,tests.fault.chaos,$(patsubst papers,benchmarks.papers,$(@:bench=benchmarks)))
+MODULE_bench := benchmarks
+MODULE_papers := benchmarks.papers
+MODULE_chaos := tests.fault.chaos
+MODULE_attacks := tests.fault.attacks
+bench papers chaos attacks: .venv/.dev .venv/.kernels ## what is fast and good; the papers' tables; what faults cost; what attackers can do
+	$(BIN)/python -m $(MODULE_$@)
 
 fuzz: .venv/.fuzz .venv/.kernels ## decoders and loaders, FUZZ_S=60 seconds each
 	$(BIN)/python -m tests.fuzz

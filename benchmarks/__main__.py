@@ -15,6 +15,8 @@ BENCHMARKS = (
     "guard",
     "drift",
     "service",
+    "requests",
+    "route",
     "many_models",
     "new_models",
     "failover",

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
@@ -24,10 +24,17 @@ def die_with_parent() -> None:
 class Process:
     """An ``omdml`` command, its output in a file; it ends at the latest with the test run."""
 
-    def __init__(self, folder: Path, *arguments: str, name: str = "omdml", module: str = "workers.cli") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        name: str = "omdml",
+        module: str = "workers.cli",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.output = folder / f"{name}.log"
         self._file = self.output.open("ab")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._child = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=folder, env=environment, stdout=self._file, stderr=subprocess.STDOUT,
@@ -38,6 +45,18 @@ class Process:
         """End it at once, with SIGKILL."""
         self._child.kill()
         self._child.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def pause(self) -> None:
+        """Stop it in its tracks (SIGSTOP), as a machine that is paused does."""
+        self._child.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after :meth:`pause`."""
+        self._child.send_signal(signal.SIGCONT)
 
     def stop(self, timeout_s: float = 20.0) -> int:
         """Ask it to end, with SIGTERM; answers its exit code."""

@@ -19,7 +19,7 @@ from deploy.local import KafkaServer
 from tests.certificates import Authority
 from tests.processes import ROOT
 
-USERS = ("admin", "worker", "node", "creator", "operator", "stranger")
+USERS = ("admin", "worker", "node", "router", "creator", "operator", "stranger")
 MODULES = "org.apache.kafka.common.security"
 
 

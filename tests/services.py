@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from deploy.local import KafkaServer, RedisServer, Server, ServiceError, ValkeyServer
+from deploy.local import KafkaCluster, KafkaServer, RedisServer, Server, ServiceError, ValkeyServer
 
-_STARTED: list[Server] = []
+_STARTED: list[Server | KafkaCluster] = []
 _NUMBERS = itertools.count()
 
 
-def _serve(server: Server) -> Iterator[Server]:
+def _serve(server: Server | KafkaCluster) -> Iterator[Server | KafkaCluster]:
     refused = ""
     try:
         server.start()
@@ -32,19 +32,25 @@ def _serve(server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[Server]:
+def kafka() -> Iterator[Server | KafkaCluster]:
     """A Kafka broker (a KafkaServer): ``kafka.servers`` is its address."""
     yield from _serve(KafkaServer())
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[Server]:
+def kafka_cluster() -> Iterator[Server | KafkaCluster]:
+    """Three brokers with three copies of everything (a KafkaCluster)."""
+    yield from _serve(KafkaCluster())
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Server | KafkaCluster]:
     """Debian's redis-server, or the one on PATH (a RedisServer)."""
     yield from _serve(RedisServer())
 
 
 @pytest.fixture(scope="session")
-def valkey_server() -> Iterator[Server]:
+def valkey_server() -> Iterator[Server | KafkaCluster]:
     """A Valkey (a ValkeyServer)."""
     yield from _serve(ValkeyServer())
 

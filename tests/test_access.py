@@ -181,7 +181,7 @@ def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused_and_not_shown(tok
     assert token not in str(caught.value)
 
 
-GET_SCHEMA = b"GET /schema HTTP/1.1\r\nhost: here\r\n\r\n"
+GET_SCHEMA = b"GET /schema HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class Slow:
@@ -219,8 +219,8 @@ class Slow:
     [
         b"",
         b"GET /sear",
-        b"GET /models HTTP/1.1\r\nhost: here\r\nx: ",
-        b"POST /feedback HTTP/1.1\r\nhost: here\r\ncontent-length: 100\r\n\r\nonly a part",
+        b"GET /models HTTP/1.1\r\nhost: localhost\r\nx: ",
+        b"POST /feedback HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nonly a part",
     ],
     ids=["nothing", "half a line", "half a head", "half a body"],
 )

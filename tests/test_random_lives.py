@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
-import zlib
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -15,8 +14,11 @@ from omdml.errors import ConfigurationError, Fenced, OmdmlError, StoreError
 from omdml.feedback import Triplet, encode
 from streams.memory import MemoryLog, MemorySource
 from streams.stores.memory import MemoryStore
+from tests.support.oracle import Oracle, Placement, crc32, murmur2
+from tests.support.records import Event
+from tests.test_audit import audited
 from tests.test_worker_protocol import _no_waiting, kill  # noqa: F401
-from tests.worlds import World, letters, living_on, rehomed, run_until_idle, triplets
+from tests.worlds import World, living_on, rehomed, run_until_idle, triplets
 from workers.config import WorkerConfig
 
 NAMES = [f"user-{number}" for number in range(7)]
@@ -35,6 +37,8 @@ UNSTEADY = (
     "place",
     "models",
 )
+PARTITIONS = 2  # at first
+FEWEST, MOST = 2, 4  # workers at a time
 PARTS = ("query", "relevant", "irrelevant")
 WEIGHTS = {
     "send": 6,
@@ -47,7 +51,9 @@ WEIGHTS = {
     "outage": 1,
     "grow": 0.7,
     "rehome": 1,
-    "stray": 1,
+    "keyless": 1,
+    "foreign": 0.5,
+    "late": 0.5,
 }
 
 
@@ -107,11 +113,12 @@ class Life:
     """A world in which things happen by chance; what was said in it, in the order of each model."""
 
     def __init__(self, world, seed):
-        world.log, world.store, world.graves = MemoryLog(2), MemoryStore(), MemoryLog()
+        world.log, world.store, world.graves = MemoryLog(PARTITIONS), MemoryStore(), MemoryLog()
         self.world, self.chance, self.time, self.losses, self.grown = world, random.Random(seed), 0.0, 0.0, 0
         self.triplets = iter(triplets(3000, seed=seed).tolist())
         world.now = self.now
         self.step_s = self.chance.choice([0.0, 0.001, 0.1, 1.0])
+        self.sent = 0
         self.workers = [self.worker()]
         self.workers[0].services.source.poll(0, 0)
 
@@ -135,17 +142,30 @@ class Life:
     def happen(self):
         """Something happens."""
         getattr(self, *self.chance.choices(list(WEIGHTS), list(WEIGHTS.values())))()
-        self.workers = self.workers or [self.worker()]
+        while len(self.workers) < FEWEST:
+            self.workers.append(self.worker())
 
     def send(self, name=None, partition=None):
         query, relevant, irrelevant = next(self.triplets)
         name = name or self.chance.choice(NAMES)
         event = Triplet(model=name, query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}", at=1.0)
-        self.world.send(encode(event), key=name if partition is None else living_on(self.world, partition))
+        key = name if partition is None else living_on(self.world, self.world.log.partitions[partition])
+        self.world.log.send(encode(event), key, [("number", str(self.sent).encode())])
+        self.sent += 1
 
-    def stray(self):
-        """A sender without a key, or one that has not heard of added partitions."""
-        self.send(partition=self.chance.choice(self.world.log.partitions))
+    def keyless(self):
+        """A sender without keys: its events come by any partition."""
+        self.send(partition=self.chance.randrange(len(self.world.log.partitions)))
+
+    def foreign(self):
+        """A sender with another partitioner."""
+        name = self.chance.choice(NAMES)
+        self.send(name, murmur2(name.encode()) % len(self.world.log.partitions))
+
+    def late(self):
+        """A sender that knows only the partitions that there were at first."""
+        name = self.chance.choice(NAMES)
+        self.send(name, crc32(name.encode()) % PARTITIONS)
 
     def step(self):
         worker = self.chance.choice(self.workers)
@@ -161,7 +181,7 @@ class Life:
         self.gone(self.chance.choice(self.workers))
 
     def join(self):
-        if len(self.workers) < 3:
+        if len(self.workers) < MOST:
             self.workers.append(self.worker())
 
     def expel(self):
@@ -214,25 +234,15 @@ class Life:
             worker.run()
             self.place_on_more()
 
-    def fates(self):
-        """What must have become of the events: of each model those to be learned, in order, and positions of letters.
+    def log(self):
+        """The log, as the oracle reads it."""
+        for partition in self.world.log.partitions:
+            for record in self.world.log.read(partition, 0, 10_000):
+                yield Event(partition.number, record.offset, record.value, dict(record.headers))
 
-        By the rule on paper, without the product's code: the log is cut where partitions were added to the placement.
-        """
-        steps = msgspec.json.decode(self.world.store.placement(self.world.log.topic_id).encode())["steps"]
-        learned, strays = {name: [] for name in NAMES}, set()
-        for number, step in enumerate(steps):
-            ends = steps[number + 1]["since"] if number + 1 < len(steps) else {}
-            for partition in self.world.log.partitions[: step["count"]]:
-                key = str(partition.number)
-                end = int(ends.get(key, self.world.log.end(partition)))
-                for record in self.world.log.read(partition, 0, 10_000)[int(step["since"].get(key, 0)) : end]:
-                    event = msgspec.json.decode(record.value)
-                    if zlib.crc32(event["model"].encode()) % step["count"] == partition.number:
-                        learned[event["model"]].append([int(event[part][1:]) for part in PARTS])
-                    else:
-                        strays.add((partition.number, record.offset))
-        return learned, strays
+    def oracle(self):
+        """What must have become of every event."""
+        return Oracle(self.log(), Placement.read(self.world.store.placement(self.world.log.topic_id).encode()))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -242,13 +252,19 @@ def test_every_event_is_learned_once_and_in_order_or_is_one_letter(tmp_path, see
     for _ in range(140):
         life.happen()
     life.end()
-    learned, strays = life.fates()
-    assert {(letter.partition.number, letter.offset) for letter in letters(life.world)} == strays
-    assert {letter.reason for letter in letters(life.world)} <= {"wrong_partition"}
-    for name, rows in learned.items():
+    oracle = life.oracle()
+    checkpoints = [life.world.store.peek(name).to_bytes() for name in NAMES]
+    (graves,) = life.world.graves.partitions
+    letters = [record.value for record in life.world.graves.read(graves, 0, 10_000)]
+    numbers = [str(number).encode() for number in range(life.sent)]
+    assert oracle.findings(checkpoints, letters, numbers) == []
+    assert oracle.unread == []
+    assert audited(life.world)[1].wrong == {}
+    for name, taken in oracle.taken.items():
         alone = LOMDML(dims=dict(life.world.catalogue.dims), rank=2)
         alone.start(life.world.catalogue.features)
-        alone.learn_many(np.array(rows), life.world.catalogue.features)
-        kept = life.world.store.peek(name)
-        assert (name, kept.version) == (name, len(rows))
-        assert kept.state == alone.to_bytes()
+        payloads = [json.loads(event.value) for event in taken]
+        alone.learn_many(
+            np.array([[int(said[part][1:]) for part in PARTS] for said in payloads]), life.world.catalogue.features
+        )
+        assert life.world.store.peek(name).state == alone.to_bytes()

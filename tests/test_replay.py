@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 
 from omdml import LOMDML, Qwise
 from omdml.batch import batch_start
+from omdml.engines.base import near_and_far
 from omdml.errors import CorruptError, Fenced, SourceError, StartError, StoreError
 from omdml.feedback import encode
 from omdml.learners import Learner
@@ -17,12 +20,14 @@ from streams.files.bystander import FileBystander
 from streams.files.source import FileSink, FileSource
 from streams.letters import read_letters
 from streams.memory import MemorySource
+from streams.partitioners import by_crc32
 from streams.placement import Placement
 from streams.stores.directory import DirectoryStore
-from tests.worlds import World, events, feedback, living_on, other_than, run_until_idle, triplets
-from workers import fit
+from tests.worlds import TASKS, World, events, feedback, living_on, other_than, rehomed, run_until_idle, triplets
+from workers import fit, replaying
 from workers.cli import main
-from workers.replay import ReplayedModel, prequential_table, read_whole, replayed_spec
+from workers.config import GuardConfig
+from workers.replay import ReplayedModel, prequential_table, read_as_placed, read_whole, replayed_spec
 from workers.specs import Specs
 
 ALONE = Placement.first("murmur2", 1)
@@ -153,6 +158,28 @@ def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_pa
         fit.check_whole(model)
 
 
+def test_a_model_that_moved_to_an_added_partition_is_replayed_in_order(tmp_path):
+    world = World(tmp_path, partitions=2)
+    name = next(one for one in map("user-{}".format, range(100)) if by_crc32(one.encode(), 4) >= 2)
+    worker = world.worker()
+    world.send(*events(20, model=name), key=name)
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    world.log.add_partitions(2)
+    rehomed(world)
+    world.send(*events(20, 1, model=name), key=name)
+    run_until_idle(world.worker())
+    placement = world.store.placement(world.log.topic_id)
+    spec = Specs(world.configuration, {"items": world.catalogue}).find(name)
+    model = ReplayedModel(name, spec.fresh(), spec, placement)
+    for records in read_as_placed(lambda: MemorySource(world.log, uuid.uuid4().hex), placement, False):
+        model.learn(records)
+    learned = world.store.peek(name)
+    assert model.learner.to_bytes() == learned.state
+    assert (model.home, model.next) == (learned.home, learned.next)
+
+
 def test_the_table_counts_each_mistake_before_it_was_learned(shop):
     shop.tell(*events(250))
     twin = LOMDML(dims=dict(shop.catalogue.dims))
@@ -172,10 +199,74 @@ def test_several_learners_stand_side_by_side_in_one_table(shop):
     assert "cpmtml: refused 150 not_accepted" in printed.output
 
 
+def shares(text):
+    """What a line of the table says of held-out events."""
+    return [float(share) for share in re.findall(r"([\d.]+)%", text)]
+
+
+def test_held_out_events_show_the_gain_over_the_plain_distance_and_the_start(tmp_path):
+    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop.tell(*events(3000))
+    printed = shop.omdml("--learner", "lomdml", "--learner", "diagonal").output
+    plain = next(line for line in printed.splitlines() if "plain distance, nothing learned" in line)
+    lomdml, diagonal = (shares(line)[2:] for line in printed.splitlines() if "->" in line)
+    assert "% of 60" in plain
+    assert shares(plain)[0] == diagonal[0]
+    assert lomdml[1] > lomdml[0]
+    assert lomdml[1] > shares(plain)[0]
+
+
+def test_every_row_is_asked_about_the_same_held_out_events(tmp_path):
+    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop.tell(*events(500))
+    models = []
+    for learner in ("lomdml", "diagonal", "qwise"):
+        spec = replayed_spec(shop.specs, "shop", learner)._replace(guard=GuardConfig())
+        models.append(ReplayedModel("shop", spec.fresh(), spec, ALONE))
+    replaying.learn(models, shop.log_read())
+    kept = [[near_and_far(np.array(event.rows)).tolist() for event in model.progress.hold_out.kept] for model in models]
+    assert len(kept[0]) == 10
+    assert kept[1:] == kept[:1] * 2
+    assert [order.events for model in models for order in model.orders()] == [10] * 9
+
+
+def test_without_held_out_events_there_is_no_plain_row(shop):
+    shop.tell(*events(60))
+    model = replayed(shop)
+    assert model.orders() == []
+    assert prequential_table([model]).row_count == 1
+
+
+@pytest.mark.parametrize("kind", ["pair", "quadruplet", "set"])
+def test_the_plain_distance_is_asked_about_feedback_of_every_kind(tmp_path, kind):
+    learner = {"pair": "cpmtml", "quadruplet": "omdml", "set": "setnet"}[kind]
+    options = {"learner": learner} | ({"rank": 3, "tasks": list(TASKS)} if kind == "pair" else {})
+    shop = Shop(tmp_path, {"shop": options})
+    shop.tell(*map(encode, feedback(kind, 600)))
+    printed = shop.omdml()
+    assert printed.exit_code == 0, printed.output
+    (plain,) = (shares(line)[0] for line in printed.output.splitlines() if "plain distance, nothing learned" in line)
+    start, after = next(shares(line)[2:] for line in printed.output.splitlines() if "->" in line)
+    assert 50 < plain <= 100
+    assert after >= start > 50
+
+
+def test_inspect_shows_the_same_baselines(tmp_path):
+    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop.tell(*events(3000))
+    assert shop.omdml("--publish").exit_code == 0
+    printed = shop.omdml().output
+    plain = shares(next(line for line in printed.splitlines() if "plain distance, nothing learned" in line))[0]
+    start, after = shares(next(line for line in printed.splitlines() if "->" in line))[2:]
+    inspected = CliRunner().invoke(main, ["inspect", "-c", str(shop.file), "shop"]).output
+    line = next(line for line in inspected.splitlines() if "held-out events in order" in line)
+    assert shares(line) == [after, plain, start]
+
+
 def test_the_first_half_of_the_log_is_fitted_and_the_rest_replayed(shop):
     shop.tell(*events(80), *(payload for payload in events(10, model="user-1")))
     first, rest, count = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), first)
+    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first)
     for records in rest:
         model.learn(records)
     assert (count, model.learner.version) == (40, 40)
@@ -209,7 +300,7 @@ def test_events_that_bring_vectors_and_broken_ones_are_fitted_like_others(shop):
     shop.tell(*(json.dumps(event).encode() for event in brought))
     shop.tell(b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}', *events(61))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), first)
+    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first)
     assert [refusal.error.reason for refusal in model.refused] == ["unknown_item"]
     assert model.next == first[-1].offset + 1 or model.next > first[-2].offset
 

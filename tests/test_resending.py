@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from omdml.errors import SourceError
+from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import Triplet, encode
 from streams.letters import Letter
+from streams.protocols import Partition, Record
 from tests.worlds import World, events, run_until_idle
 from workers.config import FileLog
 from workers.resending import judge, settled
@@ -22,6 +23,16 @@ def test_only_one_at_a_time_sends_letters_of_files_again(tmp_path):
         open_sender(log)
     sender.close()
     open_sender(log).close()
+
+
+def test_a_letter_that_a_router_cut_asks_for_the_event_itself(tmp_path):
+    # Given the letter about an event in a topic that no worker reads
+    world = World(tmp_path)
+    large = Record(Partition("clicks-id", 1), 7, b"x" * 2_000_000)
+    letter = Letter.of(large, FeedbackError("too large", reason="oversize"))
+    # I expect that nobody is told to wait for a worker.
+    why = judge(letter, world.worker().services.specs, settled([letter], world.store)).why
+    assert "send the event itself again" in why
 
 
 def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):

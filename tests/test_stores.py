@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from omdml.errors import CorruptError, StoreLost
+from streams.placement import Placement
 from streams.protocols import Partition, Store, Written
 from streams.stores.directory import DirectoryStore
 from streams.stores.memory import MemoryStore
@@ -231,6 +232,34 @@ class TestCheckpointsOfAnyStore:
         assert store.move_mark(first, 10, 12)
         assert store.marks([first, second, odd]) == {first: 12, odd: 1 << 50}
         assert store.marks([]) == {}
+
+    def test_a_placement_is_recorded_once_and_changed_only_from_what_it_was(self, store: Store) -> None:
+        first, grown = Placement.first("crc32", 2), Placement.first("crc32", 2).grown(4, {0: 7, 1: 9})
+        assert store.placement("topic/id") is None
+        assert not store.place("topic/id", grown, first)
+        assert store.place("topic/id", None, first)
+        assert store.place("topic/id", None, first), "a retry"
+        assert not store.place("topic/id", None, grown)
+        assert store.placement("topic/id") == first
+        assert store.place("topic/id", first, grown)
+        assert not store.place("topic/id", first, Placement.first("murmur2", 8))
+        assert (store.placement("topic/id"), store.placement("another")) == (grown, None)
+
+    def test_of_many_who_record_a_placement_at_once_exactly_one_does(self, store: Store) -> None:
+        recorded: list[int] = []
+
+        def place(count: int) -> None:
+            if store.place("topic", None, Placement.first("murmur2", count)):
+                recorded.append(count)
+
+        threads = [threading.Thread(target=place, args=(count,)) for count in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        placement = store.placement("topic")
+        assert placement is not None
+        assert recorded == [placement.count]
 
     def test_a_mark_that_is_not_as_its_owner_left_it_is_not_moved(self, store: Store) -> None:
         one = Partition("t", 0)

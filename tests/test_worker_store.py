@@ -7,7 +7,6 @@ import shutil
 
 import pytest
 
-from omdml.errors import Fenced
 from streams.stores.directory import DirectoryStore
 from streams.stores.memory import MemoryModel, MemoryStore
 from tests.worlds import World, events, learned_directly, run_until_idle
@@ -177,17 +176,20 @@ def raised(call, then):
     return wrapped
 
 
-def test_a_fenced_worker_that_was_thrown_out_of_its_group_stops_without_saving(memory_world):
+def test_a_fenced_worker_that_was_expelled_lets_go_and_joins_again(memory_world, capsys):
+    # Given a worker that was paused: another one owns its model, and it is no member of its group any more
     world = memory_world
     worker = world.worker()
     world.send(*events(10))
     run_until_idle(worker)
-    world.store.claim("shop")  # whoever has the partition now
+    world.store.claim("shop")
     world.send(*events(10, seed=1))
     worker._tick = raised(worker._tick, lambda: world.log.expel(worker.services.source))
-    with pytest.raises(Fenced, match="no longer a member of its group: it stops without saving"):
-        run_until_idle(worker)
-    assert versions(world, "shop") == [10]
+    # When it goes on
+    run_until_idle(worker)
+    # Then it has let go of what it had, has joined again, and has learned each event once.
+    assert "expelled" in capsys.readouterr().out
+    assert versions(world, "shop") == [20]
 
 
 def test_a_fenced_worker_waits_while_nobody_can_tell_whether_it_is_a_member(memory_world, monkeypatch, capsys):

@@ -9,15 +9,14 @@ from typing import Any, BinaryIO
 import click
 import structlog
 from prometheus_client import CollectorRegistry
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from omdml.learners import LEARNERS
 from workers import config, lifecycle
-from workers.commands import letters, models, snapshots, topics
-from workers.commands.options import accept_gap, configured, from_file
+from workers.commands import letters, models, route, snapshots, topics
+from workers.commands.options import accept_gap, configured, from_file, wide_console
 
 _log = structlog.get_logger(__name__)
 
@@ -121,22 +120,27 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}
-    replaying.run(load(overrides), model, replaying.Options(**options))
+    replaying.run(load(overrides), model, replaying.Options(**options), wide_console())
 
 
 @main.command()
+@click.option("--strict", is_flag=True, help="End with 1 for warnings too.")
+@click.option("--audit", is_flag=True, help="Read the whole log, and hold every event against what was learned.")
 @configured
-def doctor(configuration: config.Configuration) -> None:
-    """Check configuration, connections, catalogues and versions; say what to do."""
+def doctor(configuration: config.Configuration, strict: bool, audit: bool) -> None:
+    """Check configuration, connections, catalogues, models and letters; say what to do. Ends with 1 for an error."""
+    from workers.commands.audit import run
     from workers.doctor import examine
+    from workers.findings import Level
 
-    table = Table("check", "", "what was seen, or what to do")
-    ill = 0
-    for check, well, text in examine(configuration):
-        table.add_row(escape(check), "[green]ok[/]" if well else "[red]no[/]", escape(text))
-        ill += not well
-    Console().print(table)
-    sys.exit(1 if ill else 0)
+    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
+    table, levels = Table("check", "", "what was seen, or what to do"), set()
+    for check, level, text in examine(configuration):
+        table.add_row(escape(check), f"[{colours[level]}]{level}[/]", escape(text))
+        levels.add(level)
+    wide_console().print(table)
+    adds_up = run(configuration) if audit else True
+    sys.exit(1 if Level.ERROR in levels or (strict and Level.WARNING in levels) or not adds_up else 0)
 
 
 @main.group()
@@ -212,7 +216,7 @@ def simulate(node: str, labels: str, **options: Any) -> None:
     sys.exit(run_simulation(node, labels, **options))
 
 
-for operators in (*snapshots.COMMANDS, models.models, letters.letters, topics.topics):
+for operators in (*snapshots.COMMANDS, models.models, letters.letters, topics.topics, route.route):
     main.add_command(operators)
 
 if __name__ == "__main__":

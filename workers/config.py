@@ -125,13 +125,18 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The retrieval node. Whoever posts feedback or moves versions must send ``token``, where there is one."""
+    """The retrieval node. Whoever posts feedback or moves versions must send ``token``, where there is one.
+
+    ``hosts`` are the names in a request's header ``Host`` that the node answers to, beside ``localhost``, loopback
+    addresses and the one in ``bind``. If there is none, a node with a token answers to any.
+    """
 
     bind: str = "127.0.0.1:8080"
     token: str = ""
+    hosts: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"NodeConfig(bind={self.bind!r}, token={'***' if self.token else ''!r})"
+        return f"NodeConfig(bind={self.bind!r}, token={'***' if self.token else ''!r}, hosts={self.hosts!r})"
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

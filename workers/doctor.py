@@ -4,48 +4,53 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+import time
+from collections.abc import Iterator
+from functools import partial
 
-from omdml.errors import ConfigurationError, CorruptError, OmdmlError
+from omdml.errors import ConfigurationError
+from streams.kafka.extents import Extent
+from streams.letters import read_book
+from streams.placement import Placement
 from streams.stores.redis_client import check_eviction, masked
-from workers import wiring
+from workers import durability_checks, wiring
 from workers.access import check_reach
+from workers.checks.checkpoints import checkpoints
+from workers.checks.letters import unsent
+from workers.checks.partitions import partitions
+from workers.checks.reading import file_log
+from workers.checks.serving import serving
 from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
+from workers.findings import Finding, Remark, all_well, look
 from workers.lifecycle import address
 from workers.rates import inert_rates
-
-
-class Finding(NamedTuple):
-    """One check: what was looked at, whether it is well, what was seen or what to do."""
-
-    check: str
-    well: bool
-    text: str
+from workers.senders import advise, look_at_senders
+from workers.serving import catalogue_kinds
+from workers.topics import survey
 
 
 def examine(configuration: Configuration) -> Iterator[Finding]:
     """Look at versions, catalogues, models, log and store; one finding after the other."""
-    yield _look("versions", _versions)
-    yield _look("catalogues", lambda: _catalogues(configuration))
-    yield _look("models", lambda: _models(configuration))
-    yield _look("rates", lambda: _rates(configuration))
-    log, store = _look("log", lambda: _log(configuration.log)), _look("store", lambda: _store(configuration))
-    yield from (log, store)
-    if store.well:
-        yield _look("checkpoints", lambda: _checkpoints(configuration))
-    if store.well and log.well and isinstance(configuration.log, KafkaLog):
-        yield _look("partitions", lambda: _partitions(configuration))
-    yield _look("node", lambda: _node(configuration.node))
-
-
-def _look(check: str, look: Callable[[], str]) -> Finding:
-    try:
-        return Finding(check, True, look())
-    except OmdmlError as error:
-        return Finding(check, False, str(error))
-    except Exception as error:  # a doctor reports what it finds, also what nobody foresaw
-        return Finding(check, False, f"{type(error).__name__}: {error}; omdml does not foresee this: report it")
+    yield from look("versions", _versions)
+    yield from look("catalogues", lambda: _catalogues(configuration))
+    yield from look("models", lambda: _models(configuration))
+    yield from look("rates", lambda: _rates(configuration))
+    log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(configuration))
+    yield from (*log, *store)
+    readable = configuration.log if all_well(log) else None
+    if readable:
+        yield from look("log's safety", lambda: durability_checks.of_log(readable))
+        yield from look("letters", lambda: _letters(readable))
+    if all_well(store):
+        yield from look("store's safety", lambda: durability_checks.of_store(configuration.store.url))
+        yield from look("checkpoints", lambda: _checkpoints(configuration, readable))
+        yield from look("serving", lambda: _serving(configuration))
+    if all_well(store) and isinstance(readable, FileLog):
+        yield from look("reading", lambda: _reading(configuration, readable))
+    if all_well(store) and isinstance(readable, KafkaLog):
+        yield from look("partitions", lambda: _partitions(configuration, readable))
+        yield from look("senders", lambda: _senders(configuration, readable))
+    yield from look("node", lambda: _node(configuration.node))
 
 
 def _versions() -> str:
@@ -101,32 +106,39 @@ def _store(configuration: Configuration) -> str:
     return f"{masked(configuration.store.url)} holds {len(kept)} models"
 
 
-def _checkpoints(configuration: Configuration) -> str:
-    specs, store, ill, seen = wiring.specs(configuration), wiring.open_stores(configuration), [], 0
-    for name in store.models():
-        try:
-            spec, checkpoint = specs.find(name), store.peek(name)
-            if spec and checkpoint:
-                spec.resumed(checkpoint)
-                seen += 1
-        except (ConfigurationError, CorruptError) as error:
-            ill.append(str(error))
-    _none_of(ill, "workers say so, model by model")
-    return f"{seen} fit the configuration"
+def _checkpoints(configuration: Configuration, log: FileLog | KafkaLog | None) -> str | list[Remark]:
+    store = wiring.open_stores(configuration)
+    extents = partial(wiring.log_extents, log) if log else list[Extent]
+    return checkpoints(wiring.specs(configuration), store, store.models(), extents)
 
 
-def _partitions(configuration: Configuration) -> str:
-    lines = wiring.survey_topic(configuration)
-    _none_of([f"partition {line.extent.partition.number}: {line.wrong}" for line in lines if line.wrong],
-             "omdml topics status")  # fmt: skip
-    workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
-    return f"{len(lines)} partitions, {lag:,} events to be learned, by {', '.join(workers) or 'no worker for now'}"
+def _serving(configuration: Configuration) -> str | list[Remark]:
+    store = wiring.open_stores(configuration)
+    return serving(store, store.models(), catalogue_kinds(configuration), time.time())
 
 
-def _none_of(ill: list[str], where: str) -> None:
-    """Raise ConfigurationError, telling the first of these, where there are any."""
-    if ill:
-        raise ConfigurationError(ill[0] + (f"; and {len(ill) - 1} more: {where}" if ill[1:] else ""))
+def _letters(log: FileLog | KafkaLog) -> str | list[Remark]:
+    records, whole = wiring.newest_letters(log)
+    return unsent(read_book(records), whole, time.time())
+
+
+def _reading(configuration: Configuration, log: FileLog) -> str | list[Remark]:
+    return file_log(log, wiring.open_stores(configuration), time.time())
+
+
+def _partitions(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
+    found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
+    workers = wiring.workers_of(log)
+    placement = store.placement(found[0].partition.topic_id)
+    return partitions(survey(found, store, workers), placement, log.partitioner, bool(workers))
+
+
+def _senders(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
+    found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
+    placement = store.placement(found[0].partition.topic_id) or Placement.first(log.partitioner, len(found))
+    homes = {position.home.topic_id for position in store.positions(store.models()).values()}
+    senders = look_at_senders(wiring.newest_events(log).records, placement, len(found))
+    return advise(senders, found[0].partition.topic_id in homes, time.time())
 
 
 def _node(node: NodeConfig) -> str:

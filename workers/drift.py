@@ -2,6 +2,10 @@
 
 ADWIN (Bifet and Gavalda, 2007) over the comparisons as they come, right or wrong before they are learned. Learning
 goes on as it is: to shorten Hedge's memory for a while after an alarm was tried, and does not pay (DECISIONS).
+
+ADWIN sees a rise of 0.2 points in a long stream. So its window goes on after a cut, and a rise is told once what the
+window holds is worse by ``LEAST_RISE`` than what it dropped; then it begins again. A rate that creeps up by less at a
+time is not told: ``omdml inspect`` and the metrics show it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,13 @@ from river._river_rust.drift import AdaptiveWindowing  # private, but river.drif
 from omdml.errors import CorruptError
 
 DELTA = 0.002  # these and the others are river's own defaults
+LEAST_RISE = 0.03
+"""Rises of the mistake rate below this are not told.
+
+Measured with more wrong judgements from 20,000 comparisons on: two points more (5 % -> 7 %) lower the mAP of mfeat by
+0.02 at most, ten points more by 0.01 to 0.03 and that of yaleb by 0.1 and more. Of 40 streams with a rise of two points
+none is told, of five points 35, of ten points all, 200 to 1,200 comparisons after it.
+"""
 LOOKS = {"clock": 32, "max_buckets": 5, "min_window_length": 5, "grace_period": 10}
 
 
@@ -30,7 +41,6 @@ class Drift:
 
     def __init__(self, state: bytes = b"") -> None:
         self._window = AdaptiveWindowing(delta=DELTA, **LOOKS)
-        self._detected = False  # the window then begins anew with the next comparison
         if state:
             try:
                 self._window.__setstate__(state)
@@ -40,21 +50,21 @@ class Drift:
                 raise CorruptError(f"drift state: {len(state)} bytes that are none ({error})") from error
 
     def to_bytes(self) -> bytes:
-        """The state, about 2 kB; none where the window begins anew with the next comparison."""
-        return b"" if self._detected else bytes(self._window.__getstate__())
+        """The state, about 2 kB; none if nothing was seen since the window began."""
+        return bytes(self._window.__getstate__()) if self._window.get_width() else b""
 
     def add(self, scores: NDArray[Any]) -> str:
-        """Take in f of comparisons, f > 0 being a mistake; says what changed where mistakes became more frequent."""
-        before, told = self._rate, ""
+        """Take in f of comparisons, f > 0 being a mistake; says from what to what mistakes rose, if that matters."""
+        count, mistakes, told = self._window.get_width(), self._window.get_total(), ""
         for wrong in (scores > 0).tolist():
-            if self._detected:
-                self._window = AdaptiveWindowing(delta=DELTA, **LOOKS)
-            self._detected = self._window.update(wrong)
-            if self._detected and self._rate > before:
-                told = f"mistakes went from {before:.1%} to {self._rate:.1%} of comparisons"
+            count, mistakes = count + 1, mistakes + wrong
+            if not self._window.update(wrong):
+                continue
+            # what the window dropped is how it was, what it holds is how it is now
+            dropped = count - self._window.get_width()
+            before = (mistakes - self._window.get_total()) / dropped if dropped else 1.0
+            count, mistakes = self._window.get_width(), self._window.get_total()
+            if count and mistakes / count - before >= LEAST_RISE:
+                told = f"mistakes went from {before:.1%} to {mistakes / count:.1%} of comparisons"
+                self._window, count, mistakes = AdaptiveWindowing(delta=DELTA, **LOOKS), 0, 0.0
         return told
-
-    @property
-    def _rate(self) -> float:
-        width = self._window.get_width()
-        return float(self._window.get_total() / width) if width else 0.0

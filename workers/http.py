@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -21,6 +23,8 @@ from omdml.errors import OmdmlError, SourceError
 from streams.protocols import Pointer
 from workers import moves
 from workers.access import AccessError, check_access
+from workers.gate import Bodies, Hosts
+from workers.min_version import Behind, view_from
 from workers.node import RetrievalNode
 from workers.openapi import openapi
 from workers.requests import (
@@ -44,22 +48,32 @@ INLINE_BYTES = 16_384  # of events that are checked without such a hop
 STATUS = {
     "unauthorized": HTTPStatus.UNAUTHORIZED,
     "forbidden": HTTPStatus.FORBIDDEN,
+    "foreign_host": HTTPStatus.MISDIRECTED_REQUEST,
     "not_kept": HTTPStatus.NOT_FOUND,
+    "unservable": HTTPStatus.CONFLICT,
     "unknown_model": HTTPStatus.NOT_FOUND,
     "unknown_item": HTTPStatus.NOT_FOUND,
     "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "behind": HTTPStatus.SERVICE_UNAVAILABLE,
+    "busy": HTTPStatus.SERVICE_UNAVAILABLE,
     "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
     "source": HTTPStatus.SERVICE_UNAVAILABLE,
     "store": HTTPStatus.SERVICE_UNAVAILABLE,
     "catalogue": HTTPStatus.SERVICE_UNAVAILABLE,
 }  # every other reason is a bad request
+# Seconds after which the same request may succeed.
+RETRY_AFTER = {"behind": "1", "busy": "1"}
 
 _log = structlog.get_logger(__name__)
 
 
-def create_app(node: RetrievalNode, token: str = "") -> Starlette:
-    """The app of a node that is started by the caller; whoever writes must send the token, where there is one."""
+def create_app(node: RetrievalNode, token: str = "", hosts: Collection[str] = ()) -> Starlette:
+    """The app of a node that is started by the caller; whoever writes must send the token, where there is one.
+
+    A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
+    unless ``hosts`` names some.
+    """
     api = Api(node, token)
     routes = [
         Route("/search", api.search_item, methods=["GET"]),
@@ -74,13 +88,12 @@ def create_app(node: RetrievalNode, token: str = "") -> Starlette:
         Route("/metrics", api.metrics, methods=["GET"]),
         Route("/schema", api.schema, methods=["GET"]),
     ]
-    handlers: dict[Any, Any] = {
-        OmdmlError: _refused,
-        HTTPException: _no_route,
-        ClientDisconnect: _gone,
-        Exception: _failed,
-    }
-    return Starlette(routes=routes, exception_handlers=handlers)
+    handlers: dict[Any, Any] = {OmdmlError: _refused, HTTPException: _no_route, ClientDisconnect: _gone}
+    # Starlette calls what is listed here outside its own handlers, so that the first of these brings them.
+    gate = [Middleware(ExceptionMiddleware, handlers=handlers), Middleware(Bodies)]
+    if hosts or not token:
+        gate.insert(1, Middleware(Hosts, names=hosts))
+    return Starlette(routes=routes, middleware=gate, exception_handlers={**handlers, Exception: _failed})
 
 
 class Api:
@@ -99,7 +112,7 @@ class Api:
 
     async def _search(self, asked: Search) -> Response:
         node = self._node
-        view = node.view(asked.model) if node.loaded(asked.model) else await run_in_threadpool(node.view, asked.model)
+        view = await view_from(node, asked.model, asked.min_version)
         ids = [asked.id] if asked.id is not None else asked.ids
         query = node.query(view, ids, asked.features, asked.by, asked.rerank)
         if view.work <= INLINE_WORK and not query.by_elements:
@@ -163,12 +176,13 @@ class Api:
         return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", message)
 
     async def readyz(self, _: Request) -> Response:
-        """200 once every model that is configured by name can answer."""
-        missing = self._node.missing()
+        """200 once every model that is configured by name can answer, with the live version or an older one."""
+        missing, instead = self._node.missing(), self._node.instead()
+        more = {"refused": instead} if instead else {}
         if not missing:
-            return reply({"status": "ready"})
+            return reply({"status": "ready", **more})
         message = f"no snapshot that can be served yet: {', '.join(missing)}"
-        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", message, missing=missing)
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", message, missing=missing, **more)
 
     async def metrics(self, _: Request) -> Response:
         """For Prometheus."""
@@ -190,7 +204,10 @@ def error_reply(status: HTTPStatus, error: str, message: str, **more: object) ->
 
 
 async def _refused(_: Request, error: OmdmlError) -> Response:
-    response = error_reply(STATUS.get(error.reason, HTTPStatus.BAD_REQUEST), error.reason, str(error))
+    more = {"version": error.version} if isinstance(error, Behind) else {}
+    response = error_reply(STATUS.get(error.reason, HTTPStatus.BAD_REQUEST), error.reason, str(error), **more)
+    if error.reason in RETRY_AFTER:
+        response.headers["retry-after"] = RETRY_AFTER[error.reason]
     if response.status_code == HTTPStatus.UNAUTHORIZED:
         response.headers["www-authenticate"] = "Bearer"
     return response

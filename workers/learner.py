@@ -301,13 +301,15 @@ class LearnerWorker:
     def _begin_again(self, doubt: Fenced | StoreChanged) -> None:
         """Prove the membership by a commit, then begin every partition again from what is stored.
 
-        Raises Fenced where another worker owns a model and this one is no longer a member. A member that was thrown
-        out while the store was away lets go of everything, and is given partitions anew.
+        A worker that its group has expelled meanwhile (it was paused, or cut off) owns nothing any more. It lets go of
+        everything without saving: the new owners learn that from the log. Its next poll joins the group again; if
+        another process took its ``log.member``, that poll raises SourceRefused.
         """
         for partition, before in list(self.partitions.items()):
             again = OwnedPartition(partition, self.services, self._read_placement(partition.topic_id))
             start = again.start(before.mark.offset)
             if start is not None and not self._is_member(partition, start, doubt):
+                log.warning("expelled", reason=str(doubt), action="lets go of all, joins again")
                 self.lost(list(self.partitions))
                 break
             begin = next((at for at in (start, before.first, self._untaken(partition)) if at is not None), None)
@@ -331,8 +333,6 @@ class LearnerWorker:
         if member is None:
             self._pass_over()
             raise SourceError(f"{doubt}; whether this worker still is a member of its group cannot be told for now")
-        if not member and isinstance(doubt, Fenced):
-            raise Fenced(f"{doubt}, and this worker is no longer a member of its group: it stops without saving")
         return member
 
     # Listener

@@ -68,15 +68,15 @@ def platform() -> str:
     return " ".join([f"numba-{numba.__version__}", str(processor), f"numpy-{np.__version__}", *blas])
 
 
-def serve_metrics(bind: str, registry: CollectorRegistry) -> None:
+def serve_metrics(bind: str, registry: CollectorRegistry, where: str = "worker.bind") -> None:
     """Prometheus metrics at ``host:port`` (empty: nowhere); raises ConfigurationError where the port is in use."""
     if not bind:
         return
-    host, port = address(bind, "worker.bind")
+    host, port = address(bind, where)
     try:
         start_http_server(port, addr=host, registry=registry)
     except (OSError, UnicodeError) as error:
-        told = f"worker.bind {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
+        told = f"{where} {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
         raise ConfigurationError(told) from error
 
 

@@ -24,6 +24,7 @@ from workers.hold_out import HoldOut
 from workers.intake import Batch, Refusal
 from workers.lookup import Located, Lookup
 from workers.repeats import SeenIds
+from workers.tally import Tally
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ class Progress(msgspec.Struct):
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
     seen: bytes = b""  # ids of the newest events, 8 bytes each
+    tally: Tally = msgspec.field(default_factory=Tally)
     held: str = ""  # why the newest version is not live
 
 
@@ -92,6 +94,7 @@ class OwnedModel:
         except msgspec.ValidationError as error:
             raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
         self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
+        self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
 
@@ -116,6 +119,7 @@ class OwnedModel:
         refused: list[Refusal] = []
         held: set[int] = set()
         new: list[Record] = []
+        self.progress.tally.take(self.home, batch.records[0].offset, learned=0, held=0)
         for part in self.seen.parts(batch):
             found = self._take(part.batch, timed)
             self.seen.add(part, found)
@@ -125,6 +129,7 @@ class OwnedModel:
         self.held_back, self.repeated = frozenset(held), frozenset()
         if len(new) < len(batch.records):
             self.repeated = frozenset(record.offset for record in batch.records) - {record.offset for record in new}
+        self.progress.tally.repeated += len(self.repeated)
         return refused
 
     def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
@@ -133,8 +138,10 @@ class OwnedModel:
         tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
         located, self.held_back = self.progress.hold_out.split(located, self.catalogue, tasks)
         with timed("learn"):
-            refused += self._learn(located)
-        return refused
+            not_learned = self._learn(located)
+        learned = len(located.events.records) - len(not_learned)
+        self.progress.tally.take(self.home, batch.records[0].offset, learned, len(self.held_back))
+        return refused + not_learned
 
     def _learn(self, located: Located) -> list[Refusal]:
         """Learn events in order, each whole or not at all."""
@@ -156,8 +163,9 @@ class OwnedModel:
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
         if drifted := self.drift.add(scores):
-            self.drifted = drifted
-            log.warning("drift", model=self.name, version=self.learner.version, reason=drifted)
+            self.drifted = f"{self.learner.name}: {drifted}"
+            told = {"learner": self.learner.name, "version": self.learner.version, "reason": drifted}
+            log.warning("drift", model=self.name, **told)
         times = [time for time in event_times if time is not None]
         if not times:
             return
@@ -193,6 +201,7 @@ class OwnedModel:
         """Everything that resumes this model."""
         assert self.home is not None
         self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
+        self.progress.tally.end(self.home, self.next)
         return Checkpoint(
             model=self.name,
             home=(self.home.topic_id, self.home.number),

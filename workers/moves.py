@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from omdml.errors import NotKept
 from streams.protocols import Pointer, SnapshotStore
+from workers.targets import check_target, newest_readable, readable, since_reset
 
 
 def rollback(store: SnapshotStore, model: str, version: int | None = None) -> Pointer:
     """Go to a kept version (None: the one before the live one), and stay there.
 
-    Raises NotKept, or CorruptError where its bytes are damaged.
+    Raises NotKept, Unservable if nodes could not serve it, or CorruptError if its bytes are damaged.
     """
     return _stay(store, model, before(store, model) if version is None else version)
 
 
 def pin(store: SnapshotStore, model: str, version: int | None = None) -> Pointer:
-    """Stay at a kept version (None: the live one). Raises StoreError, or CorruptError where its bytes are damaged."""
+    """Stay at a kept version (None: the live one). Raises as ``rollback`` does."""
     return _stay(store, model, live(store, model).version if version is None else version)
 
 
@@ -26,7 +27,7 @@ def unpin(store: SnapshotStore, model: str) -> Pointer:
 
 
 def _stay(store: SnapshotStore, model: str, version: int) -> Pointer:
-    store.load(model, version)  # nodes could not, and those that start would have nothing
+    check_target(store, model, version)
     return store.move(model, version, pin=True)
 
 
@@ -39,9 +40,19 @@ def live(store: SnapshotStore, model: str) -> Pointer:
 
 
 def before(store: SnapshotStore, model: str) -> int:
-    """The newest version that was live and is older than the one that is; raises StoreError where none is kept."""
+    """The newest version that was live, is older than the one that is, and can be served.
+
+    Raises StoreError if none is kept.
+    """
     now = live(store, model).version
-    older = [move["version"] for move in store.history(model) if move["what"] != "held" and move["version"] < now]
-    if not older:
-        raise NotKept(f"model {model!r}: nothing older than version {now} is kept in {store}: this is the oldest")
-    return int(max(older))
+    present = since_reset(store.history(model))
+    newest = newest_readable(store, model, present)
+    was_live = [line for line in present if line["what"] == "published" and line["version"] < now]
+    for line in sorted(was_live, key=lambda line: int(line["version"]), reverse=True):
+        snapshot = readable(store, model, line)
+        if snapshot and newest and snapshot.generation == newest.generation:
+            return snapshot.version
+    raise NotKept(
+        f"model {model!r}: nothing older than version {now} is kept in {store} that nodes could serve: "
+        "this is the oldest"
+    )

@@ -74,6 +74,7 @@ class RetrievalNode:
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.watch_staleness(self._refresher.stale_seconds)
+        self.metrics.watch_refusals(lambda: len(self._refresher.refused))
         self._asked_at: dict[str, float] = {}  # of patterns' models
         self._counting = threading.Lock()  # of memory, when a pattern's model is loaded
 
@@ -111,6 +112,18 @@ class RetrievalNode:
     def missing(self) -> list[str]:
         """Models configured by name that cannot answer yet."""
         return [name for name in self.named if name not in self._refresher.views]
+
+    def instead(self) -> dict[str, dict[str, Any]]:
+        """Models whose live version cannot be served: what answers instead, None if nothing does, and why."""
+        refused, views = dict(self._refresher.refused), dict(self._refresher.views)
+        return {
+            model: {
+                "live": refusal.version,
+                "serving": views[model].snapshot.version if model in views else None,
+                "reason": refusal.reason,
+            }
+            for model, refusal in refused.items()
+        }
 
     def wait_until_ready(self, timeout_s: float) -> bool:
         """Wait until no model is missing; False where one still is after ``timeout_s``."""
@@ -186,8 +199,12 @@ class RetrievalNode:
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
-        views = dict(self._refresher.views)
-        return [self._described(name, views.get(name), since) for name in dict.fromkeys([*self.named, *sorted(views)])]
+        views, instead = dict(self._refresher.views), self.instead()
+        names = dict.fromkeys([*self.named, *sorted(views)])
+        return [
+            self._described(name, views.get(name), since) | ({"refused": instead[name]} if name in instead else {})
+            for name in names
+        ]
 
     def _described(self, model: str, view: View | None, since: float) -> dict[str, Any]:
         if view is None:
@@ -235,6 +252,8 @@ class RetrievalNode:
             hint = "is a worker running?"
             if model not in self.named:
                 hint = "a pattern's model can be searched from its first event on; send one, or start a worker"
+            if refusal := self._refresher.refused.get(model):
+                hint = refusal.reason
             raise SearchError(f"model {model!r} has no snapshot that can be served: {hint}", "not_ready")
         self._make_room(model)
         return view

@@ -38,6 +38,9 @@ class NodeMetrics:
         self.version = gauge("snapshot_version", "Comparisons learned by what answers", "model")
         self.stale = gauge("stale_seconds", "Since the most outdated model was up to date, 0 where all are")
         self.snapshots = counter("snapshots_total", "Snapshots met, by what became of them", "outcome")
+        self.not_live = gauge(
+            "refused_models", "Models whose live snapshot cannot be served: an older one answers, or none"
+        )
         self.accepted = counter("accepted_events_total", "Events taken by POST /feedback")
         self.refused = counter("refused_events_total", "Events refused by POST /feedback", "reason")
         self._recent: dict[str, deque[tuple[float, float]]] = {}  # when a view was made, and its freshness
@@ -45,6 +48,10 @@ class NodeMetrics:
     def watch_staleness(self, stale_seconds: Callable[[], float]) -> None:
         """Ask this for the staleness at every scrape."""
         self.stale.set_function(stale_seconds)
+
+    def watch_refusals(self, models: Callable[[], float]) -> None:
+        """Ask this for the number of models whose live snapshot cannot be served, at every scrape."""
+        self.not_live.set_function(models)
 
     def swapped(self, label: str, before: View | None, view: View, took_s: float) -> None:
         """A view went live just now. Freshness is that of the events which the view before it did not know."""

@@ -22,8 +22,8 @@ def openapi() -> dict[str, Any]:
     components["Error"] = ERROR
     paths = {
         "/search": {
-            "get": operation("Items closest to one item", answer, parameters=parameters(fields)),
-            "post": operation("Items closest to items, or to raw vectors", answer, body={JSON: search}),
+            "get": operation("Items closest to one item", answer, parameters=parameters(fields), more=BEHIND),
+            "post": operation("Items closest to items, or to raw vectors", answer, body={JSON: search}, more=BEHIND),
         },
         "/feedback": {
             "post": operation(
@@ -75,9 +75,18 @@ ERROR = {
     "properties": {
         "error": {"type": "string", "description": "a code that never changes"},
         "message": {"type": "string"},
+        "version": {"type": "integer", "description": "the live one, if it is below min_version"},
         "index": {"type": "integer", "description": "of the first bad event"},
         "errors": {"type": "array", "items": {"type": "object"}, "description": "the first bad events"},
     },
+}
+REFUSED = {"description": "refused", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+BEHIND = {
+    "503": REFUSED
+    | {
+        "description": "no version that can answer: none at all, or none as new as min_version",
+        "headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds; with the error `behind`"}},
+    }
 }
 
 
@@ -90,14 +99,17 @@ def operation(
     parameters: list[dict[str, Any]] | None = None,
     body: dict[str, dict[str, Any]] | None = None,
     token: bool = False,
+    more: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """One method of one path; ``body`` holds a schema a media type, ``token`` says that it writes."""
-    error = {"description": "refused", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+    """One method of one path; ``body`` holds a schema a media type, ``token`` says that it writes, ``more`` are
+    further responses by status.
+    """
     described: dict[str, Any] = {
         "summary": summary,
         "responses": {
             status: {"description": "done", "content": {kind: {"schema": answer or {"type": "object"}}}},
-            "default": error,
+            **(more or {}),
+            "default": REFUSED,
         },
     }
     if parameters:
@@ -107,7 +119,7 @@ def operation(
         described["requestBody"] = {"required": summary not in MOVES.values(), "content": content}
     if token:
         described["security"] = [{"token": []}, {}]  # without one where the node has none
-        described["responses"]["401"] = error | {"description": "the token is missing, or another one"}
+        described["responses"]["401"] = REFUSED | {"description": "the token is missing, or another one"}
     return described
 
 

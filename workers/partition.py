@@ -36,11 +36,12 @@ from omdml.errors import CorruptError, Fenced, StoreLost
 from streams.placement import Placement
 from streams.protocols import Partition, Position, Record, Written
 from streams.stores.checkpoints import none_valid
+from workers.arrival import Arrival
 from workers.blocked import Blocked
 from workers.burial import Burial
-from workers.claim import Change, Claimed, claim, out_of_reach, snapshot
+from workers.claim import Change, Claimed, claim, snapshot
 from workers.intake import Batch, Refusal, sort_out, wrong_partition
-from workers.interruptions import PlacementChanged, Rewind, ahead_of_log, learned_elsewhere, not_from_there
+from workers.interruptions import PlacementChanged, Rewind
 from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.newcomers import begin_turn, claim_next, too_many_models
@@ -63,7 +64,7 @@ class OwnedPartition:
         self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
-        self._end = 0  # of the log, when it was last asked
+        self._arrival = Arrival(partition, services)
         self.mark = Mark(partition, services.store)
         self._committed: int | None = None
         self._blocked = Blocked(services.clock, services.metrics.waiting)
@@ -77,63 +78,12 @@ class OwnedPartition:
 
     # 2
     def claim(self, name: str) -> Claimed:
-        """Become the owner of a model that lives here; it goes on where it was, or comes here from its old home.
-
-        Raises GapError if its checkpoint is about another log, or says more than this log holds.
-        """
+        """Become the owner of a model that lives here; see :meth:`workers.arrival.Arrival.admit`."""
         return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
 
     def _own(self, claimed: Claimed) -> Claimed:
-        """Look at where a model that was claimed goes on; errors as of :meth:`claim`."""
-        name = claimed.model.name
-        model, source = claimed.model, self.services.source
-        if model.home and model.home.topic_id != self.partition.topic_id:
-            if not self.services.accept_gap:
-                raise learned_elsewhere(name, model.home, self.partition)
-            model.home, model.next = None, 0
-        if model.home is None:
-            model.home = self.partition
-        elif model.home != self.partition:
-            self._move_in(model, claimed.fell_back)
-        elif claimed.fell_back and model.next < (begin := source.begin(self.partition)):
-            raise out_of_reach(name, model.next, begin)
-        elif not self._log_reaches(model.next):
-            self._hold_against_log(model)
+        self._arrival.admit(claimed, self.placement, self._taken or 0)
         return claimed
-
-    def _move_in(self, model: OwnedModel, fell_back: bool) -> None:
-        """Have a model go on here that was last saved on another partition, before partitions were added.
-
-        Everything on its old home was learned before ``omdml topics rehome`` placed it here, so it goes on at the first
-        offset here that the present placement covers. An older checkpoint does not have all of it.
-        """
-        assert model.home is not None
-        if self.services.store.placement(self.partition.topic_id) != self.placement:
-            raise PlacementChanged(self.partition.topic_id)
-        if fell_back or not self.placement.lived_on(model.name, model.home.number):
-            raise not_from_there(model.name, model.home, self.partition, fell_back)
-        model.home, model.next = self.partition, self.placement.since(self.partition.number)
-
-    def _log_reaches(self, position: int) -> bool:
-        """Whether the log holds everything below a position; the log is asked only if that is not known already."""
-        known = max(self._end, self._taken or 0)
-        if position > known:
-            known = self._end = self.services.source.end(self.partition)
-        return position <= known
-
-    def _hold_against_log(self, model: OwnedModel) -> None:
-        """Raise GapError for a model that has learned more of this partition than the log holds.
-
-        If the operator accepts that, the model goes on with what comes from now on. A crash before it is saved: the
-        same is found again.
-        """
-        error = ahead_of_log(model.name, self.partition, model.next, self._end)
-        if not self.services.accept_gap:
-            raise error
-        log.warning("gap_accepted", model=model.name, reason=str(error))
-        model.next = self._end
-        checkpoint = model.checkpoint(self.services.platform)
-        self._written(self.services.store.save(checkpoint, model.epoch, back=True), model.name)
 
     def _adopt(self, model: OwnedModel, changes: list[Change]) -> None:
         """Go on with settings that are others by now: tell the history, save a checkpoint that names them."""
@@ -224,7 +174,7 @@ class OwnedPartition:
         if only an older checkpoint was sound: what it lacks is taken again.
         """
         at_home = kept is not None and kept.home == self.partition
-        if kept and at_home and batch.records[-1].offset < kept.next and self._log_reaches(kept.next):
+        if kept and at_home and batch.records[-1].offset < kept.next and self._arrival.log_reaches(kept.next):
             return
         self.services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):

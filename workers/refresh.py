@@ -7,15 +7,28 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import OmdmlError
+from omdml.errors import CorruptError, OmdmlError
 from streams.protocols import Catalogue, Pointer, SnapshotStore
 from workers.node_metrics import NodeMetrics
+from workers.targets import readable, since_reset
 from workers.view import PATIENCE_S, View, bridged_view, embedded_view
 
+# Older snapshots that a node tries to load if the newest is damaged.
+OLDER_TRIED = 10
+
 _log = structlog.get_logger(__name__)
+
+
+class Refusal(NamedTuple):
+    """A live snapshot that cannot be served, and why."""
+
+    version: int
+    digest: str
+    reason: str
 
 
 class Refresher:
@@ -50,7 +63,8 @@ class Refresher:
         self._confirmed: dict[str, float] = {}  # monotonic time at which a model's view was what the store points at
         self._behind: set[str] = set()
         self._gone: set[str] = set()  # models whose pointer vanished: deleted, or the store was emptied
-        self._refused: dict[str, str] = {}  # model to digest of a snapshot that was logged already
+        # What the store points at and cannot be served, by model; it was logged and counted once.
+        self.refused: dict[str, Refusal] = {}
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
         self._embedding: set[str] = set()
         self._closed = False
@@ -74,7 +88,7 @@ class Refresher:
         with self._loading:
             self.views.pop(model, None)
             self._confirmed.pop(model, None)
-            self._refused.pop(model, None)
+            self.refused.pop(model, None)
             self._behind.discard(model)
             self._gone.discard(model)
 
@@ -89,7 +103,7 @@ class Refresher:
             try:
                 self._follow(model, pointer, began)
             except OmdmlError as error:  # damaged, gone, or not made for these items
-                self._refuse(model, pointer, error)
+                self._refuse(model, pointer, error, began)
             return self.views.get(model)
 
     def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
@@ -121,17 +135,39 @@ class Refresher:
         self._confirmed[model] = time.monotonic()
         self._behind.discard(model)
         self._gone.discard(model)
-        self._refused.pop(model, None)
+        self.refused.pop(model, None)
 
-    def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError) -> None:
-        """Keep the last good view; say so once a snapshot."""
+    def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError, began: float) -> None:
+        """Keep the last good view, or take an older snapshot if there is none; say so once a snapshot."""
+        refusal = Refusal(pointer.version, pointer.digest, str(error)) if pointer else Refusal(-1, "", str(error))
+        known = self.refused.get(model)
+        if model not in self.views and isinstance(error, CorruptError):
+            self._serve_older(model, began)
+        self.refused[model] = refusal
         self.fall_behind([model])
-        digest = pointer.digest if pointer else ""
-        if self._refused.get(model) != digest:
-            self._refused[model] = digest
+        if known is None or known.digest != refusal.digest:
             self._metrics.snapshots.labels(error.reason).inc()
             serving = self.views[model].snapshot.version if model in self.views else None
-            _log.error("snapshot_refused", model=model, error=str(error), digest=digest, serving=serving)
+            _log.error("snapshot_refused", model=model, error=str(error), digest=refusal.digest, serving=serving)
+
+    def _serve_older(self, model: str, began: float) -> None:
+        """Answer with the newest snapshot that was live once and can be served, until the live one can."""
+        catalogue = self._catalogues(model)
+        published = [line for line in since_reset(self._store.history(model)) if line["what"] == "published"]
+        for line in published[: -OLDER_TRIED - 1 : -1]:
+            snapshot = readable(self._store, model, line)
+            if snapshot is None or snapshot.generation != catalogue.generation:
+                continue
+            pointer = Pointer(
+                line["serial"], line["version"], line["digest"], line["epoch"], line["at"],
+                store_id=self._store.store_id,
+            )  # fmt: skip
+            try:
+                view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s)
+            except CorruptError:
+                continue
+            self._swap(model, None, view, began)
+            return
 
     def _adopt(self, model: str, view: View | None, pointer: Pointer, began: float) -> None:
         """Swap in what the pointer names: by name only where nothing else changed, over a bridge where one leads."""

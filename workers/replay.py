@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
+from omdml.metrics import Metric
 from streams.placement import Placement
 from streams.protocols import Partition, Record, Source
 from workers.config import ModelConfig
@@ -22,6 +22,7 @@ from workers.guard import Guard
 from workers.intake import Batch, Refusal, by_partition, sort_out, wrong_partition
 from workers.lookup import Located
 from workers.model import OwnedModel
+from workers.order import Order, order_right, plain_metric
 from workers.specs import Spec, Specs
 
 POLL_RECORDS = 1000
@@ -30,14 +31,16 @@ STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2
 
 
 class Beginning:
-    """A listener that reads everything from these offsets on, else from the log's beginning."""
+    """A listener that reads partitions of these numbers (all, if none are named) from the log's beginning."""
 
-    def __init__(self, starts: Mapping[Partition, int]) -> None:
-        self._starts = starts
+    def __init__(self, numbers: range | None) -> None:
+        self._numbers = numbers
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
         """Begin there, whatever was committed."""
-        return {partition: self._starts.get(partition) for partition in committed}
+        return {
+            partition: None for partition in committed if self._numbers is None or partition.number in self._numbers
+        }
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Nothing is saved."""
@@ -46,12 +49,23 @@ class Beginning:
         """Nothing is saved."""
 
 
-def read_whole(
-    source: Source, starts: Mapping[Partition, int] = MappingProxyType({}), accept_gap: bool = False
-) -> Iterator[list[Record]]:
-    """Every record of a log, from its beginning (or where a partition ``starts``) to where it ended when that was first
-    told; closes the source. Raises GapError for what cannot be read, or goes on behind it where that is accepted."""
-    source.subscribe(Beginning(starts))
+def read_as_placed(open_source: Callable[[], Source], placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
+    """Every record of a log that a worker would read, each model's in the order in which a worker learns them.
+
+    A model that moved lived on partitions of lower numbers before: those that were there first are read first.
+    """
+    below = 0
+    for step in placement.steps:
+        yield from read_whole(open_source(), accept_gap, range(below, step.count))
+        below = step.count
+
+
+def read_whole(source: Source, accept_gap: bool = False, numbers: range | None = None) -> Iterator[list[Record]]:
+    """Every record of a log, or of its partitions of these numbers, to where it ended when that was first told.
+
+    Closes the source. Raises GapError for what cannot be read, or goes on behind it if that is accepted.
+    """
+    source.subscribe(Beginning(numbers))
     ends: dict[Partition, int] = {}
     try:
         while True:
@@ -106,11 +120,14 @@ class ReplayedModel(OwnedModel):
         self.placement = placement
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
+        self.start: Metric | None = None  # as it was before the first event was learned
         self.seconds = 0.0
         self._began = 0.0
 
     def learn(self, records: list[Record]) -> None:
         """Learn what of these records is this model's, as a worker would."""
+        if self.start is None:
+            self.start = self.learner.metric
         self._began = time.perf_counter() - self.seconds
         for batch in self._mine(records):
             before = self.next
@@ -165,6 +182,15 @@ class ReplayedModel(OwnedModel):
     def _end_stretch(self, comparisons: int, mistakes: int) -> None:
         self.curve.append(Stretch(comparisons, mistakes, time.perf_counter() - self._began))
 
+    def orders(self) -> list[Order]:
+        """How many held-out events are ordered rightly by Euclidean distance, at the start, and by now; empty if no
+        event is held out."""
+        if self.start is None:
+            return []
+        metrics = (plain_metric(self.start, self.catalogue), self.start, self.learner.metric)
+        found = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
+        return [order for order in found if order]
+
     def finish(self) -> None:
         """The log has ended: so does the last stretch."""
         if self.progress.mistakes.count > (self.curve[-1].comparisons if self.curve else 0):
@@ -177,21 +203,31 @@ def nothing_timed(stage: str) -> nullcontext[None]:
 
 
 def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table:
-    """Mistakes of each, before it learned a comparison, in stretches that grow."""
+    """Mistakes of each, before it learned a comparison, in stretches that grow; and what came of it on held-out events.
+
+    The first row is the plain distance, which learns nothing.
+    """
     title = f"mistakes before learning{f', after a start fitted on the first {fitted:,} events' if fitted else ''}"
-    table = Table("learner", "comparisons", "mistakes", "in this stretch", "seconds", title=title, title_justify="left")
+    columns = ("learner", "comparisons", "mistakes", "in this stretch", "seconds", "held-out events in order")
+    table = Table(*columns, title=title, title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     for model in models:
+        plain, *orders = model.orders() or (None,)
+        if plain and not table.rows:
+            table.add_row("plain distance, nothing learned", "", "", "", "", f"{plain} of {plain.events}")
+            table.add_section()
         before = Stretch(0, 0, 0.0)
         for stretch in model.curve:
             here = (stretch.mistakes - before.mistakes) / (stretch.comparisons - before.comparisons)
             total = stretch.mistakes / stretch.comparisons
             name = model.learner.name if stretch is model.curve[0] else ""
-            table.add_row(name, f"{stretch.comparisons:,}", f"{total:.2%}", f"{here:.2%}", f"{stretch.seconds:.2f}")
+            order = " -> ".join(map(str, orders)) if stretch is model.curve[-1] else ""
+            took = f"{stretch.seconds:.2f}"
+            table.add_row(name, f"{stretch.comparisons:,}", f"{total:.2%}", f"{here:.2%}", took, order)
             before = stretch
         if not model.curve:
-            table.add_row(model.learner.name, "0", "", "", f"{model.seconds:.2f}")
+            table.add_row(model.learner.name, "0", "", "", f"{model.seconds:.2f}", "")
         table.add_section()
     return table
 

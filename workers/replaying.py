@@ -29,7 +29,7 @@ class Options(NamedTuple):
     accept_gap: bool = False
 
 
-def run(configuration: Configuration, name: str, options: Options) -> None:
+def run(configuration: Configuration, name: str, options: Options, console: Console) -> None:
     """Replay, print, and keep what is asked for.
 
     Raises ConfigurationError where options contradict each other; else what reading, learning and storing raise.
@@ -40,8 +40,7 @@ def run(configuration: Configuration, name: str, options: Options) -> None:
     _, placement = wiring.placement(configuration.log, store)
     if options.publish and not options.replace:
         fit.check_absent(store, name)
-    console = Console()
-    log, events = shown(console, wiring.read_from(configuration.log, options.accept_gap, {})), 0
+    log, events = shown(console, wiring.read_log(configuration.log, placement, options.accept_gap)), 0
     if options.fitting:
         first, log, events = fit.cut(log, name, specs[0], options.fit_on)
         models = [fit.fitted(name, spec, placement, first) for spec in specs]

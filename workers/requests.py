@@ -22,6 +22,14 @@ MAX_FEEDBACK_BYTES = 16 << 20
 MAX_MOVE_BYTES = 1 << 10
 MAX_EVENTS = 10_000  # in one request
 MAX_ERRORS = 20  # told about one request
+MinVersion = Annotated[
+    int,
+    msgspec.Meta(
+        ge=0,
+        description="The version that has to answer, at least: one that an earlier answer, of any node, named. A node "
+        "that does not have it yet waits two seconds for it; then it answers 503 `behind`, with its own.",
+    ),
+]
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 
 
@@ -32,6 +40,7 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     k: int = DEFAULT_K
     task: str | None = None
+    min_version: MinVersion | None = None
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +56,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     k: int = DEFAULT_K
     task: str | None = None
+    min_version: MinVersion | None = None
     by: Literal["vector", "aggregate", "elements"] | None = None
     rerank: int | None = None
 
@@ -85,7 +95,7 @@ def search_of_parameters(parameters: QueryParams) -> Search:
     if len(dict(pairs)) < len(pairs):
         raise SearchError("a parameter is given twice: POST /search takes several ids as a list", "invalid")
     asked: ItemSearch = _converted(dict(pairs), ItemSearch, strict=False)
-    return Search(id=asked.id, model=asked.model, k=asked.k, task=asked.task)
+    return Search(**msgspec.structs.asdict(asked))
 
 
 def look_of_parameters(parameters: QueryParams) -> Look:

@@ -5,24 +5,31 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from omdml.errors import CatalogueError, ConfigurationError, StoreError, StoreRefused
+from omdml.errors import CatalogueError, ConfigurationError, SourceError, StoreError, StoreRefused
 from streams.catalogues.folder import open_catalogue
 from streams.files.bystander import FileBystander
+from streams.files.log import OFFSET_BITS, reaching
+from streams.files.newest import newest_records as newest_in_files
+from streams.files.reader import open_log
 from streams.files.source import FileSink, FileSource
 from streams.kafka.extents import Extent, Member, extents, members
+from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
+from streams.kafka.routed import RoutedSource
+from streams.kafka.router import Router, Targets
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
-from streams.kafka.topic import create_topic
+from streams.kafka.topic import create_topic, look_up, message_limit
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
+from streams.newest import Newest
 from streams.placement import Placement
 from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
 from streams.stores.opening import open_store
@@ -34,15 +41,19 @@ from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
 from workers.newcomers import Newcomers
 from workers.node import RetrievalNode
-from workers.replay import read_whole
+from workers.replay import read_as_placed, read_whole
 from workers.resending import FileSender, KafkaSender, Sender
 from workers.residents import Allowance, Residents
+from workers.routing import RouterMetrics, key_of
 from workers.server import serve
 from workers.services import Services
 from workers.specs import Retentions, Specs
 from workers.topics import Line, survey
 
 MEGABYTE = 1_000_000
+LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE  # of a partition of their topic; of their files
+EVENTS = 200  # of a partition, for who asks what is sent now
+LOOK_S = 5.0  # spent on reading either
 
 
 def open_source(log: FileLog | KafkaLog) -> Source:
@@ -119,14 +130,36 @@ def workers_of(log: FileLog | KafkaLog) -> list[Member]:
     return members(connection(log), log.topic, log.group) if isinstance(log, KafkaLog) else []
 
 
+def log_extents(log: FileLog | KafkaLog) -> list[Extent]:
+    """How far each partition of the feedback log reaches; raises SourceError."""
+    if isinstance(log, KafkaLog):
+        return extents(connection(log), log.topic, log.group)
+    files = open_log(log.path)
+    with reaching(files.path):
+        begin, (number, size) = files.oldest() << OFFSET_BITS, files.newest()
+    return [Extent(Partition(files.topic_id, 0), begin, number << OFFSET_BITS | size, None)]
+
+
+def newest_letters(log: FileLog | KafkaLog) -> Newest:
+    """The newest lines among the dead letters, in bounded time; raises SourceError."""
+    if isinstance(log, FileLog):
+        return newest_in_files(log.letters, LETTERS_BYTES)
+    return newest_in_topic(connection(log), letters_topic(log), log.group, LETTERS, LOOK_S)
+
+
+def newest_events(log: KafkaLog) -> Newest:
+    """The newest events of each partition of the topic, in bounded time; raises SourceError."""
+    return newest_in_topic(connection(log), log.topic, log.group, EVENTS, LOOK_S)
+
+
 def survey_topic(configuration: Configuration) -> list[Line]:
     """Every partition of the topic, beside what the store and the group know of it; raises SourceError, StoreError."""
     return survey(look_at_topic(configuration.log), open_stores(configuration), workers_of(configuration.log))
 
 
-def read_from(log: FileLog | KafkaLog, accept_gap: bool, starts: Mapping[Partition, int]) -> Iterator[list[Record]]:
-    """The feedback log from these offsets on, beside its group; raises SourceError."""
-    return read_whole(open_bystander(log), starts, accept_gap)
+def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
+    """The whole feedback log as workers learn it, beside its group; raises SourceError."""
+    return read_as_placed(lambda: open_bystander(log), placement, accept_gap)
 
 
 def require_stopped(log: FileLog | KafkaLog) -> None:
@@ -164,6 +197,35 @@ def open_sender(log: FileLog | KafkaLog) -> Sender:
         letters = letters_topic(log)
         return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner), log.topic, letters)
     return FileSender(open_sink(log), FileSink(log.letters), read_whole(open_bystander(log)))
+
+
+def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegistry, accept_gap: bool) -> Router:
+    """A router from the topic ``origin`` into the feedback log; raises ConfigurationError, SourceError."""
+    if isinstance(log, FileLog):
+        raise ConfigurationError("log.kind is 'file': omdml route copies one topic of Kafka into another")
+    letters = letters_topic(log)
+    if origin in (log.topic, letters):
+        what = "log.topic" if origin == log.topic else "the topic of the dead letters"
+        raise ConfigurationError(f"--from {origin!r} is {what} itself: expected the topic that unkeyed events come by")
+    options, group = connection(log), f"{log.group}.route.{origin}"
+    if look_up(options, origin) is None:
+        raise SourceError(
+            f"Kafka at {log.servers} has no topic {origin!r}, which --from names; correct it, or create the topic: "
+            f"kafka-topics.sh --create --topic {origin} --partitions N --bootstrap-server {log.servers}"
+        )
+    if not log.letters:
+        create_topic(options, letters)
+    targets = Targets(log.topic, letters, message_limit(options, log.topic), message_limit(options, letters))
+    source = RoutedSource(
+        options,
+        topic=origin,
+        group=group,
+        group_instance_id=log.member,
+        session_timeout_s=log.session_timeout_s,
+    )
+    name = f"{group}.{log.member or uuid.uuid4().hex}"
+    metrics = RouterMetrics(registry)
+    return Router(source, targets, key_of, metrics, name=name, partitioner=log.partitioner, accept_gap=accept_gap)
 
 
 def connection(log: KafkaLog) -> KafkaOptions:
@@ -235,4 +297,4 @@ def serve_node(configuration: Configuration) -> None:
         CollectorRegistry(),
         check=current.check,
     )
-    serve(node, host, port, configuration.node.token)
+    serve(node, host, port, configuration.node.token, configuration.node.hosts)

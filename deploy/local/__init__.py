@@ -3,9 +3,11 @@
 Importing this needs the standard library only; ``README.md`` beside this file says how to use it.
 """
 
+from deploy.local.cluster import KafkaCluster
 from deploy.local.errors import ServiceError
 from deploy.local.kafka import KafkaServer
 from deploy.local.redis import RedisServer, ValkeyServer
+from deploy.local.replicated import ReplicatedValkey
 from deploy.local.server import Server
 
-__all__ = ["KafkaServer", "RedisServer", "Server", "ServiceError", "ValkeyServer"]
+__all__ = ["KafkaCluster", "KafkaServer", "RedisServer", "ReplicatedValkey", "Server", "ServiceError", "ValkeyServer"]

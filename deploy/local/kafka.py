@@ -93,13 +93,16 @@ class KafkaServer(Server):
     def _prepare(self) -> None:
         lines = {**self._defaults(), **self.properties}
         self._settings.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        cluster = uuid.uuid4().hex[:22]  # 22 characters of base64; one that starts with a dash would pass for an option
         tool = [*self._java("-XX:TieredStopAtLevel=1"), "kafka.tools.StorageTool", "format"]
         run(
-            [*tool, "-t", cluster, "-c", self._settings, *self.format_options],
+            [*tool, "-t", self._cluster_id(), "-c", self._settings, *self.format_options],
             where=f"kafka at {self.address}",
             do="check the properties and format_options given",
         )
+
+    def _cluster_id(self) -> str:
+        """22 characters of base64; one that starts with a dash would pass for an option."""
+        return uuid.uuid4().hex[:22]
 
     def _java(self, *options: str) -> list[str | Path]:
         """Java with Kafka's jars, up to the name of the class to run."""

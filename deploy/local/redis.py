@@ -53,6 +53,10 @@ class RedisServer(Server):
                 f"FLUSHALL was answered {answer[:80]!r}, expected +OK", "flush it with a client of your own"
             )
 
+    def ask(self, command: str) -> str:
+        """The beginning of what it answers to a command."""
+        return self._ask(f"{command}\r\n".encode(), wait_s=self.start_limit_s).decode(errors="replace")
+
     def _program(self) -> fetch.Program:
         return fetch.redis()
 
@@ -74,7 +78,7 @@ class RedisServer(Server):
     def _ask(self, line: bytes, *, wait_s: float) -> bytes:
         with socket.create_connection((ports.HOST, self.port), timeout=wait_s) as connection:
             connection.sendall(line)
-            return connection.recv(200)
+            return connection.recv(4096)
 
 
 class ValkeyServer(RedisServer):

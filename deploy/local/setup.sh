@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=''
-everything=console,demo,dev,papers,parquet
+everything=demo,dev,papers,parquet
 
 refuse() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$*" >&2; }

@@ -191,6 +191,17 @@ def current_generation(url: str) -> str | None:
         return _text(client.get(current_key(name))) or None
 
 
+def read_redis_manifest(url: str) -> Manifest:
+    """What the current generation of a catalogue says of itself, without its items; raises CatalogueError."""
+    client, name, where = _connect(url, None)
+    with _reaching(where):
+        found = _text(client.get(current_key(name)))
+        data = client.get(Keys(name, found).manifest)
+    if data is None:
+        raise CatalogueError(f"{where}: no catalogue {name!r}: upload one, or correct the name")
+    return decode_manifest(data, Manifest, where)
+
+
 def is_redis_url(place: str) -> bool:
     """Whether this names a server and not a folder; raises CatalogueError for one of another kind."""
     scheme, separator, _ = place.partition("://")

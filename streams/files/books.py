@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from typing import Annotated
 from urllib.parse import quote
 
@@ -11,6 +12,8 @@ import msgspec
 
 from omdml.errors import GapError, SourceError
 from streams.files.log import OFFSET_BITS, Log, reaching, sync_folder, write_durably
+
+LOOK_S = 0.1  # longer than anybody looks who only asks whether there is a reader
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -39,18 +42,31 @@ class Books:
         """Become the group's only reader, for as long as this process lives; raises SourceError where there is one."""
         with reaching(self._lock_path):
             descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
+            if not _locked(descriptor, fcntl.LOCK_EX, LOOK_S):
+                holder = _holder(descriptor)
                 os.close(descriptor)
                 raise SourceError(
                     f"feedback log {self.log.path}: group {self.group!r} is read by process {holder} already, and "
                     "a file log has one reader a group: stop it, or choose another group"
-                ) from None
+                )
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         self._lock = descriptor
+
+    def reader(self) -> str:
+        """The number of the process that reads as this group now; empty if none does.
+
+        The look takes a shared lock for a moment: that is why :meth:`lock` tries for longer than a moment.
+        """
+        with reaching(self._lock_path):
+            try:
+                descriptor = os.open(self._lock_path, os.O_RDONLY)
+            except FileNotFoundError:
+                return ""
+            try:
+                return "" if _locked(descriptor, fcntl.LOCK_SH) else _holder(descriptor)
+            finally:
+                os.close(descriptor)
 
     def unlock(self) -> None:
         """Let another reader take over."""
@@ -85,3 +101,21 @@ class Books:
             write_durably(new, msgspec.json.encode(committed))
             os.replace(new, self.path)
             sync_folder(self.path.parent)
+
+
+def _locked(descriptor: int, kind: int, for_s: float = 0.0) -> bool:
+    """Take the lock of an open file, trying for so long; False if another process holds it."""
+    until = time.monotonic() + for_s
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(LOOK_S / 10)
+
+
+def _holder(descriptor: int) -> str:
+    """What the holder of a lock wrote into its file: its process number."""
+    return os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"

@@ -105,7 +105,7 @@ class KafkaSource:
         self._outage = Outage(options.servers)
         self._flow = Flow()
         self._failures = Failures()
-        self._closed = False
+        self._closed = self._replaced = False
         self._admin = topics.open_admin(options)
         try:
             found = topics.require(self._admin, options, topic)
@@ -170,6 +170,8 @@ class KafkaSource:
             try:
                 self._consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
             except EXPELLED as error:
+                # The client's next polls would say nothing of it.
+                self._replaced = isinstance(error, kafka.errors.FencedInstanceIdError)
                 rebalancing = isinstance(error.args[:1] and error.args[0], kafka.errors.RebalanceInProgressError)
                 return self._refused(type(error).__name__, None if rebalancing else False)
             except (kafka.errors.RetriableError, kafka.errors.RebalanceInProgressError) as error:
@@ -226,6 +228,8 @@ class KafkaSource:
     def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
         self._gaps.tell()
         try:
+            if self._replaced:
+                raise kafka.errors.FencedInstanceIdError
             if time.monotonic() - self._looked_at >= LOOK_EVERY_S and self._look():
                 self._restart_if_stuck()
             if self._given:

@@ -74,6 +74,26 @@ def describe(admin: Any, name: str) -> Topic | None:
     return Topic(str(found["topic_id"]), len(found["partitions"]))
 
 
+def look_up(options: KafkaOptions, name: str) -> Topic | None:
+    """The topic as it is now, None if there is none; raises SourceError."""
+    admin = open_admin(options)
+    try:
+        with translated(options, f"describing topic {name!r}"):
+            return describe(admin, name)
+    finally:
+        admin.close()
+
+
+def message_limit(options: KafkaOptions, name: str) -> int:
+    """The largest message that a topic takes; raises SourceError where it is missing, or unfit for feedback."""
+    admin = open_admin(options)
+    try:
+        require(admin, options, name)
+        return max_message_bytes(admin, options, name)
+    finally:
+        admin.close()
+
+
 def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
     """The topic, fit to hold feedback; raises SourceError where it is missing or compacted."""
     with translated(options, f"describing topic {name!r}"):

@@ -1,17 +1,24 @@
-"""Several records in several topics, all of them or none."""
+"""Several records in several topics, and where they were read from, all of them or none."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import kafka.errors
 from kafka import KafkaProducer
 
 from streams.kafka.options import KafkaOptions, connecting, translated
-from streams.kafka.sink import KeyPartitioner
+from streams.kafka.sink import METADATA_AGE_S, KeyPartitioner
 
-TIMEOUT_MS = 20_000
+TIMEOUT_S = 20.0
+BATCH_BYTES = 256 << 10
+SLICE_MS = 100
+# Longer than records are added to a transaction: its end sends what waits, and until then batches grow.
+LINGER_MS = 1000
 
 
 class KafkaTransactions:
@@ -19,11 +26,41 @@ class KafkaTransactions:
 
     As a context manager each block is one transaction: committed at its end, aborted where it raises.
 
-    Raises SourceError where the cluster is out of reach, or refuses.
+    Parameters
+    ----------
+    partitioner
+        How a key decides the partition: a name in :data:`streams.partitioners.PARTITIONERS`.
+    timeout_s
+        How long a step may take (being made, sending what a transaction holds, committing it).
+    open_s
+        The cluster aborts a transaction that is open for longer; until then nobody reads what comes behind it.
+    batch_bytes
+        What is sent to a partition at once, at most: not more than its topic takes.
+    given_up
+        Asked while a step waits: once it says so, the step fails as if its time were up.
+
+    Raises
+    ------
+    SourceError
+        The cluster is out of reach, or refuses.
     """
 
-    def __init__(self, options: KafkaOptions, name: str, partitioner: str = "murmur2") -> None:
+    def __init__(
+        self,
+        options: KafkaOptions,
+        name: str,
+        partitioner: str = "murmur2",
+        *,
+        timeout_s: float = TIMEOUT_S,
+        open_s: float = 60.0,
+        batch_bytes: int = BATCH_BYTES,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.options = options
+        self._timeout_s = timeout_s
+        self._given_up = given_up
+        self._sent: list[Any] = []
+        self._places: dict[tuple[str, bytes | None], Any] = {}
         with connecting(options):
             self._producer: Any = KafkaProducer(
                 **options.client(),
@@ -31,33 +68,127 @@ class KafkaTransactions:
                 acks="all",
                 enable_idempotence=True,
                 partitioner=KeyPartitioner(partitioner),
-                delivery_timeout_ms=TIMEOUT_MS,
-                request_timeout_ms=TIMEOUT_MS // 2,
+                batch_size=batch_bytes,
+                linger_ms=LINGER_MS,
+                max_request_size=max(BATCH_BYTES << 2, batch_bytes << 1),
+                delivery_timeout_ms=int(timeout_s * 1000),
+                request_timeout_ms=int(timeout_s * 500),
+                max_block_ms=int(timeout_s * 1000),
+                transaction_timeout_ms=int(open_s * 1000),
+                metadata_max_age_ms=int(METADATA_AGE_S * 1000),
                 allow_auto_create_topics=False,
                 metrics_enabled=False,
             )
-            self._producer.init_transactions()
+            # Private, as everything asked of it below: the producer's own methods wait without end while a cluster is
+            # away, and nobody could stop this process.
+            self._manager: Any = self._producer._transaction_manager
+            try:
+                self._finish(self._manager.initialize_transactions(), "beginning to write in transactions")
+            except BaseException:
+                self.drop()
+                raise
 
-    def __enter__(self) -> Self:
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._sent.clear()
+        # Forgotten with each transaction: each has to be told of its partitions, and partitions may be added.
+        self._places.clear()
         with translated(self.options, "beginning a transaction"):
             self._producer.begin_transaction()
+
+    def __enter__(self) -> Self:
+        self.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with translated(self.options, "ending a transaction"):
-            if kind is None:
-                self._producer.commit_transaction()
-            else:
-                self._producer.abort_transaction()
+        if kind is None:
+            self.commit()
+        else:
+            with translated(self.options, "aborting a transaction"):
+                self._finish(self._manager.begin_abort(), "aborting a transaction")
 
-    def send(self, topic: str, value: bytes, key: str, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        key: str | bytes | None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        timestamp_ms: int | None = None,
+    ) -> None:
         """Add one record to the open transaction."""
-        with translated(self.options, f"sending to topic {topic!r}"):
-            self._producer.send(topic, value, key.encode(), list(headers))
+        raw = key.encode() if isinstance(key, str) else key
+        place = self._places.get((topic, raw))
+        try:
+            # The client's own `send` looks at everything anew for each record: that is half of its time.
+            if place is None:
+                sent = self._producer.send(topic, value, raw, list(headers), timestamp_ms=timestamp_ms)
+                if raw is not None:
+                    self._places[topic, raw] = sent._produce_future.topic_partition
+            else:
+                sent = self._producer._accumulator.append(place, timestamp_ms, raw, value, list(headers))[0]
+        except kafka.errors.KafkaError:
+            with translated(self.options, f"sending to topic {topic!r}"):
+                raise
+        self._sent.append(sent)
+
+    def send_offsets(self, offsets: Mapping[Any, Any], member: Any) -> None:
+        """Have a group's offsets move with the open transaction, once all of its records are written.
+
+        Refused, like the whole transaction, if the group's ``member`` is not the one it was: another may own its
+        partitions already.
+        """
+        with translated(self.options, "committing offsets in a transaction"):
+            self._settle()
+            doing = "committing offsets in a transaction"
+            self._finish(self._manager.send_offsets_to_transaction(dict(offsets), member), doing)
+
+    def commit(self) -> None:
+        """End the open transaction; after an error nobody knows whether it is committed: drop this producer."""
+        with translated(self.options, "committing a transaction"):
+            self._settle()
+            self._finish(self._manager.begin_commit(), "committing a transaction")
 
     def close(self) -> None:
         """Let go of the cluster."""
         with translated(self.options, "closing"):
             self._producer.close(timeout=1.0)
+
+    def drop(self) -> None:
+        """Let go at once, whatever is on its way; the next producer of this name aborts what is open."""
+        self._producer._sender.force_close()
+        with contextlib.suppress(kafka.errors.KafkaError):
+            self._producer.close(timeout=0)
+
+    def _settle(self) -> None:
+        """Return once every record is written.
+
+        The client itself would commit without a batch that ran out of time: it only fails the futures of its records.
+        """
+        if not self._sent:
+            return
+        deadline = time.monotonic() + self._timeout_s
+        self._producer._accumulator.begin_flush()
+        self._producer._sender.wakeup()
+        try:
+            for sent in self._sent:
+                while not sent.is_done:
+                    self._check(deadline, "sending the records of a transaction")
+                    with contextlib.suppress(kafka.errors.KafkaTimeoutError):
+                        sent.get(timeout=SLICE_MS / 1000)
+                if sent.exception is not None:
+                    raise sent.exception
+        finally:
+            self._producer._accumulator._flushes_in_progress.decrement()
+        self._sent.clear()
+
+    def _finish(self, result: Any, doing: str) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        self._producer._sender.wakeup()
+        while not result.wait(timeout_ms=SLICE_MS):
+            self._check(deadline, doing)
+
+    def _check(self, deadline: float, doing: str) -> None:
+        if time.monotonic() > deadline or self._given_up():
+            raise kafka.errors.KafkaTimeoutError(f"no answer while {doing}")

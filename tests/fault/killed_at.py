@@ -10,6 +10,7 @@ import sys
 
 from streams.files.source import FileSource
 from streams.kafka.source import KafkaSource
+from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
 from streams.stores.directory import DirectoryStore
 from streams.stores.redis import RedisStore
@@ -28,6 +29,13 @@ STEPS = {
     "mark": [(Mark, "move")],
     "commit": [(FileSource, "commit"), (KafkaSource, "commit")],
 }
+# Those of a router (streams/kafka/router.py).
+ROUTE_STEPS = {
+    "begin": [(KafkaTransactions, "begin")],
+    "write": [(KafkaTransactions, "_settle")],
+    "offsets": [(KafkaTransactions, "send_offsets")],
+    "committed": [(KafkaTransactions, "commit")],
+}
 
 
 def kill_after(step: str, times: int) -> None:
@@ -45,7 +53,7 @@ def kill_after(step: str, times: int) -> None:
 
         return wrapped
 
-    for owner, name in STEPS[step]:
+    for owner, name in (STEPS | ROUTE_STEPS)[step]:
         setattr(owner, name, counted(getattr(owner, name)))
 
 

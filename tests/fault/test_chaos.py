@@ -10,7 +10,7 @@ from tests.fault.chaos.faults import FAULTS, trial
 from tests.fault.chaos.servers import Servers
 
 # Each list happens to one service, whose store and workers are those of its first fault.
-QUICK = [["clocks", "cut-log", "storm", "books"], ["store-lost"], ["disk-full", "torn"]]
+QUICK = [["clocks", "grow", "cut-log", "storm", "books"], ["store-lost"], ["disk-full", "torn"]]
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +31,4 @@ def test_after_faults_under_load_every_event_is_learned_once(names, servers, tmp
 
     found = trial(FAULTS[names[0]]._replace(inject=one_after_the_other), 1, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
+    assert found.verdict.letters > 0

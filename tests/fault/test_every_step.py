@@ -1,74 +1,159 @@
-"""A worker that is killed between any two steps of the protocol loses nothing and doubles nothing."""
+"""Workers that are killed between any two steps of the protocol lose nothing and double nothing."""
 
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
+import redis
 
-from omdml import LOMDML
 from omdml.feedback import Triplet, encode
 from streams.files.source import FileSink
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
-from streams.letters import read_letters
 from streams.stores.opening import open_store
+from tests.fault.chaos.clocks import scraped
 from tests.fault.killed_at import STEPS
-from tests.processes import Process, wait_for
-from tests.worlds import catalogue, events, not_held_back, triplets
-from workers import config, wiring
-from workers.replay import read_whole
+from tests.fault.twin import learned_bytes
+from tests.processes import Process, free_port, wait_for
+from tests.support.oracle import STRAY, Oracle, Placement, Step
+from tests.support.records import (
+    checkpoints_in_folder,
+    checkpoints_in_redis,
+    placement_in_folder,
+    placement_in_redis,
+    read_outcomes,
+    read_segments,
+    read_topic,
+)
+from tests.worlds import catalogue, events
 
-MODELS = {"shop": 0, "user-1": 7}  # and the seeds of their events
 STORED = ("publish", "save", "mark")  # of which real servers are asked too: what they keep is the same for the others
-PARTS = (slice(0, 60), slice(60, 75), slice(75, 100))
+PARTITIONS = 2
+RANK, LIMIT_S, PAUSE_S = 3, 90, 0.02
+BROKEN_EVERY, KEYLESS_EVERY, FOREIGN_EVERY = 20, 5, 7  # rounds
 
 
 class Place:
-    """An installation whose events come in three parts, a broken one with each."""
+    """An installation with a model on every partition, and as many workers; the last sink has another partitioner."""
 
-    def __init__(self, folder, log, url, sink):
-        self.folder, self.items, self.sink, self.store = folder, catalogue(folder / "items"), sink, open_store(url)
-        self.file = folder / "omdml.toml"
-        self.file.write_text(
-            f'[log]\n{log}\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n'
-            '[models.shop]\nrank = 3\n[models."user-*"]\nrank = 3\n[guard]\ntolerance = 2.0\n'
-        )
-        self.said = {model: list(events(100, seed, model)) for model, seed in MODELS.items()}
+    def __init__(self, folder, placement, logs, url, sinks):
+        self.folder, self.items, self.sinks, self.store = folder, catalogue(folder / "items"), sinks, open_store(url)
+        self.sent = self.rounds = 0
+        names = [f"user-{number}" for number in range(50)]
+        self.models = [next(name for name in names if placement.home(name) == home) for home in range(len(logs))]
+        self.said = {model: events(50_000, seed, model) for seed, model in enumerate(self.models)}
+        self.ports = [free_port() for _ in logs]
+        for number, (log, port) in enumerate(zip(logs, self.ports, strict=True)):
+            self.file(number).write_text(
+                f'[log]\n{log}\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n'
+                f'[worker]\nbind = "127.0.0.1:{port}"\n[models."user-*"]\nrank = {RANK}\n[guard]\ntolerance = 2.0\n'
+            )
 
-    def send(self, part):
-        """A line that is no event, an event of an item that there is not, and one part of every model's events."""
-        self.sink.send(b"broken", key="shop")
-        self.sink.send(encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3")), key="shop")
-        for pair in zip(*(said[part] for said in self.said.values()), strict=True):
-            for model, event in zip(MODELS, pair, strict=True):
-                self.sink.send(event, key=model)
-        self.sink.flush()
+    def file(self, number):
+        return self.folder / f"worker-{number}.toml"
 
-    def worker(self, *killed_at):
+    def send(self):
+        """An event of every model, some of them without a key or placed by another partitioner; now and then a line
+        that is no event, and an event of an item that there is not."""
+        sink = self.sinks[0]
+        if self.rounds % BROKEN_EVERY == 0:
+            unknown = Triplet(model=self.models[0], query="i0", relevant="nobody", irrelevant="i3")
+            for broken in (b"broken", encode(unknown)):
+                self._send(sink, broken, self.models[0], ("bad", b"yes"))
+        for model, said in self.said.items():
+            foreign, keyless = self.rounds % FOREIGN_EVERY == 0, self.rounds % KEYLESS_EVERY == 0
+            self._send(self.sinks[-foreign], next(said), None if keyless else model)
+        self.rounds += 1
+
+    def _send(self, sink, event, key, *headers):
+        sink.send(event, key=key, headers=[("number", str(self.sent).encode()), *headers])
+        self.sent += 1
+
+    def worker(self, number, *killed_at):
         """A worker, which may kill itself."""
-        command = ("worker", "--config", str(self.file))
+        command = ("worker", "--config", str(self.file(number)))
         module, name = ("tests.fault.killed_at", "killed") if killed_at else ("workers.cli", "worker")
-        return Process(self.folder, *map(str, killed_at), *command, name=name, module=module)
+        return Process(self.folder, *map(str, killed_at), *command, name=f"{name}-{number}", module=module)
 
-    def letters(self):
-        """Offsets of the refused events, each once."""
-        log = wiring.open_letters_to_read(config.load(str(self.file), {}, {}).log)
-        return [letter.offset for letter in read_letters(record for records in read_whole(log) for record in records)]
+    def workers(self, *killed_at):
+        """All workers."""
+        return [self.worker(number, *killed_at) for number in range(len(self.ports))]
+
+    def judge(self):
+        """What must have become of every event so far; everything that was sent is acknowledged."""
+        for sink in self.sinks:
+            sink.flush()
+        return Oracle(self.log(), Placement.read(self.placement()), bad=lambda event: "bad" in event.headers)
+
+    def findings(self, oracle):
+        numbers = (str(number).encode() for number in range(self.sent))
+        return oracle.findings(self.checkpoints(), (letter.value for letter in self.letters()), numbers)
+
+
+def in_files(folder):
+    log = f'kind = "file"\npath = "{folder}/feedback"\nletters = "{folder}/letters"'
+    sink = FileSink(folder / "feedback")
+    place = Place(folder, Placement("murmur2", [Step(1)]), [log], f"dir:{folder}/state", [sink])
+    place.log = lambda: read_segments(folder / "feedback")
+    place.letters = lambda: read_segments(folder / "letters")
+    place.checkpoints = lambda: checkpoints_in_folder(folder / "state")
+    place.placement = lambda: placement_in_folder(folder / "state")
+    return place
+
+
+def on_servers(folder, servers, topic, url):
+    log = f'kind = "kafka"\nservers = "{servers}"\ntopic = "{topic}"\nsession_timeout_s = 6'
+    logs = [f'{log}\nmember = "member-{number}"' for number in range(PARTITIONS)]
+    options = KafkaOptions(servers=servers)
+    sinks = [KafkaSink(options, topic=topic, partitioner=partitioner) for partitioner in ("murmur2", "crc32")]
+    place = Place(folder, Placement("murmur2", [Step(PARTITIONS)]), logs, f"{url}?prefix={topic}", sinks)
+    client = redis.Redis.from_url(url)
+    place.log = lambda: read_topic(servers, topic)
+    place.letters = lambda: read_topic(servers, f"{topic}.letters")
+    place.checkpoints = lambda: checkpoints_in_redis(client, topic)
+    place.placement = lambda: placement_in_redis(client, topic)
+    return place
 
 
 @pytest.fixture
 def place(request, tmp_path):
     if request.param == "file log and folder":
-        log = f'kind = "file"\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"'
-        made = Place(tmp_path, log, f"dir:{tmp_path}/state", FileSink(tmp_path / "feedback"))
+        made = in_files(tmp_path)
     else:
         servers = request.getfixturevalue("kafka").servers
-        topic, url = request.getfixturevalue("new_topic")(), request.getfixturevalue("valkey_server").url
-        log = f'kind = "kafka"\nservers = "{servers}"\ntopic = "{topic}"\nmember = "one"\nsession_timeout_s = 6'
-        made = Place(tmp_path, log, f"{url}?prefix={topic}", KafkaSink(KafkaOptions(servers=servers), topic=topic))
+        topic, url = request.getfixturevalue("new_topic")(PARTITIONS), request.getfixturevalue("valkey_server").url
+        made = on_servers(tmp_path, servers, topic, url)
     yield made
-    made.sink.close()
+    for sink in made.sinks:
+        sink.close()
+
+
+def until_killed(place, doomed):
+    """Send until these workers have ended."""
+    deadline = time.monotonic() + LIMIT_S
+    while any(worker.running for worker in doomed):
+        assert time.monotonic() < deadline, "\n".join(worker.said[-2000:] for worker in doomed)
+        place.send()
+        time.sleep(PAUSE_S)
+    for worker in doomed:
+        assert worker.wait() == -signal.SIGKILL, worker.said[-2000:]
+
+
+def end(place, workers):
+    """Wait until every event has its fate, and have the workers leave; answers the oracle."""
+    oracle = place.judge()
+    deadline = time.monotonic() + LIMIT_S
+    while found := place.findings(oracle):
+        said = "\n".join(worker.said[-2000:] for worker in workers)
+        assert time.monotonic() < deadline, f"{found}\n{said}"
+        assert all(worker.running for worker in workers), f"{found}\n{said}"
+        time.sleep(0.2)
+    for worker in workers:
+        wait_for(lambda worker=worker: "partition_assigned" in worker.said, "the worker to be at work", 60, worker)
+        assert worker.stop() == 0, worker.said[-2000:]
+    return oracle
 
 
 @pytest.mark.parametrize(
@@ -77,23 +162,29 @@ def place(request, tmp_path):
     indirect=["place"],
 )
 def test_killed_right_after_a_step_and_again_it_ends_with_the_bytes_of_a_run_never_killed(place, step):
-    # Given events, more of them each time, and workers that die right after this step
-    place.send(PARTS[0])
-    for part in PARTS[1:]:
-        worker = place.worker(step, 1)
-        place.send(part)
-        assert worker.wait(60) == -signal.SIGKILL, worker.said[-2000:]
-    # If a worker is left alone then, I expect every model learned once from each event, and one letter a refused one.
-    worker = place.worker()
-    for model in MODELS:
-        wait_for(lambda model=model: (kept := place.store.peek(model)) and kept.version == 98, model, 60, worker)
-    wait_for(lambda: "partition_assigned" in worker.said, "the worker to be at work", 60, worker)
-    assert worker.stop() == 0
-    for model, seed in MODELS.items():
-        twin = LOMDML(dims=dict(place.items.dims), rank=3)
-        twin.start(place.items.features)
-        twin.learn_many(not_held_back(triplets(100, seed)), place.items.features)
-        assert place.store.peek(model).state == twin.to_bytes()
+    # Given events that keep coming, and workers that die right after this step, all of them, twice
+    for _ in range(2):
+        until_killed(place, place.workers(step, 1))
+    # If workers are left alone then, I expect that every event has one fate, and the bytes of a run never killed.
+    oracle = end(place, place.workers())
+    assert place.findings(oracle) == []
+    assert (STRAY in oracle.letters.values()) == (len(place.ports) > 1)
+    for model in place.models:
+        assert place.store.peek(model).state == learned_bytes(oracle.taken[model], place.items, RANK)
         versions = [line["version"] for line in place.store.history(model) if line["what"] == "published"]
         assert versions == sorted(versions)
-    assert len(place.letters()) == 2 * len(PARTS)
+
+
+@pytest.mark.parametrize("place", ["file log and folder", "Kafka and Valkey"], indirect=True)
+def test_without_a_kill_the_metrics_add_up_too(place):
+    workers = place.workers()
+    for worker in workers:
+        wait_for(lambda worker=worker: "partition_assigned" in worker.said, "the worker to be at work", 60, worker)
+    for _ in range(60):
+        place.send()
+    oracle = place.judge()
+    wait_for(lambda: place.findings(oracle) == [], "every event to have its fate", LIMIT_S)
+    outcomes = read_outcomes(map(scraped, place.ports))
+    assert outcomes["learned"] + outcomes["held_back"] == oracle.outcomes()["taken"]
+    assert outcomes["refused"] == oracle.outcomes()["refused"]
+    assert end(place, workers)

@@ -5,6 +5,7 @@ from tests.services import (  # noqa: F401
     _servers_up_again,
     any_redis,
     kafka,
+    kafka_cluster,
     new_topic,
     redis_server,
     redis_url,

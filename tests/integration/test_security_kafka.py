@@ -101,6 +101,20 @@ def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_li
         assert code == 0, said
 
 
+def test_a_router_works_with_the_rights_that_are_listed(place, secured):
+    admin = KafkaOptions(**secured.options("admin"))
+    assert create_topic(admin, "clicks")
+    sink = KafkaSink(admin, topic="clicks")
+    sink.send(next(events(1, seed=9)))
+    sink.close()
+    router = Process(place.folder, "route", "--from", "clicks", *place("router"), name="router")
+    try:
+        wait_for(lambda: "keyed=1" in router.said, "one event routed", 60.0, router)
+        assert router.stop() == 0, router.said
+    finally:
+        router.close()
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -10,13 +10,13 @@ from streams.kafka.sink import KafkaSink
 from streams.kafka.topic import open_admin
 from streams.partitioners import by_murmur2
 from streams.stores.opening import open_store
-from tests.integration.kafka_reader import cut
+from tests.integration.kafka_reader import cut, write
 from tests.processes import Process, wait_for
 from tests.worlds import catalogue, events
 from workers.cli import main
 from workers.config import load
 from workers.doctor import examine
-from workers.wiring import look_at_topic
+from workers.wiring import look_at_topic, survey_topic
 
 NAMES = [f"user-{number}" for number in range(8)]
 SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
@@ -27,6 +27,7 @@ class Place:
 
     def __init__(self, folder, kafka, url, topic):
         self.folder, self.kafka, self.topic, self.store = folder, kafka, topic, open_store(url)
+        self.workers = 0
         catalogue(folder / "items")
         self.path = folder / "omdml.toml"
         self.path.write_text(
@@ -50,10 +51,11 @@ class Place:
         admin.close()
 
     def worker(self, *options):
-        return Process(self.folder, "worker", "--config", str(self.path), *options, name="worker")
+        self.workers += 1
+        return Process(self.folder, "worker", "--config", str(self.path), *options, name=f"worker-{self.workers}")
 
-    def omdml(self, *arguments):
-        return CliRunner().invoke(main, ["topics", *arguments, "--config", str(self.path)])
+    def omdml(self, *arguments, group="topics"):
+        return CliRunner().invoke(main, [group, *arguments, "--config", str(self.path)])
 
     def learned(self, version):
         """Whether every model is saved at this version."""
@@ -166,8 +168,9 @@ def learn(place, version):
 def learn_what_is_old(place):
     """Have a worker learn the partitions that models live on, and leave."""
     worker = place.worker()
-    log = load(str(place.path), {}, {}).log
-    wait_for(lambda: all(extent.committed == extent.end for extent in look_at_topic(log)[:2]), "it", 60, worker)
+    configuration = load(str(place.path), {}, {})
+    wait_for(lambda: "partition_assigned" in worker.said, "the worker to have its partitions", 60, worker)
+    wait_for(lambda: all(line.lag == 0 for line in survey_topic(configuration)[:2]), "what is old", 60, worker)
     assert worker.stop() == 0
 
 
@@ -238,3 +241,17 @@ def test_a_number_of_partitions_that_is_no_multiple_is_said_before_a_rehome(plac
     assert "3 is no multiple of 2" in told
     refused = place.omdml("rehome")
     assert "have the topic grow to 4 partitions" in " ".join(refused.output.split())
+
+
+def test_keyless_events_become_letters_and_are_learned_once_they_are_sent_again(place):
+    # Given half of each model's events from a sender without keys
+    place.send(0, 10)
+    for partition in (0, 1):
+        first = 10 + 5 * partition
+        write(place.kafka, place.topic, [event for name in NAMES for event in SAID[name][first : first + 5]], partition)
+    learn(place, 15)
+    # When they are sent again, twice, I expect each to be learned once.
+    for sent in (40, 0):
+        told = place.omdml("resend", group="letters").output
+        assert told.startswith(f"sent {sent}, left 0"), told
+    learn(place, 20)

@@ -184,4 +184,4 @@ def test_events_of_a_model_in_another_partition_are_dead_letters_and_the_rest_is
     place.expect((0, 20))
     letters = place.letters
     assert [letter["reason"] for letter in letters] == ["wrong_partition"] * 5
-    assert all("send every event with the model's name as key" in letter["error"] for letter in letters)
+    assert all("have its sender use the model's name as key" in letter["error"] for letter in letters)

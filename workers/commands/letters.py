@@ -10,7 +10,8 @@ import click
 from omdml.errors import FeedbackError
 from streams.letters import Book, Position
 from workers import config
-from workers.commands.options import print_table, stored, when
+from workers.commands.options import print_table, stored
+from workers.times import when
 
 SHOWN = 120  # characters of a payload in a list
 

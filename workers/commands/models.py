@@ -10,6 +10,8 @@ from omdml.errors import OmdmlError
 from streams.protocols import Partition, Store
 from workers import config
 from workers.commands.options import print_table, stored
+from workers.serving import KindOf, catalogue_kinds, standing
+from workers.times import span
 
 
 @click.group()
@@ -23,31 +25,32 @@ def list_models(configuration: config.Configuration) -> None:
     """Every model that the store knows, and every configured one."""
     from workers import wiring
 
-    store = wiring.open_stores(configuration)
+    store, kinds = wiring.open_stores(configuration), catalogue_kinds(configuration)
     kept = store.models()
     absent = [name for name in configuration.models if not config.is_pattern(name) and name not in kept]
     print_table(
-        ("model", "configured as", "learner", "learned", "live", "fixed", "since", "taken up to"),
-        [row(configuration, store, name) for name in (*kept, *absent)],
+        ("model", "configured as", "learner", "learned", "taken up to", "live", "since", "can nodes load it"),
+        [row(configuration, store, kinds, name) for name in (*kept, *absent)],
     )
 
 
-def row(configuration: config.Configuration, store: Store, name: str) -> tuple[str, ...]:
+def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: str) -> tuple[str, ...]:
     """A model's line; what cannot be read is said in its place."""
     matched = configuration.match(name)
     label, learner = (matched[0], matched[1].learner) if matched else ("nothing", "")
     try:
-        checkpoint, live = store.peek(name), store.current(name)
+        checkpoint, live = store.peek(name), standing(store, name, kinds)
     except OmdmlError as error:
         return name, label, learner, str(error), "", "", "", ""
     learned = f"{checkpoint.version:,}" if checkpoint else ""
     home = f"partition {checkpoint.home[1]}, offset {checkpoint.next:,}" if checkpoint else ""
-    if checkpoint is None and (store.positions([name]) or (live and live.version)):
-        learned = "no checkpoint to read"
+    if checkpoint is None and (store.positions([name]) or (live and live.pointer.version)):
+        learned, home = "waits: no checkpoint can be read, see omdml doctor", ""
     if live is None:
-        return name, label, learner, learned, "nothing", "", "", home
-    age = f"{time.time() - live.published_at:,.0f} s ago"
-    return name, label, learner, learned, f"{live.version:,}", "pinned" if live.pinned else "", age, home
+        return name, label, learner, learned, home, "nothing", "", ""
+    now = time.time()
+    age = f"{span(now - live.pointer.published_at)} ago"
+    return name, label, learner, learned, home, f"{live.pointer.version:,}", age, live.told(now)
 
 
 @models.command()

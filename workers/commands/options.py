@@ -6,7 +6,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +68,11 @@ def stored(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_configuration
 
 
+def wide_console() -> Console:
+    """Where tables go: as wide as the terminal, and wide if nobody watches."""
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """A table, wide where nobody watches."""
     table = Table(title=title, title_justify="left")
@@ -76,9 +80,4 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-
-
-def when(seconds: float | None) -> str:
-    """A time in seconds since the epoch, as people read it; empty for none."""
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    wide_console().print(table)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from os.path import isfile
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from omdml.errors import StoreError
+from omdml.errors import OmdmlError, StoreError
 from omdml.snapshot import Snapshot
 from streams.protocols import Pointer, Store
 from workers import config, moves
-from workers.commands.options import print_table, stored, when
+from workers.commands.options import print_table, stored
 from workers.config import suggestion
+from workers.times import when
 
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
@@ -39,19 +42,28 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 
 @click.command()
 @click.argument("model")
-@click.option("--last", type=click.IntRange(min=1), help="So many lines only.")
+@click.option("--last", type=click.IntRange(min=1), help="Number of lines, the newest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
-    """What went live of MODEL and what was held back, rollbacks, pins and drift, oldest first."""
-    lines = open_known(configuration, model).history(model)[-(last or 0) :]
+    """What went live of MODEL and what was held back, rollbacks, pins and drift, oldest first; and which versions nodes
+    can load."""
+    from workers.serving import catalogue_kinds, loadable, standing
+
+    store = open_known(configuration, model)
+    every = store.history(model)
+    lines = every[-(last or 0) :]
     if as_json:
         for line in lines:
             click.echo(json.dumps(line))
         return
+    kinds = catalogue_kinds(configuration)
+    can = loadable(store, model, lines, every, kinds)
     rows = [(when(line["at"]), line["what"], f"{line['version']:,}", line["serial"], "pinned" if line["pinned"] else "",
-             line["reason"]) for line in lines]  # fmt: skip
-    print_table(("at", "what", "version", "serial", "fixed", "why"), rows)
+             line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
+    print_table(("at", "what", "version", "serial", "fixed", "why", "can nodes load it"), rows)
+    if live := standing(store, model, kinds):
+        click.echo(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
 
 
 @click.command()
@@ -63,10 +75,12 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     from workers.inspection import parts, weights
 
     if isfile(model):  # also for a name that no file can have
-        pointer, snapshot = None, Snapshot.from_bytes(Path(model).read_bytes())
+        pointer, snapshot, order = None, Snapshot.from_bytes(Path(model).read_bytes()), ""
     else:
-        pointer, snapshot = loaded(open_known(configuration, model), model, version)
-    print_table(("", snapshot.model), about(pointer, snapshot).items())
+        store = open_known(configuration, model)
+        pointer, snapshot = loaded(store, model, version)
+        order = order_told(configuration, store, snapshot)
+    print_table(("", snapshot.model), about(pointer, snapshot, order).items())
     if shares := weights(snapshot.metric):
         print_table(("modality", "weight"), [(name, f"{weight:.3f}") for name, weight in shares.items()])
     rows = [(part.name, " x ".join(map(str, part.shape)) or "one number", f"{part.norm:.4g}", f"{part.largest:.4g}",
@@ -75,7 +89,34 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     print_table(("tensor", "shape", "norm", "largest", "smallest", "directions"), rows)
 
 
-def about(pointer: Pointer | None, snapshot: Snapshot) -> dict[str, Any]:
+def order_told(configuration: config.Configuration, store: Store, snapshot: Snapshot) -> str:
+    """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
+    from workers import wiring
+    from workers.model import Progress
+    from workers.order import order_right, plain_metric
+
+    if configuration.match(snapshot.model) is None:
+        return "not known: no configured model covers this name"
+    try:
+        spec, checkpoint = wiring.specs(configuration).find(snapshot.model), store.peek(snapshot.model)
+        if spec is None or checkpoint is None:
+            return "not known: nothing is saved yet"
+        catalogue = spec.catalogue
+        if {snapshot.generation, checkpoint.generation} != {catalogue.generation}:
+            return "not known: the snapshot, the checkpoint and the catalogue are not of one generation"
+        hold_out, start = msgspec.convert(checkpoint.progress, Progress).hold_out, spec.fresh().metric
+        learned, plain, before = (
+            order_right(hold_out, metric, catalogue.features)
+            for metric in (snapshot.metric, plain_metric(start, catalogue), start)
+        )
+    except (OmdmlError, msgspec.ValidationError) as error:
+        return f"not known: {error}"
+    if learned is None:
+        return "not known: no event is held out yet"
+    return f"{learned} of {learned.events} events (plain distance: {plain}, the learner's start: {before})"
+
+
+def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:
     """A snapshot's provenance, in words."""
     metric, size = snapshot.metric, len(snapshot.to_bytes())
     told: dict[str, Any] = {
@@ -86,6 +127,7 @@ def about(pointer: Pointer | None, snapshot: Snapshot) -> dict[str, Any]:
         "catalogue generation": snapshot.generation,
         "newest event": when(snapshot.event_time),
         **{name.replace("_", " "): f"{value:.2%}" for name, value in snapshot.progress.items()},
+        "held-out events in order": order,
         "size": f"{size:,} bytes",
         "digest": snapshot.digest,
     }

@@ -9,7 +9,20 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.fault.chaos import clocks, deliveries, disks, kills, networks, rebalances, restarts
+from tests.fault.chaos import (
+    brokers,
+    clocks,
+    deliveries,
+    disks,
+    growing,
+    kills,
+    networks,
+    pauses,
+    rebalances,
+    restarts,
+    stepped,
+    stores,
+)
 from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.service import Service
 from tests.fault.chaos.verdict import Verdict, judge
@@ -33,7 +46,9 @@ class Fault(NamedTuple):
     entry
         The module that workers run.
     anew
-        Whether models are learned from the beginning again, so that versions go back.
+        Whether the store forgets, so that versions go back.
+    cluster
+        Whether the log is a cluster of three brokers.
     """
 
     told: str
@@ -42,19 +57,36 @@ class Fault(NamedTuple):
     store: str = "valkey"
     entry: str = "workers.cli"
     anew: bool = False
+    cluster: bool = False
 
 
 FAULTS = {
     "kill": Fault("kill -9 of a worker at random, restarted", kills.any_moment, 100),
     "steps": Fault("kill -9 right after each step of the protocol", kills.every_step, 27),
     "broker": Fault("Kafka restarted", restarts.broker, 10),
+    "leaders": Fault("Three brokers: every leader moved", brokers.leaders_moved, 10, cluster=True),
+    "leader-killed": Fault("Three brokers: a leader killed", brokers.leader_killed, 5, cluster=True),
+    "insync-1": Fault("min.insync.replicas 1, two of three killed", brokers.one_copy_is_enough, 3, cluster=True),
+    "insync-2": Fault("min.insync.replicas 2, two of three killed", brokers.two_copies_are_needed, 3, cluster=True),
     "store": Fault("Valkey restarted, its memory kept", restarts.store, 10),
     "store-lost": Fault("Valkey restarted empty, topics rewind", restarts.store_lost, 3, "forgetful", anew=True),
+    "takeover": Fault(
+        "Valkey's replica takes over, lacking writes", stores.replica_takes_over, 5, "replicated", anew=True
+    ),
+    "aof-no": Fault("Valkey killed, appendonly no, save 1 1", stores.killed, 5, "saving", anew=True),
+    "aof-everysec": Fault("Valkey killed, appendfsync everysec", stores.killed, 5),
+    "aof-always": Fault("Valkey killed, appendfsync always", stores.killed, 5, "always"),
+    "power-cut": Fault("Valkey's machine killed, the newest writes gone", stores.machine_killed, 5, anew=True),
     "cut-log": Fault("20 s between a worker and Kafka cut", networks.log_out_of_reach, 3),
     "cut-store": Fault("20 s between a worker and Valkey cut", networks.store_out_of_reach, 3),
     "storm": Fault("25 s of a third worker that joins and leaves", rebalances.storm, 3),
+    "paused": Fault("Worker paused, the other one takes over", pauses.others_took_over, 5),
+    "paused-alone": Fault("Worker paused for 10 s, the only one", pauses.nobody_took_over, 5),
+    "paused-cut": Fault("Worker paused and cut off amid a rebalance", pauses.amid_a_rebalance, 6),
     "books": Fault("Kafka's commits moved back, or ahead", deliveries.books_rewritten, 10),
+    "grow": Fault("Partitions doubled, topics rehome", growing.more_partitions, 2),
     "clocks": Fault("Events from tomorrow, workers' clocks jump", clocks.ahead, 10, entry="tests.fault.chaos.clocks"),
+    "clock-steps": Fault("Workers' clocks set by an hour", stepped.stepped, 5, entry="tests.fault.chaos.stepped"),
     "disk-full": Fault("Disk of the store full for 3 s", disks.full, 10, "small disk"),
     "torn": Fault("Checkpoint half written, kill -9", disks.torn, 10, "folder"),
 }
@@ -79,6 +111,7 @@ def trial(
     """
     chance, until = Random(f"{fault.told} {seed}"), time.monotonic() + LIMIT_S
     with stored(fault.store, servers, folder) as urls, Service(folder, servers, *urls, fault.entry) as service:
+        service.store_server = getattr(servers, fault.store, None)
         while service.injected < times and time.monotonic() < until:
             time.sleep(chance.uniform(0, 1))
             fault.inject(service, chance)
@@ -102,5 +135,5 @@ def stored(store: str, servers: Servers, folder: Path) -> Iterator[tuple[str, st
     elif store == "folder":
         yield f"dir:{folder}/state", f"dir:{folder}/state"
     else:
-        server = getattr(servers, store)
+        server = servers.store(store)
         yield server.url, server.url_by_detour

@@ -1,4 +1,8 @@
-"""Events of several models that keep coming, from two senders at a time, each event with a number of its own."""
+"""Events of several models that keep coming, from several senders, each event with a number of its own.
+
+Most senders place events as the log's partitioner does. One sends without keys, one hashes otherwise: what of theirs
+comes by another partition than its model's home is a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from omdml.errors import SourceError
 from omdml.feedback import Triplet, encode
@@ -13,12 +18,27 @@ from streams.protocols import Sink
 from tests.worlds import triplets
 
 RATE = 400  # events a second, of all models
-TICK_S = 0.02
+TICK_S, REST_S = 0.02, 60.0
+CARELESS_EVERY = 8  # turns
 DIFFERENT = 5_000  # events of a model, then the same again: one sent twice is two events
+
+
+class Sender(NamedTuple):
+    """Where events go, and whether they have a key."""
+
+    sink: Sink
+    keyed: bool = True
 
 
 class Load(threading.Thread):
     """Sends until :meth:`end`, the senders taking turns: whose events the log puts first is up to them.
+
+    Parameters
+    ----------
+    senders
+        Most events come by these.
+    careless
+        Every :data:`CARELESS_EVERY` turns one of these sends instead.
 
     Attributes
     ----------
@@ -28,35 +48,57 @@ class Load(threading.Thread):
         How far in the future events claim to have happened, seconds.
     """
 
-    def __init__(self, sinks: Sequence[Sink], models: Sequence[str]) -> None:
+    def __init__(self, senders: Sequence[Sender], careless: Sequence[Sender], models: Sequence[str]) -> None:
         super().__init__()
-        self._sinks, self._models = sinks, models
+        self._senders, self._careless, self._models = senders, careless, models
         self._triplets = [named(seed) for seed in range(len(models))]
-        self._enough = threading.Event()
+        self._enough, self._going, self._resting = threading.Event(), threading.Event(), threading.Event()
         self.sent, self.ahead_s = 0, 0.0
+        self._going.set()
         self.start()
 
     def run(self) -> None:
         while not self._enough.wait(TICK_S):
+            if not self._going.is_set():
+                self._flush()
+                self._resting.set()
+                self._going.wait()
             for _ in range(int(RATE * TICK_S)):
                 self._send_one()
-        for sink in self._sinks:
-            until_taken(sink.flush)
+        self._flush()
+
+    def rest(self) -> None:
+        """Send nothing more for now; returns when everything is acknowledged."""
+        self._resting.clear()
+        self._going.clear()
+        assert self._resting.wait(REST_S), f"senders were not done within {REST_S} s"
+
+    def go_on(self) -> None:
+        """Send again."""
+        self._going.set()
 
     def end(self) -> int:
         """Send no more; answers how many were sent, and acknowledged."""
         self._enough.set()
+        self._going.set()
         self.join()
         return self.sent
 
     def _send_one(self) -> None:
         turn, which = divmod(self.sent, len(self._models))
-        sink, model, number = self._sinks[turn % len(self._sinks)], self._models[which], str(self.sent).encode()
+        turns, careless = divmod(turn, CARELESS_EVERY)
+        senders, turn = (self._senders, turn) if careless else (self._careless, turns)
+        sender, model, number = senders[turn % len(senders)], self._models[which], str(self.sent).encode()
         query, relevant, irrelevant = next(self._triplets[which])
         at = time.time() + self.ahead_s
         event = encode(Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant, at=at))
-        until_taken(lambda: sink.send(event, key=model, headers=[("number", number)]))
+        key = model if sender.keyed else None
+        until_taken(lambda: sender.sink.send(event, key=key, headers=[("number", number)]))
         self.sent += 1
+
+    def _flush(self) -> None:
+        for sender in (*self._senders, *self._careless):
+            until_taken(sender.sink.flush)
 
 
 def until_taken(action: Callable[[], None]) -> None:

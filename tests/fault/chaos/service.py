@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import redis
 
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
-from streams.partitioners import by_murmur2
 from streams.stores.opening import open_store
 from tests.fault.asking import version_served
-from tests.fault.chaos.load import Load
+from tests.fault.chaos.load import Load, Sender
 from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.watch import Watch, learning, serving
 from tests.processes import Process, free_port, wait_for
+from tests.support import records
+from tests.support.oracle import Oracle, Placement, murmur2
 from tests.worlds import catalogue
 
 PARTITIONS, WORKERS, SENDERS, RANK = 4, 2, 2, 3
@@ -29,7 +32,7 @@ _topics = itertools.count()
 def model_in(partition: int) -> str:
     """A model whose events go to this partition."""
     names = (f"shop-{number}" for number in itertools.count())
-    return next(name for name in names if by_murmur2(name.encode(), PARTITIONS) == partition)
+    return next(name for name in names if murmur2(name.encode()) % PARTITIONS == partition)
 
 
 MODELS = [model_in(partition) for partition in range(PARTITIONS)]
@@ -51,6 +54,12 @@ class Service:
         Faults so far.
     assigned
         How often each worker had been given a partition when it was started last.
+    store_server
+        The server that models are kept in, if it is one.
+    forgotten
+        How many events a store's checkpoints lacked each time that it came back.
+    away
+        Numbers of workers that a fault has ended, and starts again itself.
     learning, serving
         Who watches the versions in the store, and those that the node answers with.
     """
@@ -60,18 +69,22 @@ class Service:
         self.topic = f"chaos-{next(_topics)}"
         servers.kafka.create_topic(self.topic, PARTITIONS)
         self.assigned = [0] * WORKERS
+        self.away: set[int] = set()
+        self.store_server: Any = None
+        self.forgotten: list[int] = []
         self.items = catalogue(folder / "items")
         self.node_port = free_port()
         self.metrics_ports = [free_port() for _ in range(WORKERS + 1)]
         prefix = f"?prefix={self.topic}" if url.startswith("redis") else ""
-        self.store = open_store(url + prefix)
+        self.url, self.store = url, open_store(url + prefix)
         for number in range(WORKERS + 1):
             far = number == FAR
-            log = servers.kafka.servers_by_detour if far else servers.kafka.servers
+            log = servers.far_log if far else servers.kafka.servers
             self._configure(self.name(number), log, (far_url if far else url) + prefix, self.metrics_ports[number])
         self._configure(NODE, servers.kafka.servers, url + prefix)
         options = KafkaOptions(servers=servers.kafka.servers)
-        self.sinks = [KafkaSink(options, topic=self.topic, delivery_s=120) for _ in range(SENDERS)]
+        partitioners = ["murmur2"] * SENDERS + ["crc32"]
+        self.sinks = [KafkaSink(options, topic=self.topic, delivery_s=120, partitioner=one) for one in partitioners]
 
     @staticmethod
     def name(number: int) -> str:
@@ -84,7 +97,9 @@ class Service:
     def __enter__(self) -> Self:
         self.node = self.start_process(NODE, "workers.cli", "node")
         self.workers = [self._worker(number) for number in range(WORKERS)]
-        self.load, self.watches = Load(self.sinks, MODELS), list[Watch]()
+        *proper, foreign = map(Sender, self.sinks)
+        keyless = Sender(self.sinks[0], keyed=False)
+        self.load, self.watches = Load(proper, [foreign, keyless], MODELS), list[Watch]()
         try:
             self.learns()
             wait_for(lambda: all(version_served(self.node_port, model) for model in MODELS), "answers", LIMIT_S)
@@ -110,6 +125,28 @@ class Service:
         self.assigned[number] = self.workers[number].said.count(ASSIGNED)
         self.workers[number] = self._worker(number, *arguments, entry=entry)
 
+    def oracle(self) -> Oracle:
+        """What must have become of every event that is in the log by now."""
+        log, (kind, place) = records.read_topic(self.servers.kafka.servers, self.topic), self.url.split(":", 1)
+        if kind == "dir":
+            placement = records.placement_in_folder(Path(place))
+        else:
+            with redis.Redis.from_url(self.url) as client:
+                placement = records.placement_in_redis(client, self.topic)
+        return Oracle(log, Placement.read(placement))
+
+    def checkpoints(self) -> list[bytes]:
+        """The newest checkpoint of every model, as it lies in the store."""
+        kind, place = self.url.split(":", 1)
+        if kind == "dir":
+            return records.checkpoints_in_folder(Path(place))
+        with redis.Redis.from_url(self.url) as client:
+            return records.checkpoints_in_redis(client, self.topic)
+
+    def letters(self) -> list[bytes]:
+        """All dead letters."""
+        return [letter.value for letter in records.read_topic(self.servers.kafka.servers, f"{self.topic}.letters")]
+
     def live(self) -> dict[str, int]:
         """The live version of every model; -1 where there is none."""
         pointers = {model: self.store.current(model) for model in MODELS}
@@ -119,6 +156,10 @@ class Service:
         """Return when every worker has partitions since its start, and every model has learned something more."""
         started = list(zip(self.workers, self.assigned, strict=True))
         self.wait(lambda: all(worker.said.count(ASSIGNED) > given for worker, given in started), "workers to join")
+        self.all_learn()
+
+    def all_learn(self) -> None:
+        """Return when every model has learned something more."""
         before = self.live()
         self.wait(lambda: all(now != before[model] for model, now in self.live().items()), "every model to learn")
 
@@ -136,7 +177,8 @@ class Service:
             raise AssertionError(f"{error}\n{said}") from None
 
     def _ended(self) -> list[str]:
-        return [worker.output.stem for worker in self.workers if not worker.running]
+        workers = [worker for number, worker in enumerate(self.workers) if number not in self.away]
+        return [worker.output.stem for worker in workers if not worker.running]
 
     def said(self, words: str) -> int:
         """How often the workers have said something."""

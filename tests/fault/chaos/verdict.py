@@ -1,89 +1,56 @@
-"""What became of every event: counted, and learned again in the order of the log."""
+"""What became of every event: the oracle's sums, and each model learned again in the order of the log."""
 
 from __future__ import annotations
 
-from collections import Counter
+import time
 from typing import NamedTuple
 
-import numpy as np
+from tests.fault.chaos.service import LIMIT_S, RANK, Service
+from tests.fault.twin import learned_bytes
+from tests.support.oracle import Finding, Oracle
 
-from omdml import LOMDML
-from omdml.feedback import decode
-from streams.protocols import Record
-from tests.fault.chaos.service import MODELS, NODE, RANK, Service
-from tests.worlds import not_held_back
-from workers import config, wiring
-from workers.replay import read_whole
+LOOK_EVERY_S = 0.5
 
 
 class Verdict(NamedTuple):
-    """Events that were sent, that were not learned, and that were learned more than once."""
+    """Events that were sent, that are dead letters, that have no fate, and that have more than one."""
 
     events: int
+    letters: int
     lost: int
     doubled: int
-
-
-class Told(NamedTuple):
-    """What the log holds of one model: its triplets, in order, and the offset after the last."""
-
-    triplets: list[list[str]]
-    end: int
 
 
 def judge(service: Service) -> Verdict:
     """End the load, let everything be taken, and compare what was learned with what the log says.
 
-    Raises AssertionError where a model that took as many events as it should is not, byte for byte, what they make of
-    a learner that learns them one after the other; where a worker does not end as it should; where the node does not
-    come to serve what was learned last.
+    Raises AssertionError if something else than counts does not add up; if a model that took as many events as it
+    should is not, byte for byte, what they make of a learner that learns them one after the other; if a worker does not
+    end as it should; if the node does not come to serve what was learned last.
     """
     sent = service.load.end()
-    told, found = read(service)
-    service.wait(
-        lambda: positions(service) == {model: log.end for model, log in told.items()}, "all events to be taken"
-    )
+    oracle = service.oracle()
+    found = settled(service, oracle, [str(number).encode() for number in range(sent)])
     for worker in service.workers:
         assert (code := worker.stop()) == 0, f"{worker.output.name} ended with {code}: {worker.said[-2000:]}"
     service.serves(service.live())
-    lost = sum(number not in found for number in range(sent))
-    doubled = sum(count - 1 for count in found.values())
-    for model, log in told.items():
-        kept = service.store.peek(model)
-        assert kept is not None
-        taken, expected = kept.progress["mistakes"]["count"] + kept.progress["hold_out"]["count"], len(log.triplets)
-        lost, doubled = lost + max(0, expected - taken), doubled + max(0, taken - expected)
-        same = kept.state == replayed(service, log.triplets)
-        assert same or taken != expected, f"{model} is not what a replay of its {taken} events gives"
-    return Verdict(sent, lost, doubled)
+    lost, doubled = (sum(one.events for one in found if one.what == what) for what in ("lost", "doubled"))
+    for one in found:
+        print(one.text)
+    assert not (others := [one.text for one in found if one.what not in ("lost", "doubled")]), others
+    assert not oracle.unread, f"{len(oracle.unread)} events lie in partitions that nobody reads"
+    for model, events in oracle.taken.items():
+        same = service.store.peek(model).state == learned_bytes(events, service.items, RANK)
+        assert same or lost or doubled, f"{model} is not what a replay of its {len(events)} events gives"
+    return Verdict(sent, len(oracle.letters), lost, doubled)
 
 
-def positions(service: Service) -> dict[str, int]:
-    """The offset after the last event that each model's checkpoint knows of."""
-    return {model: position.next for model, position in service.store.positions(MODELS).items()}
-
-
-def read(service: Service) -> tuple[dict[str, Told], Counter[int]]:
-    """What the log holds of every model, and how often each event's number is in it."""
-    log = config.load(str(service.configuration(NODE)), {}, {}).log
-    told, found = {model: Told([], 0) for model in MODELS}, Counter[int]()
-    for records in read_whole(wiring.open_bystander(log)):
-        for record in records:
-            event = decode(record.value)
-            told[event.model].triplets.append([event.query, event.relevant, event.irrelevant])
-            told[event.model] = told[event.model]._replace(end=record.offset + 1)
-            found[number(record)] += 1
-    return told, found
-
-
-def number(record: Record) -> int:
-    """The number that an event was sent with."""
-    return int(bytes(dict(record.headers)["number"]))
-
-
-def replayed(service: Service, triplets: list[list[str]]) -> bytes:
-    """The state of a learner that learned these, but for those that the guard holds back."""
-    rows = service.items.rows([item for triplet in triplets for item in triplet])
-    learner = LOMDML(dims=dict(service.items.dims), rank=RANK)
-    learner.learn_many(not_held_back(np.reshape(rows, (-1, 3))), service.items.features)
-    return learner.to_bytes()
+def settled(service: Service, oracle: Oracle, numbers: list[bytes]) -> list[Finding]:
+    """What does not add up once every event was taken, or once time is up."""
+    deadline = time.monotonic() + LIMIT_S
+    while found := oracle.findings(service.checkpoints(), service.letters(), numbers):
+        if time.monotonic() > deadline:
+            break
+        service.wait(lambda: True, "events to be taken")
+        time.sleep(LOOK_EVERY_S)
+    return found

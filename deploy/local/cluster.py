@@ -1,0 +1,225 @@
+"""A real Kafka cluster of three brokers and a controller, on loopback."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from deploy.local import ports
+from deploy.local.errors import ServiceError
+from deploy.local.kafka import KafkaServer
+
+BROKERS = (1, 2, 3)
+CONTROLLER = 100
+HEAP_MB = 256
+WAIT_LIMIT_S = 120.0
+LOOK_EVERY_S = 0.1
+UNCLEAN = 1  # the kind of election, as Kafka numbers them
+
+
+class _Node(KafkaServer):
+    """One node of a cluster: a broker, or the controller, which lives alone so that any broker can be killed."""
+
+    def __init__(self, number: int, cluster: str, controller_port: int, properties: Mapping[str, str]) -> None:
+        fast_start = ("-XX:TieredStopAtLevel=1",)
+        super().__init__(properties=properties, java_options=fast_start, heap_mb=HEAP_MB, start_limit_s=120.0)
+        self.number = number
+        self.cluster = cluster
+        self.controller_port = controller_port
+        if number == CONTROLLER:
+            self.port = controller_port
+
+    def _cluster_id(self) -> str:
+        return self.cluster
+
+    def _defaults(self) -> dict[str, str]:
+        lines = super()._defaults()
+        lines["node.id"] = str(self.number)
+        lines["controller.quorum.voters"] = f"{CONTROLLER}@{ports.HOST}:{self.controller_port}"
+        for kind in ("default", "offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
+            lines[f"{kind}.replication.factor"] = str(len(BROKERS))
+        lines |= {
+            "replica.lag.time.max.ms": "3000",  # a broker that is killed is out of sync after so long
+            "replica.fetch.wait.max.ms": "50",
+            "leader.imbalance.check.interval.seconds": "3600",  # leaders stay where a test has moved them
+        }
+        if self.number == CONTROLLER:
+            lines |= {"process.roles": "controller", "listeners": f"CONTROLLER://{self.address}"}
+            del lines["advertised.listeners"], lines["inter.broker.listener.name"]
+        else:
+            lines |= {"process.roles": "broker", "listeners": f"{self.protocol}://{self.address}"}
+        return lines
+
+
+class KafkaCluster:
+    """Three brokers with three copies of everything, and a controller: four processes, each with a small heap.
+
+    As a context manager it is started on entry and closed on exit.
+
+    Parameters
+    ----------
+    properties
+        Lines for every node's ``server.properties``, over those chosen here.
+    """
+
+    def __init__(self, *, properties: Mapping[str, str] | None = None) -> None:
+        cluster, port = uuid.uuid4().hex[:22], ports.free_port()
+        self._controller = _Node(CONTROLLER, cluster, port, properties or {})
+        self.brokers = {number: _Node(number, cluster, port, properties or {}) for number in BROKERS}
+
+    @property
+    def servers(self) -> str:
+        """What clients call ``bootstrap_servers``: all brokers."""
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    @property
+    def running(self) -> bool:
+        return self._controller.running and all(broker.running for broker in self.brokers.values())
+
+    @property
+    def address(self) -> str:
+        return self.servers
+
+    # What it can be told
+
+    def start(self) -> Self:
+        """Start every node that does not run, and return when all brokers take part."""
+        if self.running:
+            return self
+        with ThreadPoolExecutor(len(BROKERS) + 1) as pool:
+            list(pool.map(KafkaServer.start, (self._controller, *self.brokers.values())))
+        self._wait(lambda: self._alive() == set(BROKERS), "all brokers to take part")
+        return self
+
+    def stop(self) -> None:
+        """End every node with SIGTERM; data stay."""
+        for node in (*self.brokers.values(), self._controller):
+            node.stop()
+
+    def kill(self, broker: int) -> None:
+        """End one broker with SIGKILL, as a crash would."""
+        self.brokers[broker].kill()
+
+    def restart(self, *brokers: int) -> None:
+        """Start brokers that ended, and return when they take part."""
+        with ThreadPoolExecutor(len(BROKERS)) as pool:
+            list(pool.map(lambda number: self.brokers[number].start(), brokers))
+        self._wait(lambda: set(brokers) <= self._alive(), f"brokers {brokers} to take part")
+
+    def resume(self) -> None:
+        """Let every node go on that was paused."""
+        for node in (self._controller, *self.brokers.values()):
+            node.resume()
+
+    def close(self) -> None:
+        """End every node, and remove its folder."""
+        for node in (*self.brokers.values(), self._controller):
+            node.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Topics and their leaders
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Create a topic of three copies, and return when every partition has its leader and its copies."""
+        wanted = {"num_partitions": partitions, "replication_factor": len(BROKERS), "configs": dict(configs or {})}
+        with self.admin() as admin:
+            admin.create_topics({name: wanted}, wait_for_metadata=True)
+        for number in range(partitions):
+            self.wait_in_sync(name, number, set(BROKERS))
+
+    def configure(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Change settings of a topic."""
+        from kafka.admin import ConfigResource, ConfigResourceType
+
+        with self.admin() as admin:
+            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=dict(configs))])
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads a partition; -1 if there is none."""
+        return int(self._described(topic, partition)["leader_id"])
+
+    def in_sync(self, topic: str, partition: int = 0) -> set[int]:
+        """The brokers whose copies of a partition have everything."""
+        return set(self._described(topic, partition)["isr_nodes"])
+
+    def wait_in_sync(self, topic: str, partition: int, brokers: set[int]) -> None:
+        """Return when exactly these brokers' copies have everything, and one of them leads."""
+        self._wait(
+            lambda: self.in_sync(topic, partition) == brokers and self.leader(topic, partition) in brokers,
+            f"partition {partition} of {topic} to be in sync at {brokers}",
+        )
+
+    def move_leader(self, topic: str, partition: int = 0) -> int:
+        """Have another broker lead a partition; answers which. Nothing is lost: it has everything."""
+        before = self.leader(topic, partition)
+        order = [*(broker for broker in BROKERS if broker != before), before]
+        from kafka import TopicPartition
+
+        with self.admin() as admin:
+            admin.alter_partition_reassignments({TopicPartition(topic, partition): order})
+            self._wait(
+                lambda: self._described(topic, partition)["replica_nodes"] == order, f"{topic} to have its copies moved"
+            )
+            admin.elect_leaders(0, {topic: [partition]})  # 0: the first of the copies
+        self._wait(lambda: self.leader(topic, partition) == order[0], f"broker {order[0]} to lead {topic}")
+        return order[0]
+
+    def elect_unclean(self, topic: str, partition: int = 0) -> int:
+        """Have a copy lead that may lack acknowledged records, because no other one is there; answers whose it is."""
+        with self.admin() as admin:
+            admin.elect_leaders(UNCLEAN, {topic: [partition]}, raise_errors=False)
+        self._wait(lambda: self.leader(topic, partition) in BROKERS, f"{topic} to have a leader")
+        return self.leader(topic, partition)
+
+    # How it does it
+
+    @contextmanager
+    def admin(self) -> Iterator[Any]:
+        """An administration client."""
+        from kafka.admin import KafkaAdminClient  # imported late: to fetch and to serve needs no client
+
+        running = [broker.address for broker in self.brokers.values() if broker.running]
+        admin = KafkaAdminClient(bootstrap_servers=running)
+        try:
+            yield admin
+        finally:
+            admin.close()
+
+    def _described(self, topic: str, partition: int) -> dict[str, Any]:
+        with self.admin() as admin:
+            (found,) = admin.describe_topics([topic])
+        return next(one for one in found["partitions"] if one["partition_index"] == partition)
+
+    def _alive(self) -> set[int]:
+        with self.admin() as admin:
+            return {broker["broker_id"] for broker in admin.describe_cluster()["brokers"]}
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        from kafka.errors import KafkaError
+
+        deadline = time.monotonic() + WAIT_LIMIT_S
+        why = ""
+        while True:
+            try:
+                if condition():
+                    return
+            except KafkaError as error:
+                why = f" ({type(error).__name__})"
+            if time.monotonic() > deadline:
+                told = f"waited {WAIT_LIMIT_S:.0f} s for {what}{why}"
+                raise ServiceError(told, where=f"Kafka cluster {self.servers}", do="see its brokers' logs")
+            time.sleep(LOOK_EVERY_S)

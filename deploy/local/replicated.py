@@ -1,0 +1,93 @@
+"""A Valkey and its replica, which may take over without having everything that the primary acknowledged."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from deploy.local import ports
+from deploy.local.errors import ServiceError
+from deploy.local.redis import ValkeyServer
+
+WAIT_LIMIT_S = 60.0
+LOOK_EVERY_S = 0.05
+NOWHERE = "1"  # a port that nobody listens at
+
+
+class ReplicatedValkey:
+    """A primary and one replica on loopback, both with an append-only file.
+
+    As a context manager it is started on entry and closed on exit.
+
+    Attributes
+    ----------
+    primary, replica
+        The servers that have these parts now; :meth:`take_over` changes them.
+    """
+
+    def __init__(self) -> None:
+        self.primary, self.replica = ValkeyServer(), ValkeyServer()
+
+    @property
+    def running(self) -> bool:
+        return self.primary.running and self.replica.running
+
+    def start(self) -> Self:
+        """Start what does not run, and return when the replica has everything."""
+        if not self.running:
+            self.primary.start()
+            self.replica.start()
+            self.go_on_replicating()
+        return self
+
+    def stop_replicating(self) -> None:
+        """Have the replica get nothing more, as if the network between the two was cut."""
+        self._tell(self.replica, f"REPLICAOF {ports.HOST} {NOWHERE}")
+
+    def go_on_replicating(self) -> None:
+        """Have the replica follow the primary, and return when it has everything."""
+        self._tell(self.replica, f"REPLICAOF {ports.HOST} {self.primary.port}")
+        deadline = time.monotonic() + WAIT_LIMIT_S
+        while "master_link_status:up" not in self.replica.ask("INFO replication"):
+            if time.monotonic() > deadline:
+                told = f"it did not catch up with {self.primary.address} within {WAIT_LIMIT_S:.0f} s"
+                raise ServiceError(told, where=f"replica {self.replica.address}", do="see its log")
+            time.sleep(LOOK_EVERY_S)
+
+    def take_over(self) -> None:
+        """Kill the primary; the replica is the primary from now on, with what it has."""
+        self.primary.kill()
+        self._tell(self.replica, "REPLICAOF NO ONE")
+        self.primary, self.replica = self.replica, self.primary
+
+    def rejoin(self) -> None:
+        """Start the one that was killed, as an empty replica."""
+        self.replica.restart(keep_data=False)
+        self.go_on_replicating()
+
+    def resume(self) -> None:
+        """Let both go on if they were paused."""
+        self.primary.resume()
+        self.replica.resume()
+
+    def close(self) -> None:
+        """End both, and remove their folders."""
+        self.primary.close()
+        self.replica.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tell(self, server: ValkeyServer, command: str) -> None:
+        answer = server.ask(command)
+        if not answer.startswith("+OK"):
+            told = f"{command} was answered {answer[:80]!r}, expected +OK"
+            raise ServiceError(told, where=f"valkey at {server.address}", do="see its log")

@@ -1,0 +1,52 @@
+"""The newest records of a log in files, without reading what lies before them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from streams.files.log import OFFSET_BITS, Log, reaching
+from streams.files.reader import BATCH, LogReader, open_log
+from streams.newest import Newest
+from streams.protocols import Record
+
+
+def newest_records(path: str | Path, most_bytes: int) -> Newest:
+    """The records in the last ``most_bytes`` of a log; none if there is no such log.
+
+    Raises SourceError if the log cannot be read, GapError if a segment in the midst of these bytes is missing.
+    """
+    if not Path(path).exists():
+        return Newest([], whole=True)
+    log = open_log(path, quiet_s=0.0)
+    begin = _begin(log, most_bytes)
+    reader, found = LogReader(log), list[Record]()
+    reader.seek(begin)
+    try:
+        while records := reader.take(BATCH):
+            found += records
+    finally:
+        reader.close()
+    return Newest(found, whole=begin <= log.oldest() << OFFSET_BITS)
+
+
+def _begin(log: Log, most_bytes: int) -> int:
+    """Where the last ``most_bytes`` of a log begin."""
+    with reaching(log.path):
+        oldest, (number, size) = log.oldest(), log.newest()
+        while size < most_bytes and number > oldest:
+            most_bytes -= size
+            number -= 1
+            size = _size(log, number)
+    return number << OFFSET_BITS | max(0, size - most_bytes)
+
+
+def _size(log: Log, number: int) -> int:
+    """Bytes in a segment."""
+    descriptor = log.open(number)
+    if descriptor is None:
+        return 0
+    try:
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

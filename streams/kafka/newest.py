@@ -1,0 +1,65 @@
+"""The newest records of a topic, read without joining a group, in bounded time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import TopicPartition
+
+from streams.kafka.batches import Unreadable, give_up_batch
+from streams.kafka.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
+from streams.kafka.extents import SESSION_S
+from streams.kafka.options import KafkaOptions, connecting, translated
+from streams.kafka.topic import describe, open_admin
+from streams.newest import Newest
+from streams.protocols import Partition, Record
+
+SLICE_S = 0.2  # of a poll: how far a partition is read is looked at in between
+
+
+def newest_records(options: KafkaOptions, topic: str, group: str, most: int, within_s: float) -> Newest:
+    """At most ``most`` of the newest records of every partition; none if there is no such topic.
+
+    What could not be read ``within_s`` is left out. Nothing is committed, and ``group`` notices nothing. Raises
+    SourceError.
+    """
+    with connecting(options):
+        admin = open_admin(options)
+    try:
+        with translated(options, f"describing topic {topic!r}"):
+            found = describe(admin, topic)
+    finally:
+        admin.close()
+    if found is None:
+        return Newest([], whole=True)
+    places = {TopicPartition(topic, number): Partition(found.id, number) for number in range(found.partitions)}
+    consumer = open_consumer(options, group, None, SESSION_S)
+    try:
+        with translated(options, f"reading the newest events of topic {topic!r}"):
+            return _read(consumer, places, most, time.monotonic() + within_s)
+    finally:
+        leave(consumer, group)
+
+
+def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, until: float) -> Newest:
+    """Read each partition from ``most`` before its end up to its end."""
+    limit = milliseconds(ANSWER_LIMIT_S)
+    consumer.assign(list(places))
+    begins, ends = (ask(list(places), timeout_ms=limit) for ask in (consumer.beginning_offsets, consumer.end_offsets))
+    starts = {at: max(begins[at], ends[at] - most) for at in places}
+    for at, start in starts.items():
+        consumer.seek(at, start)
+    unread = {at for at in places if starts[at] < ends[at]}
+    records: list[Record] = []
+    while unread and time.monotonic() < until:
+        try:
+            batches = consumer.poll(timeout_ms=milliseconds(SLICE_S))
+        except Unreadable as damaged:
+            consumer.seek(give_up_batch(consumer), damaged.then)
+            continue
+        for at, batch in batches.items():
+            records += as_records(places[at], batch)
+        unread -= {at for at in unread if consumer.position(at, timeout_ms=limit) >= ends[at]}
+    return Newest(records, whole=not unread and starts == begins)

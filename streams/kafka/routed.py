@@ -1,0 +1,45 @@
+"""A topic of any partitioning as a router reads it: the group's offsets move with the router's transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from streams.kafka.consumer import ANSWER_LIMIT_S, milliseconds, offset_range
+from streams.kafka.options import translated
+from streams.kafka.source import KafkaSource
+from streams.protocols import Partition
+
+
+class RoutedSource(KafkaSource):
+    """A member of a consumer group whose offsets are committed by transactions, not by itself."""
+
+    @property
+    def member(self) -> Any:
+        """Who this member is in its group: the cluster refuses a transaction of one that is out of it."""
+        return self._consumer.group_metadata()
+
+    def books(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a transaction has to say to the group about these partitions, as :meth:`commit` would."""
+        return {
+            (at := TopicPartition(self.topic, partition.number)): OffsetAndMetadata(
+                offset, self.topic_id, self._epochs.of(at, offset)
+            )
+            for partition, offset in offsets.items()
+        }
+
+    def go_back(self) -> None:
+        """Go on where the group's offsets are, in every partition that flows; raises SourceError.
+
+        A transaction that is not over yet is waited for, up to ``ANSWER_LIMIT_S``.
+        """
+        for at, partition in list(self._owned.items()):
+            if at in self._gaps.stopped:
+                continue
+            with translated(self.options, f"looking up the offsets of group {self.group!r}"):
+                committed = self._consumer.committed(at, timeout_ms=milliseconds(ANSWER_LIMIT_S))
+                start = offset_range(self._consumer, at)[0] if committed is None else committed
+            self.seek(partition, start)

@@ -1,0 +1,51 @@
+"""Settings of a topic that decide what is lost when a broker is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.topic import open_admin
+
+SETTINGS = (
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+)
+
+
+class TopicSafety(NamedTuple):
+    """What a topic promises about its records; ``None`` for a retention means: for ever, or of any size."""
+
+    replicas: int
+    min_insync: int
+    unclean_election: bool
+    cleanup_policy: str
+    retention_s: float | None
+    retention_bytes: int | None
+
+
+def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
+    """Those of a topic that exists; raises SourceError."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=dict.fromkeys(SETTINGS))
+    admin = open_admin(options)
+    try:
+        with translated(options, f"describing topic {name!r}"):
+            (topic,) = admin.describe_topics([name])
+            settings = admin.describe_configs([resource], config_filter="all")["topic"][name]
+    finally:
+        admin.close()
+    value = {key: str(settings[key]["value"]) for key in SETTINGS}
+    retention_ms, retention_bytes = int(value["retention.ms"]), int(value["retention.bytes"])
+    return TopicSafety(
+        replicas=min(len(partition["replica_nodes"]) for partition in topic["partitions"]),
+        min_insync=int(value["min.insync.replicas"]),
+        unclean_election=value["unclean.leader.election.enable"].lower() == "true",
+        cleanup_policy=value["cleanup.policy"],
+        retention_s=None if retention_ms < 0 else retention_ms / 1000,
+        retention_bytes=None if retention_bytes < 0 else retention_bytes,
+    )

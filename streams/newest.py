@@ -1,0 +1,14 @@
+"""The newest records of a log, as files and Kafka answer them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streams.protocols import Record
+
+
+class Newest(NamedTuple):
+    """Records, oldest first within each partition; ``whole`` if there are no others in the log."""
+
+    records: list[Record]
+    whole: bool

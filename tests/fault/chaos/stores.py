@@ -1,0 +1,78 @@
+"""Stores that forget writes which they acknowledged: a replica that takes over, files that lack the newest writes.
+
+The workers must notice that by the server's run, and learn again from the log what was forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from tests.fault.chaos.service import MODELS, Service
+
+NOTICED = "event=store_changed"
+
+
+def replica_takes_over(service: Service, chance: Random) -> None:
+    """The replica gets nothing for a while; then the primary is killed, and the replica is the store."""
+    pair = service.servers.replicated
+    pair.stop_replicating()
+    before = positions(service)
+    service.wait(lambda: all_saved_since(service, before), "every model to be saved")
+    _goes_away_and_comes_back(service, pair.take_over, at_least=1)
+    pair.rejoin()
+
+
+def killed(service: Service, chance: Random) -> None:
+    """The server is killed and started again, with what its files hold."""
+    server = service.store_server
+
+    def kill_and_start() -> None:
+        server.kill()
+        server.start()
+
+    _goes_away_and_comes_back(service, kill_and_start, at_least=0)
+
+
+def machine_killed(service: Service, chance: Random) -> None:
+    """The machine loses power: of the append-only file, what was written since a save of every model is gone."""
+    server = service.store_server
+    file = append_only_file(server.data)
+    size, before = file.stat().st_size, positions(service)
+    service.wait(lambda: all_saved_since(service, before), "every model to be saved")
+
+    def lose_power() -> None:
+        server.kill()
+        os.truncate(append_only_file(server.data), size)
+        server.start()
+
+    _goes_away_and_comes_back(service, lose_power, at_least=1)
+
+
+def append_only_file(data: Path) -> Path:
+    """The file that a server appends its writes to now."""
+    return max((data / "appendonlydir").glob("*.incr.aof"), key=lambda path: int(path.name.split(".")[-3]))
+
+
+def positions(service: Service) -> dict[str, int]:
+    """The offset after the last event in each model's checkpoint."""
+    return {model: position.next for model, position in service.store.positions(MODELS).items()}
+
+
+def all_saved_since(service: Service, before: dict[str, int]) -> bool:
+    """Whether every model has another checkpoint than it had then."""
+    now = positions(service)
+    return all(now.get(model, 0) > before.get(model, 0) for model in MODELS)
+
+
+def _goes_away_and_comes_back(service: Service, happen: Callable[[], None], at_least: int) -> None:
+    """Have it happen, and note how many events the store's checkpoints lack afterwards."""
+    noticed, before = service.said(NOTICED), positions(service)
+    happen()
+    after = positions(service)
+    forgotten = sum(max(0, before[model] - after.get(model, 0)) for model in MODELS)
+    service.forgotten.append(forgotten)
+    assert forgotten >= at_least, f"the store has forgotten nothing: {before} -> {after}"
+    service.wait(lambda: service.said(NOTICED) > noticed, "a worker to notice that the store changed")

@@ -1,0 +1,92 @@
+"""A copy that lacks acknowledged events comes to lead: the log loses them, and the workers say so and stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml import LOMDML
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.stores.opening import open_store
+from tests.processes import Process, wait_for
+from tests.worlds import catalogue, events, triplets
+
+TOPIC = "unclean"
+SAID, ROWS = list(events(60)), triplets(60)
+LIMIT_S = 120.0
+
+
+class Place:
+    """A topic in three copies that any of them may lead, and an installation of one model."""
+
+    def __init__(self, folder, cluster, url):
+        self.folder, self.cluster, self.store = folder, cluster, open_store(url)
+        self.items = catalogue(folder / "items")
+        settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        cluster.create_topic(TOPIC, 1, settings)
+        self.path = folder / "omdml.toml"
+        self.path.write_text(
+            f'[log]\nkind = "kafka"\nservers = "{cluster.servers}"\ntopic = "{TOPIC}"\nmember = "one"\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 2\n'
+            "[guard]\non = false\n"
+        )
+
+    def send(self, first, last):
+        """These events, acknowledged."""
+        sink = KafkaSink(KafkaOptions(servers=self.cluster.servers), topic=TOPIC, delivery_s=LIMIT_S)
+        for event in SAID[first:last]:
+            sink.send(event, key="shop")
+        sink.flush(LIMIT_S)
+        sink.close()
+
+    def worker(self, *options):
+        return Process(self.folder, "worker", "--config", str(self.path), *options, name="worker")
+
+    def learns(self, version, worker):
+        """Return when the checkpoint has this version."""
+        wait_for(lambda: (kept := self.store.peek("shop")) and kept.version == version, "learning", LIMIT_S, worker)
+
+    def learned(self, *parts):
+        """The bytes of a model that learned exactly these events."""
+        model = LOMDML(dims=dict(self.items.dims), rank=2)
+        for first, last in parts:
+            model.learn_many(ROWS[first:last], self.items.features)
+        return model.to_bytes()
+
+
+@pytest.fixture
+def place(tmp_path, kafka_cluster, valkey_server):
+    valkey_server.flush()
+    return Place(tmp_path, kafka_cluster, valkey_server.url)
+
+
+def test_after_an_unclean_election_the_worker_stops_until_the_gap_is_accepted(place, kafka_cluster):
+    # Given twenty events in all three copies, and ten more that only the leader has; a worker learned them all
+    worker = place.worker()
+    place.send(0, 20)
+    place.learns(20, worker)
+    leader = kafka_cluster.leader(TOPIC)
+    others = sorted(kafka_cluster.brokers.keys() - {leader})
+    for broker in others:
+        kafka_cluster.kill(broker)
+    kafka_cluster.wait_in_sync(TOPIC, 0, {leader})
+    place.send(20, 30)
+    place.learns(30, worker)
+    # When the leader is gone, and one of the others leads and takes new events
+    kafka_cluster.kill(leader)
+    kafka_cluster.restart(*others)
+    kafka_cluster.elect_unclean(TOPIC)
+    place.send(40, 45)
+    # Then the worker stops and says what was lost, and so does the next one
+    for stopping in (worker, place.worker()):
+        assert stopping.wait(LIMIT_S) == 1
+        assert "--accept-gap" in stopping.said
+        assert place.store.peek("shop").state == place.learned((0, 30))
+    # And once that is accepted, the new events are learned behind what was: what the log lost stays learned
+    kafka_cluster.restart(leader)
+    worker = place.worker("--accept-gap")
+    place.learns(35, worker)
+    place.send(45, 60)
+    place.learns(50, worker)
+    assert worker.stop(60) == 0
+    assert place.store.peek("shop").state == place.learned((0, 30), (40, 60))

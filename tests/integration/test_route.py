@@ -1,0 +1,130 @@
+"""Routers on a real broker: what a copy carries, foreign keys, what is refused; and what a transaction promises."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from click.testing import CliRunner
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from omdml.errors import SourceError
+from omdml.feedback import MESSAGEPACK, Triplet, encode
+from streams.kafka.options import KafkaOptions
+from streams.kafka.transaction import KafkaTransactions
+from streams.letters import Letter
+from tests.processes import wait_for
+from tests.routes import PARTITIONS, Route
+from workers.cli import main
+
+
+@pytest.fixture
+def route(tmp_path, kafka, new_topic):
+    with Route(tmp_path, kafka, new_topic) as route:
+        yield route
+
+
+def committed(kafka, topic, partitions=1):
+    """The committed records of a topic."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.servers, isolation_level="read_committed")
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    consumer.assign(places)
+    consumer.seek_to_beginning()
+    ends, records = consumer.end_offsets(places), []
+    while any(consumer.position(place) < ends[place] for place in places):
+        for batch in consumer.poll(timeout_ms=200).values():
+            records += batch
+    consumer.close()
+    return records
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "crc32"])
+def test_two_routers_share_what_foreign_senders_write(tmp_path, kafka, new_topic, partitioner):
+    # Given events without keys, and with keys that are no models, and two routers
+    with Route(tmp_path, kafka, new_topic, partitioner) as route:
+        route.send(500)
+        route.send(500, keys=lambda model: f"session of {model}".encode())
+        routers = [route.router(name) for name in ("one", "two")]
+        try:
+            wait_for(lambda: all("assigned" in router.said for router in routers), "both to have partitions", 60)
+            route.send(500)
+            route.wait(*routers)
+            # If both end, I expect each event once, keyed, where the configured partitioner says.
+            assert [router.stop() for router in routers] == [0, 0], [router.said for router in routers]
+            route.check()
+        finally:
+            for router in routers:
+                router.close()
+
+
+def test_a_copy_carries_headers_and_time_and_what_cannot_be_keyed_has_one_fate(route, kafka, new_topic):
+    # Given a target that takes small messages and keeps the senders' times, and events of every kind
+    route.target = new_topic(PARTITIONS, {"max.message.bytes": "20000", "message.timestamp.type": "CreateTime"})
+    file = route.folder / "omdml.toml"
+    file.write_text(f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{route.target}"\n')
+    good = encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c"), MESSAGEPACK)
+    headers = [("content-type", MESSAGEPACK.encode()), ("trace", b"\x00\xff")]
+    then = int(time.time() * 1000) - 3_600_000
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    producer.send(route.origin, good, headers=headers, timestamp_ms=then, partition=0)
+    producer.send(route.origin, b"no event", key=b"shop", partition=0, timestamp_ms=then)
+    producer.send(route.origin, None, key=b"a tombstone", partition=0)
+    large = producer.send(route.origin, b'{"model":"shop"}' + b" " * 20_000, partition=1).get(10)
+    producer.flush()
+    producer.close()
+    router = route.router()
+    wait_for(lambda: len(committed(kafka, route.target, PARTITIONS)) == 3, "three copies", 60, router)
+    assert router.stop() == 0, router.said
+    # I expect three copies, and one letter that says where the large one lies.
+    copies = {record.value: record for record in committed(kafka, route.target, PARTITIONS)}
+    assert len(committed(kafka, route.target, PARTITIONS)) == 3
+    assert (copies[good].key, list(copies[good].headers), copies[good].timestamp) == (b"shop", headers, then)
+    assert (copies[b"no event"].key, copies[b"no event"].timestamp) == (None, then)
+    assert copies[b""].key is None
+    (record,) = committed(kafka, f"{route.target}.letters")
+    letter = Letter.decode(record.value)
+    assert (letter.partition.number, letter.offset, letter.reason) == (1, large.offset, "oversize")
+
+
+def test_a_router_without_its_topics_says_what_to_do(tmp_path, kafka, new_topic):
+    good, compacted = new_topic(), new_topic(configs={"cleanup.policy": "compact"})
+    refused = {
+        ("clicks-nobody-made", good): (1, "has no topic 'clicks-nobody-made', which --from names"),
+        (good, "feedback-nobody-made"): (1, "has no topic 'feedback-nobody-made'; create it: omdml topics create"),
+        (good, good): (2, "is log.topic itself: expected the topic that unkeyed events come by"),
+        (f"{good}.letters", good): (2, "is the topic of the dead letters itself"),
+        (compacted, good): (1, "has cleanup.policy=compact"),
+        (good, compacted): (1, "has cleanup.policy=compact"),
+    }
+    for (origin, target), (code, says) in refused.items():
+        (tmp_path / "omdml.toml").write_text(
+            f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{target}"\n'
+        )
+        answer = CliRunner().invoke(main, ["route", "--from", origin, "-c", str(tmp_path / "omdml.toml")])
+        assert (answer.exit_code, says in answer.output) == (code, True), answer.output
+
+
+def test_a_router_of_a_file_log_is_refused(tmp_path):
+    (tmp_path / "omdml.toml").write_text(f'[log]\nkind = "file"\npath = "{tmp_path}/log"\n')
+    answer = CliRunner().invoke(main, ["route", "--from", "clicks", "-c", str(tmp_path / "omdml.toml")])
+    assert (answer.exit_code, "log.kind is 'file'" in answer.output) == (2, True), answer.output
+
+
+def test_a_transaction_with_a_record_that_ran_out_of_time_is_not_committed(kafka, new_topic):
+    # Given a transaction of two records, of which the client gives one up
+    one, two = new_topic(), new_topic()
+    transactions = KafkaTransactions(KafkaOptions(servers=kafka.servers), f"letters-{one}")
+
+    def send_both():
+        with transactions:
+            transactions.send(one, b"event", "shop")
+            transactions.send(two, b"mark", "shop")
+            (batch,) = transactions._producer._accumulator._batches[TopicPartition(one, 0)]
+            batch.created -= 1000.0
+
+    # I expect an error, and neither of them.
+    with pytest.raises(SourceError):
+        send_both()
+    transactions.drop()
+    KafkaTransactions(KafkaOptions(servers=kafka.servers), f"letters-{one}").close()
+    assert (committed(kafka, one), committed(kafka, two)) == ([], [])

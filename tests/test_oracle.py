@@ -1,0 +1,176 @@
+"""The oracle itself: it must be able to fail, and it shares no code with what it judges."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import oracle, records
+from tests.support.oracle import Finding, Oracle, Placement, Step
+from tests.support.records import Event
+
+MODEL = "shop"
+FOUR = Placement("murmur2", [Step(4)])
+HOME = FOUR.home(MODEL)
+
+
+def payload(model=MODEL):
+    return json.dumps({"type": "triplet", "model": model, "query": "a", "relevant": "b", "irrelevant": "c"}).encode()
+
+
+def log(count=10, partition=HOME, first=0, number=0):
+    """Events of a model, numbered in their headers."""
+    return [Event(partition, first + turn, payload(), {"number": str(number + turn).encode()}) for turn in range(count)]
+
+
+def checkpoint(learned, held, after, home=HOME, compared=None, model=MODEL):
+    """A checkpoint as safetensors have it: a length, a header in JSON."""
+    progress = {"hold_out": {"count": held}, "mistakes": {"count": learned if compared is None else compared}}
+    told = {"model": model, "home": ["log", home], "next": after, "version": learned, "progress": progress}
+    header = json.dumps({"__metadata__": {"omdml": json.dumps({"checkpoint": told})}}).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
+def letter(partition, offset, reason="wrong_partition"):
+    return json.dumps({"reason": reason, "error": "", "partition": ["log", partition], "offset": offset}).encode()
+
+
+def numbers(count):
+    return [str(number).encode() for number in range(count)]
+
+
+def test_a_sound_log_has_no_finding():
+    judged = Oracle(log(10), FOUR)
+    assert judged.findings([checkpoint(9, 1, after=10)], [], numbers(10)) == []
+    assert judged.outcomes() == {"taken": 10, "refused": 0}
+
+
+def test_a_doubled_event_is_found_and_both_places_are_named():
+    judged = Oracle([*log(10), *log(1, first=10, number=4)], FOUR)
+    found = judged.findings([checkpoint(10, 1, after=11)], [], numbers(10))
+    assert found == [Finding("doubled", 1, f"event b'4' has a fate at each of {HOME}/4, {HOME}/10")]
+
+
+def test_an_acknowledged_event_that_is_not_in_the_log_is_found():
+    found = Oracle(log(9), FOUR).findings([checkpoint(8, 1, after=9)], [], numbers(10))
+    assert found == [Finding("lost", 1, "event b'9' was acknowledged, the log holds it at no place")]
+
+
+def test_events_behind_a_checkpoint_are_lost_from_a_place_on():
+    found = Oracle(log(10), FOUR).findings([checkpoint(6, 1, after=7)], [])
+    assert found == [Finding("lost", 3, f"{MODEL}: not taken are its events from {HOME}/7 on")]
+
+
+@pytest.mark.parametrize(("learned", "what"), [(8, "lost"), (10, "doubled")])
+def test_a_count_that_is_off_by_one_is_found_with_the_places_it_is_about(learned, what):
+    found = Oracle(log(10, first=3), FOUR).findings([checkpoint(learned, 1, after=13)], [])
+    told = f"{learned} learned + 1 held out, but 10 events taken, from {HOME}/3 to below {HOME}/13"
+    assert found == [Finding(what, 1, f"{MODEL}: {told}")]
+
+
+def test_a_version_that_is_not_what_was_compared_is_found():
+    found = Oracle(log(10), FOUR).findings([checkpoint(9, 1, after=10, compared=8)], [])
+    assert [(one.what, one.events) for one in found] == [("count", 1)]
+
+
+def test_a_model_without_a_checkpoint_is_found():
+    found = Oracle(log(10), FOUR).findings([], [])
+    assert found == [Finding("lost", 10, f"{MODEL}: no checkpoint, but events from {HOME}/0 on")]
+
+
+def test_a_letter_about_an_event_that_was_learned_is_found():
+    found = Oracle(log(10), FOUR).findings([checkpoint(9, 1, after=10)], [letter(HOME, 4, "unknown_item")])
+    text = f"{HOME}/4: a letter (unknown_item) about an event that {MODEL} learned"
+    assert found == [Finding("doubled", 1, text)]
+
+
+def test_a_stray_must_have_a_letter_and_the_letter_must_say_so():
+    away = (HOME + 1) % 4
+    judged = Oracle([*log(10), *log(2, partition=away, number=10)], FOUR)
+    kept, right = [checkpoint(9, 1, after=10)], letter(away, 0)
+    assert judged.findings(kept, [right, right, letter(away, 1)], numbers(12)) == []
+    found = judged.findings(kept, [right], numbers(12))
+    assert found == [Finding("lost", 1, f"{away}/1: no letter about an event that must have one")]
+    found = judged.findings(kept, [right, letter(away, 1, "unknown_item")])
+    assert [one.text for one in found] == [f"{away}/1: a letter (unknown_item), expected one reason: wrong_partition"]
+
+
+def test_a_learned_stray_is_found():
+    away = (HOME + 1) % 4
+    judged = Oracle([*log(10), *log(1, partition=away)], FOUR)
+    found = judged.findings([checkpoint(10, 1, after=10)], [letter(away, 0)])
+    assert [(one.what, one.events) for one in found] == [("doubled", 1)]
+
+
+def test_letters_that_contradict_each_other_or_are_about_nothing_are_found():
+    judged = Oracle([Event(0, 0, b"broken")], FOUR)
+    assert judged.findings([], [letter(0, 0, "undecodable")]) == []
+    found = judged.findings([], [letter(0, 0, "undecodable"), letter(0, 0, "unknown_item"), letter(1, 7)])
+    assert [one.text for one in found] == [
+        "0/0: a letter (undecodable, unknown_item), expected one reason: bad",
+        "1/7: a letter (wrong_partition) about an event that is not there, or not read yet",
+    ]
+
+
+def test_what_was_sent_again_has_one_fate():
+    away = (HOME + 1) % 4
+    judged = Oracle([*log(1, partition=away), *log(1)], FOUR)
+    again = json.dumps({"resent": [["log", away], 0]}).encode()
+    assert judged.findings([checkpoint(1, 0, after=1)], [letter(away, 0), again], numbers(1)) == []
+    found = judged.findings([checkpoint(1, 0, after=1)], [letter(away, 0)], numbers(1))
+    assert [one.what for one in found] == ["doubled"]
+
+
+def test_a_model_goes_on_in_another_partition_after_a_step():
+    eight = Placement("murmur2", [Step(4), Step(8, {0: 5, 1: 5, 2: 5, 3: 5})])
+    name = next(name for name in map("user-{}".format, range(100)) if (eight.home(name, 0), eight.home(name)) == (1, 5))
+    before = [Event(1, offset, payload(name)) for offset in range(7)]
+    after = [Event(5, offset, payload(name)) for offset in range(3)]
+    grown = Oracle([*before, *after], Placement("murmur2", [Step(4)]))
+    assert [event.place for event in grown.unread] == [(5, 0), (5, 1), (5, 2)]
+    judged = Oracle([*after, *before], eight)
+    assert [event.place for event in judged.taken[name]] == [(1, n) for n in range(5)] + [(5, n) for n in range(3)]
+    assert judged.letters == {(1, 5): "wrong_partition", (1, 6): "wrong_partition"}
+    late, kept = [letter(1, 5), letter(1, 6)], checkpoint(8, 0, after=3, home=5, model=name)
+    assert judged.findings([kept], late) == []
+    found = judged.findings([checkpoint(5, 0, after=5, home=1, model=name)], late)
+    assert [one.what for one in found] == ["home", "lost"]
+    unmoved = Oracle(before, eight)
+    assert unmoved.findings([checkpoint(5, 0, after=5, home=1, model=name)], late) == []
+    assert [one.what for one in unmoved.findings([checkpoint(5, 0, after=0, home=2, model=name)], late)] == ["home"]
+
+
+def test_a_placement_is_read_as_the_store_keeps_it():
+    told = {"partitioner": "crc32", "steps": [{"count": 4, "since": {}}, {"count": 8, "since": {"3": 5}}], "format": 1}
+    assert Placement.read(json.dumps(told).encode()) == Placement("crc32", [Step(4), Step(8, {3: 5})])
+
+
+def test_the_partitioners_are_those_of_kafka_and_librdkafka():
+    signed = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
+    assert {key: oracle.murmur2(key) for key in signed} == {key: hashed & 0x7FFFFFFF for key, hashed in signed.items()}
+    assert oracle.crc32(b"123456789") == 0xCBF43926
+
+
+def test_segments_of_a_file_log_are_read_line_by_line(tmp_path):
+    plain, told = b'{"logged":1.000000,"key":"shop","model":"shop"}\n', b'{"model":"a\rb"}\n'
+    wrapped = b'{"record":{"logged":1.0,"key":null,"headers":[["n","7"]],"value":{"base64":"gQ=="}}}\n'
+    (tmp_path / "00000001.jsonl").write_bytes(plain + b"\n" + told)
+    (tmp_path / "00000002.jsonl").write_bytes(wrapped + b'{"torn')
+    (tmp_path / "log.id").write_bytes(b"0" * 32)
+    found = list(records.read_segments(tmp_path))
+    one, two = 1 << 40, 2 << 40
+    assert [event.place for event in found] == [(0, one), (0, one + len(plain) + 1), (0, two)]
+    assert [event.model for event in found] == ["shop", None, None]
+    assert (found[2].value, found[2].headers) == (b"\x81", {"n": b"7"})
+
+
+def test_the_oracle_imports_nothing_of_the_product():
+    for path in (Path(oracle.__file__), Path(records.__file__)):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+        modules |= {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+        assert not {module.split(".")[0] for module in modules} & {"omdml", "streams", "workers", "deploy"}
+        assert {module for module in modules if module.startswith("tests")} <= {"tests.support.records"}

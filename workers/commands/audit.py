@@ -1,0 +1,76 @@
+"""``omdml doctor --audit``: read everything, print the sums, say what does not add up."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from streams.files.log import FIRST, OFFSET_BITS
+from streams.placement import Placement
+from streams.protocols import Partition
+from workers import audit, wiring
+from workers.audit import Audit, Letters, ModelSum, Report
+from workers.commands.options import print_table
+from workers.config import Configuration, FileLog
+from workers.replay import read_whole
+from workers.replaying import shown
+from workers.tally import Tally
+
+SHOWN = 50  # models in the table; of more only those that do not add up
+COLUMNS = ("model", "events at home", "learned", "held out", "repeated", "letters", "not yet taken", "without a fate")
+
+
+def run(configuration: Configuration) -> bool:
+    """Audit an installation; answers whether everything adds up. Raises SourceError, StoreError."""
+    console, store = Console(), wiring.open_stores(configuration)
+    log = wiring.open_bystander(configuration.log)
+    partitions = [Partition(log.topic_id, number) for number in range(log.partitions)]
+    placement = store.placement(log.topic_id) or Placement.first(log.partitioner, log.partitions)
+    marks = store.marks(partitions)
+    models = list(audit.sums(store))
+    audited = Audit(marks, models, read_letters(configuration), placement)
+    begins = {partition: log.begin(partition) for partition in partitions}
+    for records in shown(console, read_whole(log)):
+        audited.read(records)
+    found = audit.report(audited, begins)
+    show(audited, found)
+    return not found.wrong
+
+
+def read_letters(configuration: Configuration) -> Letters:
+    """Where the dead letters lie."""
+    letters, source = Letters(), wiring.open_letters_to_read(configuration.log)
+    if source is None:
+        return letters
+    first = FIRST << OFFSET_BITS if isinstance(configuration.log, FileLog) else 0
+    if any(source.begin(Partition(source.topic_id, number)) > first for number in range(source.partitions)):
+        letters.complete = False
+    for records in read_whole(source):
+        letters.read(records)
+    return letters
+
+
+def show(audited: Audit, found: Report) -> None:
+    """Print the table, what does not add up, and what cannot be known."""
+    models = sorted(audited.models.values(), key=lambda model: model.name)
+    many = len(models) > SHOWN
+    rows = [(model.name, *numbers(model)) for model in models if not many or model.name in found.wrong]
+    if many:
+        rows.append((f"all {len(models):,} models", *map(sum, zip(*map(numbers, models), strict=True))))
+    strays = audited.strays.values()
+    letters, missing = sum(one.letters for one in strays), sum(one.missing for one in strays)
+    rows.append(("of no model there", letters + missing, 0, 0, 0, letters, 0, missing))
+    print_table(COLUMNS, [(name, *(f"{count:,}" for count in counts)) for name, *counts in rows])
+    for name, text in found.wrong.items():
+        click.echo(f"{name}: {text}" if name else text)
+    for text in found.limits:
+        click.echo(f"not known: {text}")
+    if not found.wrong:
+        click.echo("everything adds up")
+
+
+def numbers(model: ModelSum) -> tuple[int, ...]:
+    """The cells of a model's row."""
+    tally = model.tally or Tally()
+    events = model.events + model.letters + model.behind
+    return events, tally.learned, tally.held, tally.repeated, model.letters, model.behind, model.missing

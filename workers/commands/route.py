@@ -1,0 +1,32 @@
+"""``omdml route``: for senders that cannot key their events."""
+
+from __future__ import annotations
+
+import click
+import structlog
+from prometheus_client import CollectorRegistry
+
+from workers import config, lifecycle
+from workers.commands.options import accept_gap, stored
+
+_log = structlog.get_logger(__name__)
+
+
+@click.command()
+@click.option("--from", "origin", required=True, metavar="TOPIC", help="Topic that the senders write to.")
+@click.option("--bind", default="", metavar="HOST:PORT", help="Serve /metrics here; nowhere by default.")
+@accept_gap
+@stored
+def route(configuration: config.Configuration, origin: str, bind: str, accept_gap: bool) -> None:
+    """Copy a topic of any partitioning into the configured one, keyed by model, each event exactly once.
+
+    For senders that cannot key. Any number of routers share the topic's partitions; each needs a log.member of its own.
+    """
+    from workers import wiring
+
+    registry = CollectorRegistry()
+    lifecycle.serve_metrics(bind, registry, "--bind")
+    router = wiring.build_router(configuration.log, origin, registry, accept_gap)
+    lifecycle.on_signals(router.stop)
+    _log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
+    router.run()

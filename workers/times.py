@@ -1,0 +1,31 @@
+"""Times and spans as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def when(seconds: float | None) -> str:
+    """A time in seconds since the epoch; empty for none."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def day(seconds: float | None) -> str:
+    """The day of a time in seconds since the epoch; empty for none."""
+    return when(seconds)[:10]
+
+
+def span(seconds: float) -> str:
+    """How long something has lasted, in its largest unit.
+
+    Examples
+    --------
+    >>> span(59.4), span(61), span(7300), span(3 * 86400 + 5)
+    ('59 s', '1 min', '2 h', '3 d')
+    """
+    for size, unit in SPANS:
+        if seconds >= size:
+            return f"{seconds // size:,.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
