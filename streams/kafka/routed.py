@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import kafka.errors
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
@@ -19,8 +20,15 @@ class RoutedSource(KafkaSource):
 
     @property
     def member(self) -> Any:
-        """Who this member is in its group: the cluster refuses a transaction of one that is out of it."""
-        return self._consumer.group_metadata()
+        """Who this member is in its group: the cluster refuses a transaction of one that is out of it.
+
+        Raises SourceError if it already knows that it is out: under no name at all, the cluster would refuse nothing.
+        """
+        member = self._consumer.group_metadata()
+        with translated(self.options, "committing offsets in a transaction"):
+            if member.generation_id < 0 or not member.member_id:
+                raise kafka.errors.CommitFailedError(f"this member is out of group {self.group!r}")
+        return member
 
     def books(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a transaction has to say to the group about these partitions, as :meth:`commit` would."""
