@@ -44,6 +44,7 @@ class RoutedSource(KafkaSource):
 
         A transaction that is not over yet is waited for, up to ``ANSWER_LIMIT_S``.
         """
+        self._forget_answers()
         for at, partition in list(self._owned.items()):
             if at in self._gaps.stopped:
                 continue
@@ -51,3 +52,13 @@ class RoutedSource(KafkaSource):
                 committed = self._consumer.committed(at, timeout_ms=milliseconds(ANSWER_LIMIT_S))
                 start = offset_range(self._consumer, at)[0] if committed is None else committed
             self.seek(partition, start)
+
+    def _take_over(self) -> None:
+        self._forget_answers()
+        super()._take_over()
+
+    def _forget_answers(self) -> None:
+        """Have the group's offsets asked for anew: kafka-python keeps a question that ran out of time, and answers the
+        next one with what comes of it, however long ago it was asked. From an old answer, events would be routed twice.
+        """
+        self._consumer._coordinator._offset_fetch_futures.clear()

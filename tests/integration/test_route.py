@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import MemberToRemove
+from kafka.future import Future
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import SourceError
@@ -175,3 +176,25 @@ def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noti
     finally:
         first._close()
         second._close()
+
+
+def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
+    # Given a router that routed an event, whose client has an older answer: that nothing was committed yet
+    origin, target, letters = new_topic(), new_topic(), new_topic()
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
+    producer.close()
+    source = RoutedSource(KafkaOptions(servers=kafka.servers), topic=origin, group=f"route-{origin}")
+    told = RouterMetrics(CollectorRegistry())
+    router = Router(source, Targets(target, letters), key_of, told, name=origin, partitioner="murmur2")
+    source.subscribe(router)
+    try:
+        wait_for(lambda: router._turn() or committed(kafka, target), "the event to be routed")
+        asked = source._consumer._coordinator._offset_fetch_futures
+        asked[frozenset([TopicPartition(origin, 0)])] = Future().success({})
+        # If it goes back, I expect it to go on behind the event.
+        source.go_back()
+        (position,) = source.progress().values()
+        assert position == (1, 1)
+    finally:
+        router._close()
