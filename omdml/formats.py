@@ -53,4 +53,16 @@ FOLDER_STORE = Format("folder store", 1)  # its layout, marks and history entrie
 REDIS_STORE = Format("Redis store", 1)  # its keys and their fields
 COMMIT = Format("committed position", 1)  # of a group that reads a log in files
 LETTER = Format("dead letter", 1)
-FORMATS = (STATE, CHECKPOINT, SNAPSHOT, CATALOGUE, REDIS_CATALOGUE, FOLDER_STORE, REDIS_STORE, COMMIT, LETTER)
+PLACEMENT = Format("placement", 1)  # of models on partitions
+FORMATS: tuple[Format, ...] = (
+    STATE,
+    CHECKPOINT,
+    SNAPSHOT,
+    CATALOGUE,
+    REDIS_CATALOGUE,
+    FOLDER_STORE,
+    REDIS_STORE,
+    COMMIT,
+    LETTER,
+    PLACEMENT,
+)

@@ -69,7 +69,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse()
 
     def on_message_begin(self) -> None:
-        """Count anew."""
+        """Start counting again."""
         self._head_bytes = self._fields = 0
         super().on_message_begin()
 

@@ -22,6 +22,7 @@ from streams.catalogues.folder import MANIFEST, MappedCatalogue
 from streams.files.books import Books, Committed
 from streams.files.segments import SegmentedLog
 from streams.letters import Letter, Resent, read_book
+from streams.placement import Placement
 from streams.protocols import Partition, Record
 from streams.stores.directory import DirectoryStore
 from tests import store_samples, worlds
@@ -221,6 +222,19 @@ def read_commit(folder: Path) -> None:
     assert (committed.offset, committed.fingerprint) == (1 << 40 | 99, "0" * 64)
 
 
+PLACED = Placement.first("crc32", 2).grown(4, {0: 7, 1: 9})
+
+
+def write_placement(folder: Path) -> None:
+    """Where models live after a rehome."""
+    (folder / "placement.json").write_bytes(PLACED.encode())
+
+
+def read_placement(folder: Path) -> None:
+    """As it was written."""
+    assert Placement.decode((folder / "placement.json").read_bytes(), "here") == PLACED
+
+
 def write_letters(folder: Path) -> None:
     """Letters with and without everything, one cut, and the mark of one that was sent again."""
     error = FeedbackError("no such item", reason="unknown_item")
@@ -256,6 +270,7 @@ SAMPLES = [
     Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again),
     Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
     Sample(formats.FOLDER_STORE, write_store, read_store, renumber_store),
+    Sample(formats.PLACEMENT, write_placement, read_placement, in_json("placement.json")),
     Sample(formats.COMMIT, write_commit, read_commit, in_json("omdml.commit")),
     Sample(formats.LETTER, write_letters, read_letters, in_json("letters.jsonl")),
 ]
