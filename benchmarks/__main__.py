@@ -18,6 +18,7 @@ BENCHMARKS = (
     "requests",
     "route",
     "many_models",
+    "new_models",
     "failover",
 )
 

@@ -32,10 +32,12 @@ REASONS = {
     "dimension": "an inline vector has the wrong dimension",
     "not_finite": "a value is NaN or infinite",
     "diverged": "learning from it would make the model's numbers overflow",
+    "too_many_models": "the model would be new, and its pattern has as many models as it may have",
     "wrong_partition": "the model's events live in another partition",
 }
 
 Id = Annotated[str, Meta(min_length=1, max_length=512)]
+EventId = Annotated[str, Meta(min_length=1, max_length=128)]
 Items = Annotated[tuple[Id, ...], Meta(max_length=10_000)]
 Vectors = dict[str, dict[str, list[float]]]
 
@@ -44,10 +46,12 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit
     """What every event has.
 
     ``at`` is event time in seconds since the epoch. ``features`` may bring vectors inline: item id to modality to
-    numbers, in the units the catalogue was built from.
+    numbers, in the units the catalogue was built from. ``id`` is the sender's own name for the event: whoever sends
+    the event again repeats its id, and the model learns the event once.
     """
 
     model: Id
+    id: EventId | None = None
     at: Annotated[float, Meta(ge=0)] | None = None
     features: Vectors | None = None
 

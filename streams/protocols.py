@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.placement import Placement
 
@@ -203,6 +204,13 @@ class CheckpointStore(Protocol):
         Raises CorruptError when checkpoints exist and none of them is valid, or one was saved and none is there.
         """
 
+    def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
+        """Claim each of these models, sooner than one after another; answers in their order.
+
+        The error that the claim of one model would raise is its answer, and keeps no other model from being claimed.
+        After any other error some of them may have been claimed.
+        """
+
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
         """Those of the newest checkpoints, whose bytes are not read, in about the time of one; absent where none is.
 
@@ -218,6 +226,9 @@ class CheckpointStore(Protocol):
         Behind it only where it is to go ``back``: late writes of an earlier owner look alike.
         The checkpoint before it is kept as well. Raises StoreLost where the store knows no epoch of the model.
         """
+
+    def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
+        """Save each of these checkpoints under its epoch, as :meth:`claim_all` claims. No model is there twice."""
 
     def models(self) -> list[str]:
         """Names of the models kept here, sorted."""
@@ -284,8 +295,16 @@ class SnapshotStore(Protocol):
         history tells. Versions of one epoch only grow: a lower one is FENCED. Raises StoreLost as ``save`` does.
         """
 
+    def publish_all(
+        self, publications: Sequence[tuple[Snapshot, str, str]]
+    ) -> list[Written | CorruptError | StoreLost]:
+        """Publish each of these (snapshot, epoch, held), as ``claim_all`` claims. No model is there twice."""
+
     def current(self, model: str) -> Pointer | None:
         """The live pointer, cheaply; None where nothing was published."""
+
+    def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
+        """The live pointers of these models, in their order, in about the time of one."""
 
     def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
         """The live snapshot, or the kept one of ``version``; None where there is none. Raises CorruptError.

@@ -21,6 +21,7 @@ EVENTS = [
     feedback.SetJudgement(model="photos", query=("a", "b"), relevant=("c",), irrelevant=("d",)),
     feedback.Triplet(model="shop", query="a", relevant="b", irrelevant="c", features={"a": {"color": [1.0, 2.0]}}),
 ]
+EVENTS += [msgspec.structs.replace(event, id="request-7/1") for event in EVENTS]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
@@ -43,6 +44,9 @@ TRIPLET = {"type": "triplet", "model": "shop", "query": "a", "relevant": "b", "i
         (json.dumps({**TRIPLET, "query": None}).encode(), "invalid", "$.query"),
         (json.dumps({**TRIPLET, "query": ""}).encode(), "invalid", "$.query"),
         (json.dumps({**TRIPLET, "model": "m" * 600}).encode(), "invalid", "$.model"),
+        (json.dumps({**TRIPLET, "id": ""}).encode(), "invalid", "$.id"),
+        (json.dumps({**TRIPLET, "id": "i" * 129}).encode(), "invalid", "$.id"),
+        (json.dumps({**TRIPLET, "id": 7}).encode(), "invalid", "$.id"),
         (json.dumps({**TRIPLET, "features": {"a": {"color": ["x"]}}}).encode(), "invalid", "$.features"),
         (json.dumps(TRIPLET).replace('"c"', "NaN").encode(), "not_json", ""),
         (b'{"type":"ranking","model":"m","query":"a","relevant":["b"],"irrelevant":[]}', "empty_list", "irrelevant"),

@@ -35,6 +35,7 @@ UNSTEADY = (
     "peek",
     "placement",
     "place",
+    "models",
 )
 PARTITIONS = 2  # at first
 FEWEST, MOST = 2, 4  # workers at a time
@@ -64,7 +65,20 @@ class Unsteady:
 
     def __getattr__(self, name):
         method = getattr(self.store, name)
+        if name.endswith("_all"):
+            return self.lossy_between(method)
         return self.lossy(method) if name in UNSTEADY else method
+
+    def lossy_between(self, method):
+        """A call about many models: it may be lost after any of them."""
+
+        def called(items):
+            answers = []
+            for item in items:
+                answers += self.lossy(method)([item])
+            return answers
+
+        return called
 
     def lossy(self, method):
         def called(*arguments, **options):

@@ -71,6 +71,43 @@ class TestCheckpointsOfAnyStore:
         outcomes = [store.save(checkpoint(1), epoch) for epoch in epochs]
         assert sorted(outcomes) == [Written.FENCED] * 7 + [Written.STORED]
 
+    def test_many_are_claimed_and_saved_at_once_each_answered_for_itself(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (3, 4):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        names = ["new", "shop", *ODD_NAMES, "other"]
+        claims = store.claim_all(names)
+        assert [claim.checkpoint for claim in claims] == [None, checkpoint(3), *[None] * (len(names) - 2)]
+        assert [claim.fell_back for claim in claims] == [name == "shop" for name in names]
+        assert store.models() == sorted(names)
+        later = store.claim("other").epoch
+        saves = [(checkpoint(9, model=name), claim.epoch) for name, claim in zip(names, claims, strict=True)]
+        assert store.save_all(saves) == [*[Written.STORED] * (len(names) - 1), Written.FENCED]
+        assert store.save_all(saves[:2]) == [Written.ALREADY] * 2
+        assert store.save(checkpoint(9, model="other"), later) is Written.STORED
+        assert all(position.next == 9 for position in store.positions(names).values())
+
+    def test_a_model_that_cannot_be_claimed_keeps_no_other_from_it(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (3, 4):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        store.claim("shop")
+        damage()
+        first, damaged, last = store.claim_all(["one", "shop", "two"])
+        assert isinstance(damaged, CorruptError)
+        assert (first.checkpoint, last.checkpoint) == (None, None)
+
+    def test_of_many_one_that_is_deleted_is_answered_so(self, store: Store) -> None:
+        claims = store.claim_all(["one", "shop", "two"])
+        epochs = [claim.epoch for claim in claims]
+        store.delete("shop")
+        saved = store.save_all(
+            [(checkpoint(1, model=name), epoch) for name, epoch in zip(("one", "shop"), epochs, strict=False)]
+        )
+        assert (saved[0], type(saved[1])) == (Written.STORED, StoreLost)
+
     def test_positions_are_those_of_the_newest_checkpoints(self, store: Store) -> None:
         for model, offsets in {"shop": (5, 8), "a/b": (3,), "only claimed": ()}.items():
             epoch = store.claim(model).epoch

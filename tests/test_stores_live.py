@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from omdml.errors import StoreError
+from omdml.errors import StoreError, StoreLost
 from streams.protocols import Store, Watch, Written
 from tests.store_samples import live, published, snapshot, told
 from tests.test_stores import store
@@ -15,6 +15,18 @@ __all__ = ["store"]
 
 class TestSnapshotsOfAnyStore:
     """The contract. A module that runs it brings a fixture ``store`` that keeps 12 snapshots."""
+
+    def test_many_are_published_at_once_each_answered_for_itself(self, store: Store) -> None:
+        names = ["shop", "gone", "fenced", "held"]
+        epochs = {name: store.claim(name).epoch for name in names}
+        store.delete("gone")
+        store.claim("fenced")
+        said = [(snapshot(1, model=name), epochs[name], "worse" if name == "held" else "") for name in names]
+        outcomes = store.publish_all(said)
+        assert [type(outcome) for outcome in outcomes] == [Written, StoreLost, Written, Written]
+        assert [outcomes[0], *outcomes[2:]] == [Written.STORED, Written.FENCED, Written.STORED]
+        assert [pointer and pointer.version for pointer in store.current_all(names)] == [1, None, None, None]
+        assert store.publish_all(said[:1]) == [Written.ALREADY]
 
     def test_nothing_is_live_before_the_first_publication(self, store: Store) -> None:
         store.claim("shop")

@@ -130,8 +130,9 @@ def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_pa
 
     def take_and_stop(owned, records):
         taken.append(len(records))
-        take(owned, records)
+        left = take(owned, records)
         worker.stop()
+        return left
 
     world.send(*events(100))
     with monkeypatch.context() as stopped:

@@ -65,7 +65,8 @@ class ModelSum(msgspec.Struct):
     @property
     def missing(self) -> int:
         """Events that have no fate; below 0 if more were learned and held out than the log holds."""
-        return self.events - self.tally.learned - self.tally.held if self.tally else 0
+        tally = self.tally
+        return self.events - tally.learned - tally.held - tally.repeated if tally else 0
 
 
 class Strays(msgspec.Struct):

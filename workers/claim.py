@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError
+from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Store
+from streams.protocols import Claim, Pointer, Store
 from streams.stores.journal import PUBLICATIONS
+from workers.config import is_pattern
 from workers.guard import FEWEST, Guard
 from workers.model import OwnedModel
 from workers.specs import Spec
@@ -39,17 +41,44 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     Raises ConfigurationError where its state does not fit them or it cannot start, CorruptError where its state is none
     of its learner's, else what the store raises.
     """
-    epoch, checkpoint, fell_back = store.claim(name)
+    return took_on(name, spec, store.claim(name), store.current(name), store, platform)
+
+
+def claim_all(
+    names: Sequence[str], specs: Mapping[str, Spec], store: Store, platform: str
+) -> dict[str, Claimed | CorruptError | StoreLost]:
+    """Claim many models at once, in a few round trips to the store.
+
+    The answer about a model that cannot be read is that error; raises anything else that :func:`claim` raises.
+    """
+    if not names:
+        return {}
+    claims = store.claim_all(names)
+    found: dict[str, Claimed | CorruptError | StoreLost] = {}
+    for name, claimed, live in zip(names, claims, store.current_all(names), strict=True):
+        if isinstance(claimed, CorruptError | StoreLost):
+            found[name] = claimed
+            continue
+        try:
+            found[name] = took_on(name, specs[name], claimed, live, store, platform)
+        except CorruptError as error:
+            found[name] = error
+    return found
+
+
+def took_on(name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: Store, platform: str) -> Claimed:
+    """A model that was claimed; parameters and errors as of :func:`claim`, ``live`` being the pointer after it."""
+    epoch, checkpoint, fell_back = claimed
     try:
         learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
+        metric = spec.first_metric() if checkpoint is None else learner.metric
     except StartError as error:
         raise ConfigurationError(f"model {name!r} cannot start: {error}") from error
     except FormatError as error:
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
         raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
-    model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))
-    live = store.current(name)
+    model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, metric))
     model.published = live.version if live else -1
     if live and live.version > learner.version:  # published ahead of the checkpoint, or learned before a reset
         versions = [move["version"] for move in store.history(name) if move["what"] in PUBLICATIONS]
@@ -64,8 +93,10 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
         if live and any(change.what == "generation" for change in changes):
             model.published -= 1  # what is live must be live again, under the generation that nodes have by now
         model.guard = guard(model, spec, store)
-    model.measure()
-    log.info("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
+    model.measure(metric)
+    # of a pattern's new models, of which there may be thousands a second, whoever claims them tells together
+    tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
+    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
     return Claimed(model, fell_back, changes)
 
 

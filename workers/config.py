@@ -10,7 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -24,6 +24,8 @@ from workers.lifecycle import address
 from workers.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
+MAX_MODELS = 10_000  # of a pattern: what a worker begins in ten seconds
+LEAST_RATE = 100  # new models a second
 NOT_TOML = (ValueError, RecursionError)  # among them numbers of thousands of digits, and brackets as deep
 
 
@@ -72,11 +74,15 @@ class CatalogueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model, or every model that a pattern matches, learns with."""
+    """What a model, or every model that a pattern matches, learns with.
+
+    A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
+    """
 
     learner: str = "lomdml"
     catalogue: str = ""
     parameters: dict[str, Any] = {}
+    max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
 
     def digest(self) -> str:
         """Of everything that changes what is learned, defaults included: writing one out changes nothing."""
@@ -88,8 +94,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The learner worker. ``bind`` serves /metrics; empty: not at all.
 
-    Models together take ``memory_mb`` at most, and their checkpoints ``save_mb_s`` of the store's bandwidth; megabytes
-    are of 1,000,000 bytes.
+    New models of patterns begin at ``new_models_s`` at most. Models together take ``memory_mb`` at most, and their
+    checkpoints ``save_mb_s`` of the store's bandwidth; megabytes are of 1,000,000 bytes.
     """
 
     publish_interval_s: float = 0.02
@@ -97,6 +103,7 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_poll_records: int = 1000
     memory_mb: float = 1000.0
     save_mb_s: float = 20.0
+    new_models_s: float = 1000.0
     bind: str = ""
 
 
@@ -282,6 +289,11 @@ def _check_numbers(found: Configuration) -> None:
         "worker.memory_mb": found.worker.memory_mb,
         "worker.save_mb_s": found.worker.save_mb_s,
     }
+    if not LEAST_RATE <= found.worker.new_models_s < math.inf:
+        raise ConfigurationError(
+            f"worker.new_models_s is {found.worker.new_models_s}, expected at least {LEAST_RATE}: slower, the events "
+            "behind those of new models would keep the worker from its group for too long"
+        )
     if isinstance(found.log, KafkaLog):
         positive["log.session_timeout_s"] = found.log.session_timeout_s
         positive["log.start_timeout_s"] = found.log.start_timeout_s
@@ -339,12 +351,16 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
         raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
     if not isinstance(catalogue, str) or catalogue not in catalogues:
         raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
-    known(options, ["learner", "catalogue", *defaults(learner)], where)
+    most = options.pop("max_models", None)
+    if most is not None and not is_pattern(name):
+        raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
+    known(options, ["learner", "catalogue", "max_models", *defaults(learner)], where)
     try:
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
-    return {"learner": learner, "catalogue": catalogue, "parameters": options}
+    found = {"learner": learner, "catalogue": catalogue, "parameters": options}
+    return found if most is None else {**found, "max_models": most}
 
 
 def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:

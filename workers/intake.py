@@ -65,6 +65,11 @@ class Batch:
         return any(event.features is not None for event in self.events)
 
     @property
+    def identified(self) -> bool:
+        """Whether an event brings an id of its own."""
+        return any(event.id is not None for event in self.events)
+
+    @property
     def ahead(self) -> int:
         """How many events said that they happened later than they were logged, by clocks that cannot both be right."""
         said = zip(self.events, self.times, strict=True)
@@ -80,6 +85,10 @@ class Batch:
     def since(self, offset: int) -> Batch:
         """The events at or after an offset."""
         return self.only([record.offset >= offset for record in self.records])
+
+    def before(self, offset: float) -> Batch:
+        """The events before an offset."""
+        return self.only([record.offset < offset for record in self.records])
 
     def only(self, stay: list[bool]) -> Batch:
         """The events that stay."""

@@ -27,10 +27,13 @@ from workers.config import WorkerConfig
 from workers.intake import by_partition, piece
 from workers.interruptions import PlacementChanged, Rewind, StoreChanged
 from workers.partition import OwnedPartition
+from workers.portions import by_owner
 from workers.services import Services
 
 log = structlog.get_logger(__name__)
 RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
+PAUSE_S = 0.005  # when no more models may begin for now
+FINISH_S = 5.0  # that saving may take when the worker is told to stop; what is not saved is read again
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
 MEASURE_S = 1.0  # between two looks at how far behind the log's end the partitions are
 
@@ -192,7 +195,12 @@ class LearnerWorker:
         until = self.services.clock() + self.config.publish_interval_s
         for partition in list(self._waiting):
             while self._waiting[partition] and partition in self.partitions:
-                self._waiting[partition] = self._take_from(self.partitions[partition], self._waiting[partition])
+                before = self._waiting[partition]
+                self._waiting[partition] = self._take_from(self.partitions[partition], before)
+                if len(self._waiting[partition]) == len(before):
+                    # As many models as may begin in a second have begun.
+                    time.sleep(PAUSE_S)
+                    break
                 if self._stopping or self.services.clock() >= until:
                     break
             if partition not in self.partitions or not self._waiting[partition]:
@@ -204,9 +212,10 @@ class LearnerWorker:
         """Take the next piece of these records; answers what is left."""
         count = piece(records)
         try:
-            partition.take(records[:count])
-            self._last_event = records[count - 1].timestamp or self._last_event
-            return records[count:]
+            left = partition.take(records[:count])
+            if len(left) < count:
+                self._last_event = records[count - len(left) - 1].timestamp or self._last_event
+            return [*left, *records[count:]]
         except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
             self._publish(self.services.clock())
             raise
@@ -232,8 +241,9 @@ class LearnerWorker:
         allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
         changed = [(model, owned) for owned in self.partitions.values() for model in owned.unsaved.values()]
-        for model, owned in sorted(changed, key=lambda one: one[0].changed_at):
-            owned.keep(model)
+        changed.sort(key=lambda one: one[0].changed_at)
+        for owned, models in by_owner(changed, lambda: allowance.left):
+            owned.keep(models)
             if allowance.left <= 0 or self.services.clock() >= until:
                 break
         for owned in self.partitions.values():
@@ -252,13 +262,17 @@ class LearnerWorker:
         try:
             if self._doubt:  # what was polled meanwhile was passed over: positions say nothing
                 raise self._doubt
+            until = self.services.clock() + FINISH_S
             for partition in self.partitions.values():
-                partition.save(self._untaken(partition.partition))
+                partition.save(self._untaken(partition.partition), until=until)
         except Rewind as rewind:
             log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
             return
         except (StoreError, SourceError) as error:
             raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
+        if unsaved := sum(len(partition.unsaved) for partition in self.partitions.values()):
+            log.warning("stopped_partly_unsaved", models=unsaved, action="the next start reads their events again")
+            return
         log.info("drained_and_saved", partitions=len(self.partitions))
 
     def _introduce(self) -> None:

@@ -71,6 +71,14 @@ class WorkerMetrics:
         finally:
             self.spent(stage, time.perf_counter() - begin)
 
+    @contextmanager
+    def share_of(self, seconds: Histogram, count: int) -> Iterator[None]:
+        """Observe the time inside, in which ``count`` of the same were done: each took its share."""
+        begin = time.perf_counter()
+        yield
+        for _ in range(count):
+            seconds.observe((time.perf_counter() - begin) / count)
+
     def spent(self, stage: str, seconds: float) -> None:
         """Time that went into a stage."""
         self.stage.labels(stage).inc(seconds)

@@ -17,12 +17,13 @@ from omdml.learners import Learner
 from omdml.learners.pairs import ONLY_TASK
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Catalogue, Partition
+from streams.protocols import Catalogue, Partition, Record
 from workers.drift import Drift
 from workers.guard import NEAR, Guard, Yardstick
 from workers.hold_out import HoldOut
 from workers.intake import Batch, Refusal, said_as
 from workers.lookup import Located, Lookup
+from workers.repeats import SeenIds
 from workers.tally import Tally
 
 Array = NDArray[Any]
@@ -39,6 +40,7 @@ class Progress(msgspec.Struct):
     hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
+    seen: bytes = b""  # ids of the newest events, 8 bytes each
     tally: Tally = msgspec.field(default_factory=Tally)
     held: str = ""  # why the newest version is not live
 
@@ -70,6 +72,8 @@ class OwnedModel:
         self.drift = Drift()
         self.drifted = ""  # what to tell the history
         self.held_back: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
+        self.repeated: frozenset[int] = frozenset()  # offsets of those that were taken before
+        self.seen = SeenIds()
         self.guard = guard
         self._judged = -math.inf  # version
         self.event_time: float | None = None
@@ -89,19 +93,46 @@ class OwnedModel:
             self.progress = msgspec.convert(checkpoint.progress, Progress)
         except msgspec.ValidationError as error:
             raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
-        self.drift = Drift(self.progress.drift)
+        self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
         self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
 
-    def measure(self) -> None:
-        """Look at what this model takes in memory by now: ``size``."""
-        metric = sum(array.nbytes for array in self.learner.metric.to_tensors()[0].values())
+    def measure(self, metric: Metric | None = None) -> None:
+        """Look at what this model takes in memory by now: ``size``. ``metric`` is the learner's, if it is at hand."""
+        metric = self.learner.metric if metric is None else metric
+        metrics = METRICS * sum(array.nbytes for array in metric.to_tensors()[0].values())
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
-        self.size = OBJECTS + self.learner.nbytes + METRICS * metric + COMPARISON * events
+        self.size = OBJECTS + self.learner.nbytes + metrics + COMPARISON * events + self.seen.nbytes
 
     def take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""
+        if batch.identified:
+            refused = self._take_new(batch, timed)
+        else:
+            refused, self.repeated = self._take(batch, timed), frozenset()
+        self.next = batch.records[-1].offset + 1
+        return refused
+
+    def _take_new(self, batch: Batch, timed: Timed) -> list[Refusal]:
+        """Learn the events of a batch that do not repeat the id of an earlier one."""
+        refused: list[Refusal] = []
+        held: set[int] = set()
+        new: list[Record] = []
+        self.progress.tally.take(self.home, batch.records[0].offset, learned=0, held=0)
+        for part in self.seen.parts(batch):
+            found = self._take(part.batch, timed)
+            self.seen.add(part, found)
+            refused += found
+            held |= self.held_back
+            new += part.batch.records
+        self.held_back, self.repeated = frozenset(held), frozenset()
+        if len(new) < len(batch.records):
+            self.repeated = frozenset(record.offset for record in batch.records) - {record.offset for record in new}
+        self.progress.tally.repeated += len(self.repeated)
+        return refused
+
+    def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
             located, refused = self._lookup.locate(batch)
         tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
@@ -110,7 +141,6 @@ class OwnedModel:
             not_learned = self._learn(located)
         learned = len(located.events.records) - len(not_learned)
         self.progress.tally.take(self.home, batch.records[0].offset, learned, len(self.held_back))
-        self.next = batch.records[-1].offset + 1
         return refused + not_learned
 
     def _learn(self, located: Located) -> list[Refusal]:
@@ -171,7 +201,7 @@ class OwnedModel:
     def checkpoint(self, platform: str) -> Checkpoint:
         """Everything that resumes this model."""
         assert self.home is not None
-        self.progress.drift = self.drift.to_bytes()
+        self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
         self.progress.tally.end(self.home, self.next)
         return Checkpoint(
             model=self.name,

@@ -25,6 +25,7 @@ the same bytes:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,6 +44,8 @@ from workers.intake import Batch, Refusal, sort_out, wrong_partition
 from workers.interruptions import PlacementChanged, Rewind
 from workers.mark import Mark
 from workers.model import OwnedModel
+from workers.newcomers import begin_turn, claim_next, too_many_models
+from workers.portions import portions
 from workers.services import Services
 from workers.topics import take_back
 
@@ -76,7 +79,9 @@ class OwnedPartition:
     # 2
     def claim(self, name: str) -> Claimed:
         """Become the owner of a model that lives here; see :meth:`workers.arrival.Arrival.admit`."""
-        claimed = claim(name, self.services.specs.of(name), self.services.store, self.services.platform)
+        return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
+
+    def _own(self, claimed: Claimed) -> Claimed:
         self._arrival.admit(claimed, self.placement, self._taken or 0)
         return claimed
 
@@ -87,11 +92,11 @@ class OwnedPartition:
             reason = f"{told}, from offset {model.next} of {self.partition} on"
             self._written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
         if changes:
-            self._write(model)
+            self._write([model])
 
     # 3
-    def take(self, records: list[Record]) -> None:
-        """Learn records, in order.
+    def take(self, records: list[Record]) -> list[Record]:
+        """Learn records, in order; answers those that are for a later turn, because too many new models would begin.
 
         Raises StoreError where the store is out of reach: take them again then, models skip what they have taken.
         """
@@ -99,11 +104,13 @@ class OwnedPartition:
             records = [record for record in records if record.offset >= self._taken]  # the letters were what failed
         since = self.placement.since(self.partition.number)
         for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
-            if part:
-                self._take(part, before_rehome=part[0].offset < since)
+            if part and (left := self._take(part, before_rehome=part[0].offset < since)):
+                self._burial.send()
+                return [one for one in records if one.offset >= left[0].offset]
         self._burial.send()
+        return []
 
-    def _take(self, records: list[Record], before_rehome: bool) -> None:
+    def _take(self, records: list[Record], before_rehome: bool) -> list[Record]:
         with self.services.metrics.timed("decode"):
             batches, refused = sort_out(records, self._accepts)
         if before_rehome:
@@ -111,11 +118,26 @@ class OwnedPartition:
             refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
                        for name, some in refused.items()}  # fmt: skip
         kept = self.services.store.positions([name for name in batches if name not in self.models])
+        new = [name for name in batches if not (name in self.models or name in kept or self._blocked.waits(name))]
+        begin, beyond, end = begin_turn(new, batches, self.services)
+        records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+        if not records:
+            return left
+        if left:
+            batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
+            refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
         of_nobody: list[Refusal] = []
+        for name in beyond & batches.keys():
+            error = too_many_models(name, self.services.specs.of(name))
+            of_nobody += [Refusal(record, error, name) for record in batches.pop(name).records]
+        claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         for name, batch in batches.items():
             if name not in self.models and not self._blocked.waits(name):
                 try:
-                    self._meet(name, batch, kept.get(name), records[0].offset)
+                    if name in begin and name not in claimed:
+                        claimed |= claim_next(begin, name, self.services)
+                        self._look()
+                    self._meet(name, batch, kept.get(name), records[0].offset, claimed.get(name))
                 except CorruptError as error:
                     self._blocked.add(name, batch.records[0].offset, error)
             if name in self.models:
@@ -129,6 +151,7 @@ class OwnedPartition:
         if self.first is None:
             self.first = records[0].offset
         self._taken = records[-1].offset + 1
+        return left
 
     def _accepts(self, name: str) -> frozenset[str] | None:
         """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
@@ -137,8 +160,15 @@ class OwnedPartition:
             raise wrong_partition(name, self.partition, self.placement)
         return kinds
 
-    def _meet(self, name: str, batch: Batch, kept: Position | None, offset: int) -> None:
-        """Claim a model, unless it took all of this batch already.
+    def _meet(
+        self,
+        name: str,
+        batch: Batch,
+        kept: Position | None,
+        offset: int,
+        claimed: Claimed | CorruptError | StoreLost | None = None,
+    ) -> None:
+        """Claim a model, unless it took all of this batch already, or was ``claimed`` together with others.
 
         Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
         if only an older checkpoint was sound: what it lacks is taken again.
@@ -147,9 +177,11 @@ class OwnedPartition:
         if kept and at_home and batch.records[-1].offset < kept.next and self._arrival.log_reaches(kept.next):
             return
         self.services.residents.make_room()
-        model, fell_back, changes = self.claim(name)
-        # The store may have just been restored from an older copy; earlier events must be learned before this batch.
-        self.mark.look()
+        if isinstance(claimed, CorruptError | StoreLost):
+            raise claimed
+        model, fell_back, changes = self._own(claimed) if claimed else self.claim(name)
+        if not claimed:
+            self._look()
         self.models[name] = model
         self.services.residents.use(name, model.size, self.let_go)
         self._adopt(model, changes)
@@ -157,6 +189,11 @@ class OwnedPartition:
         if fell_back or waited < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
             raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
+
+    def _look(self) -> None:
+        """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
+        it lacks earlier events, which must be learned before the batch at hand."""
+        self.mark.look()
 
     def go_on_at(self, offset: int, cut: bool) -> None:
         """A gap was accepted. Where the log was cut, whatever lies at or after this offset is new to every model.
@@ -210,7 +247,7 @@ class OwnedPartition:
 
     def let_go(self, name: str) -> None:
         """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
-        self.keep(self.models[name])
+        self.keep([self.models[name]])
         self._drop(name)
 
     def forget(self) -> None:
@@ -246,7 +283,9 @@ class OwnedPartition:
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
         held, not_sound = batch.kinds(model.held_back), batch.kinds({refusal.record.offset for refusal in refused})
-        self.services.metrics.taken(label, batch.kinds() - held - not_sound, "learned")
+        repeated = batch.kinds(model.repeated) if model.repeated else Counter()
+        self.services.metrics.taken(label, batch.kinds() - held - not_sound - repeated, "learned")
+        self.services.metrics.taken(label, repeated, "repeated")
         self.services.metrics.taken(label, held, "held_back")
         self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
@@ -259,39 +298,44 @@ class OwnedPartition:
 
     # 4
     def publish(self, until: float = math.inf) -> None:
-        """Bring what was learned to the nodes, the oldest first, at least one model, none after ``until``; Fenced."""
-        for model in list(self.unpublished.values()):
-            with self._unless_deleted(model):
-                self._tell(model)
-                self._publish(model)
+        """Bring what was learned to the nodes, the oldest first, at least one portion, none after ``until``; Fenced."""
+        for models in portions(list(self.unpublished.values())):
+            self._tell(models)
+            self._publish(models)
             if self.services.clock() >= until:
                 break
 
-    def _tell(self, model: OwnedModel) -> None:
+    def _tell(self, models: list[OwnedModel]) -> None:
         """Bring drift into the history."""
-        if model.drifted:
-            self._written(self.services.store.note(model.name, model.epoch, "drift", model.drifted), model.name)
-            self.services.metrics.drift.labels(self.services.specs.of(model.name).label).inc()
-            model.drifted = ""
+        for model in models:
+            if model.drifted:
+                with self._unless_deleted(model):
+                    noted = self.services.store.note(model.name, model.epoch, "drift", model.drifted)
+                    self._written(noted, model.name)
+                    self.services.metrics.drift.labels(self.services.specs.of(model.name).label).inc()
+                    model.drifted = ""
 
-    def _publish(self, model: OwnedModel, record: bool = False) -> None:
+    def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
         """What is held back goes into the store only where it is to be on ``record``: with a checkpoint, that is."""
-        if not record and not model.can_be_judged:
-            return
-        with self.services.metrics.timed("publish"):
-            snapshot = model.snapshot()
-            held = model.judge(snapshot.metric)
-            if held and not record:
-                return
-            with self.services.metrics.publish_seconds.time():
-                written = self.services.store.publish(snapshot, model.epoch, held)
-        self._written(written, model.name)
-        model.published = model.learner.version
-        self.unpublished.pop(model.name, None)
-        if not held:
-            model.oldest = None
-        label = self.services.specs.of(model.name).label
-        self.services.metrics.published(label, model, "held" if held else written.value)
+        metrics, new = self.services.metrics, []
+        with metrics.timed("publish"):
+            for model in models:
+                if model.name in self.unpublished and (record or model.can_be_judged):
+                    snapshot = model.snapshot()
+                    held = model.judge(snapshot.metric)
+                    if record or not held:
+                        new.append((model, snapshot, held))
+            with metrics.share_of(metrics.publish_seconds, len(new)):
+                answers = self.services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
+        for (model, _, held), answer in zip(new, answers, strict=True):
+            with self._unless_deleted(model):
+                written = self._written(answer, model.name)
+                model.published = model.learner.version
+                self.unpublished.pop(model.name, None)
+                if not held:
+                    model.oldest = None
+                label = self.services.specs.of(model.name).label
+                metrics.published(label, model, "held" if held else written.value)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
@@ -324,21 +368,20 @@ class OwnedPartition:
         Raises Fenced, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
         self._burial.finish(until - self.services.clock())
-        for model in [*self.unsaved.values(), *self.unpublished.values()]:
-            self.keep(model)
+        changed = list({**self.unsaved, **self.unpublished}.values())
+        for models in portions(changed):
+            self.keep(models)
             if self.services.clock() >= until:
                 break
         self.settle(untaken, commit)
 
-    def keep(self, model: OwnedModel) -> None:
-        """Publish a model, or record that it is held back, then save it: each where there is need to."""
-        with self._unless_deleted(model):
-            self._tell(model)
-            if model.name in self.unpublished:
-                self._publish(model, record=True)
-            if model.name in self.unsaved:
-                self._write(model)
-                del self.unsaved[model.name]
+    def keep(self, models: list[OwnedModel]) -> None:
+        """Publish models, or record that they are held back, then save them: each if there is need to."""
+        self._tell(models)
+        if unpublished := [model for model in models if model.name in self.unpublished]:
+            self._publish(unpublished, record=True)
+        if unsaved := [model for model in models if model.name in self.unsaved]:
+            self._write(unsaved)
 
     @contextmanager
     def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
@@ -356,14 +399,20 @@ class OwnedPartition:
                 return
             raise self._back(model.name, begin, "model_deleted") from None
 
-    def _write(self, model: OwnedModel) -> None:
+    def _write(self, models: list[OwnedModel]) -> None:
+        metrics = self.services.metrics
         self._burial.finish()  # no replay makes those again whose events the checkpoint skips
-        with self.services.metrics.checkpoint_seconds.time(), self.services.metrics.timed("save"):
-            checkpoint = model.checkpoint(self.services.platform)
-            written = self.services.store.save(checkpoint, model.epoch)
-        self._written(written, model.name)
-        self.services.allowance.spend(len(checkpoint.state))
-        model.measure()
+        with metrics.timed("save"):
+            checkpoints = [model.checkpoint(self.services.platform) for model in models]
+            epochs = [model.epoch for model in models]
+            with metrics.share_of(metrics.checkpoint_seconds, len(models)):
+                answers = self.services.store.save_all(list(zip(checkpoints, epochs, strict=True)))
+        for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
+            with self._unless_deleted(model):
+                self._written(answer, model.name)
+                self.services.allowance.spend(len(checkpoint.state))
+                model.measure()
+                self.unsaved.pop(model.name, None)
 
     # 6 to 9
     def settle(self, untaken: int | None, commit: bool = True) -> None:
@@ -379,6 +428,10 @@ class OwnedPartition:
         if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):
             self._committed = offset
 
-    def _written(self, written: Written, name: str) -> None:
-        if written is Written.FENCED:
+    def _written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
+        """What the store answered to a write; raises Fenced, or the error that is the answer."""
+        if isinstance(answer, CorruptError | StoreLost):
+            raise answer
+        if answer is Written.FENCED:
             raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
+        return answer

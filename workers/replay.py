@@ -141,9 +141,11 @@ class ReplayedModel(OwnedModel):
         """Take this model's events among the records without learning them: they are to be fitted."""
         found = []
         for batch in self._mine(records):
-            located, refused = self._lookup.locate(batch)
-            found.append(located)
-            self._bury(refused)
+            for part in self.seen.parts(batch):
+                located, refused = self._lookup.locate(part.batch)
+                self.seen.add(part, refused)
+                found.append(located)
+                self._bury(refused)
             self.next = batch.records[-1].offset + 1
         return found
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from streams.letters import DeadLetters
 from streams.protocols import Source, Store
 from workers.metrics import WorkerMetrics
+from workers.newcomers import Newcomers
 from workers.refusal_log import RefusalLog
 from workers.residents import Allowance, Residents
 from workers.specs import Specs
@@ -26,5 +27,6 @@ class Services:
     clock: Callable[[], float]
     accept_gap: bool = False
     residents: Residents = field(default_factory=Residents)
+    newcomers: Newcomers = field(default_factory=Newcomers)
     refusals: RefusalLog = field(default_factory=RefusalLog)
     allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now

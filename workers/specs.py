@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from omdml.errors import ConfigurationError, CorruptError
 from omdml.learners import LEARNERS, Learner
+from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint
 from streams.protocols import Catalogue
 from streams.stores.retention import OF_MANY, RETENTION, Retention
@@ -14,6 +16,13 @@ from workers.config import Configuration, GuardConfig, is_pattern
 from workers.intake import check_name
 
 SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")  # hyperparameters that a state has the shape of
+
+
+class Start(NamedTuple):
+    """What every model of a pattern begins with. Nobody learns with this learner: models get copies."""
+
+    learner: Learner
+    metric: Metric
 
 
 class Spec(NamedTuple):
@@ -25,16 +34,33 @@ class Spec(NamedTuple):
     catalogue: Catalogue
     digest: str
     guard: GuardConfig
-    starts: dict[str, bytes]  # by generation: every model of a pattern starts alike, and a start may take seconds
+    max_models: int  # that may exist, if the label is a pattern
+    # by generation: all models of a pattern start alike, and computing a start may take seconds
+    starts: dict[str, Start]
 
     def fresh(self) -> Learner:
         """A learner at its start; raises StartError where the catalogue is too small for it."""
+        return copy.deepcopy(self._start().learner)
+
+    def first_metric(self) -> Metric:
+        """The metric at the start, one object for all models; raises StartError as :meth:`fresh` does."""
+        return self._start().metric
+
+    @property
+    def start_bytes(self) -> int:
+        """Bytes of memory that a model takes at its start."""
+        start = self._start()
+        return start.learner.nbytes + sum(array.nbytes for array in start.metric.to_tensors()[0].values())
+
+    def _start(self) -> Start:
         generation = self.catalogue.generation
         if generation not in self.starts:
             learner = self.learner(dims=dict(self.catalogue.dims), **self.parameters)
             learner.start({name: rows[: self.catalogue.first] for name, rows in self.catalogue.features.items()})
-            self.starts[generation] = learner.to_bytes()
-        return self.learner.from_bytes(self.starts[generation])
+            # by way of bytes, as a model goes on that was saved at its start
+            learner = self.learner.from_bytes(learner.to_bytes())
+            self.starts[generation] = Start(learner, learner.metric)
+        return self.starts[generation]
 
     def resumed(self, checkpoint: Checkpoint) -> Learner:
         """The learner of a checkpoint, which goes on with today's hyperparameters.
@@ -104,9 +130,8 @@ class Specs:
         label, config = matched
         if label not in self._found:
             learner, catalogue = LEARNERS[config.learner], self.catalogues[config.catalogue]
-            self._found[label] = Spec(
-                label, learner, config.parameters, catalogue, config.digest(), self.configuration.guard, {}
-            )
+            guard, most = self.configuration.guard, config.max_models
+            self._found[label] = Spec(label, learner, config.parameters, catalogue, config.digest(), guard, most, {})
         return self._found[label]
 
     def accepts(self, model: str) -> frozenset[str] | None:

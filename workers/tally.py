@@ -8,7 +8,8 @@ from streams.protocols import Partition
 
 
 class Tally(msgspec.Struct):
-    """Events that were learned and held out, from the offset ``since`` up to the offset ``until``.
+    """Events that were learned, held out, and passed over because they repeat an earlier one's id, from the offset
+    ``since`` up to the offset ``until``.
 
     A model that goes on at another position than the one where its stretch ended (it was reset, copied, rewound or
     rehomed, or an older release saved it) begins a new stretch there, so that the sums always belong to the log.
@@ -19,11 +20,11 @@ class Tally(msgspec.Struct):
     >>> tally.take(home, 3, learned=9, held=1)
     >>> tally.end(home, 13)
     >>> tally
-    Tally(home='log/0', since=3, until=13, learned=9, held=1)
+    Tally(home='log/0', since=3, until=13, learned=9, held=1, repeated=0)
     >>> tally.resumed(home, 13) is tally
     True
     >>> tally.resumed(home, 7)
-    Tally(home='log/0', since=7, until=7, learned=0, held=0)
+    Tally(home='log/0', since=7, until=7, learned=0, held=0, repeated=0)
     """
 
     home: str = ""
@@ -31,18 +32,19 @@ class Tally(msgspec.Struct):
     until: int = 0
     learned: int = 0
     held: int = 0
+    repeated: int = 0
 
     def take(self, home: Partition | None, first: int, learned: int, held: int) -> None:
         """Count the events of a batch whose first one lies at the offset ``first``."""
         if self.home != str(home):
-            self.home, self.since, self.learned, self.held = str(home), first, 0, 0
+            self.home, self.since, self.learned, self.held, self.repeated = str(home), first, 0, 0, 0
         self.learned += learned
         self.held += held
 
     def end(self, home: Partition, until: int) -> None:
         """Note how far the model was taken; a model that took nothing since it came there begins there."""
         if self.home != str(home):
-            self.home, self.since, self.learned, self.held = str(home), until, 0, 0
+            self.home, self.since, self.learned, self.held, self.repeated = str(home), until, 0, 0, 0
         self.until = until
 
     def resumed(self, home: Partition, begin: int) -> Tally:

@@ -39,6 +39,7 @@ from workers.current import Current
 from workers.learner import LearnerWorker
 from workers.lifecycle import address, platform
 from workers.metrics import WorkerMetrics
+from workers.newcomers import Newcomers
 from workers.node import RetrievalNode
 from workers.replay import read_as_placed, read_whole
 from workers.resending import FileSender, KafkaSender, Sender
@@ -283,6 +284,7 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
         clock=time.monotonic,
         accept_gap=accept_gap,
         residents=Residents(limits.memory_mb * MEGABYTE),
+        newcomers=Newcomers(limits.new_models_s),
         allowance=Allowance(limits.save_mb_s * MEGABYTE, limits.checkpoint_interval_s),
     )
     hand_over_s = log.session_timeout_s / 3 if isinstance(log, KafkaLog) else math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ Array = NDArray[Any]
 ROOM = 1 << 24  # numbers that a state may stand for without holding them: those of coordinates that share a weight
 GIVEN = "init//"  # before the names of arrays that ``init`` brought; no modality's name holds a slash
 LEARNERS: dict[str, type[Learner]] = {}
+KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}  # names of hyperparameters
 
 
 class Outcome(NamedTuple):
@@ -183,6 +185,12 @@ class Learner(base.Base):
     def nbytes(self) -> int:
         """Bytes of memory that learning takes: state and scratch."""
         return int(self._engine.nbytes) if self._engine else 0
+
+    def _get_params(self) -> dict[str, Any]:
+        """Hyperparameters by name; river's own reads the constructor's signature each time, 0.3 ms."""
+        if type(self) not in KEYWORDS:
+            KEYWORDS[type(self)] = tuple(inspect.signature(type(self)).parameters)
+        return {name: getattr(self, name) for name in KEYWORDS[type(self)]}
 
     def to_bytes(self) -> bytes:
         """The whole state, open block included: equal states give equal bytes. Raises NotStarted."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from omdml.errors import StoreError
+from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.formats import FOLDER_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.files.log import identify
@@ -35,6 +35,7 @@ from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
 from streams.stores.durable import ASIDE, put, put_if_absent
 from streams.stores.journaled import JournaledSnapshots
+from streams.stores.many import together
 from streams.stores.retention import RETENTION, RetentionOf
 
 MAX_NUMBER_BYTES = 100
@@ -86,6 +87,10 @@ class DirectoryStore(JournaledSnapshots):
             self._make_folders()
             return self._checkpoints(model).claim()
 
+    def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
+        """Become the owner of each."""
+        return together(self.claim, ((model,) for model in models))
+
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
         """Those of the newest checkpoints: their names tell."""
         with self._reaching():
@@ -103,6 +108,10 @@ class DirectoryStore(JournaledSnapshots):
             if self.owner_of(checkpoint.model) != epoch:
                 return Written.FENCED
             return self._checkpoints(checkpoint.model).save(checkpoint, epoch, back)
+
+    def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
+        """Keep each of these."""
+        return together(self.save, saves)
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; a copy of the folder is another run."""
@@ -156,6 +165,12 @@ class DirectoryStore(JournaledSnapshots):
         """Keep the snapshot, and make it live."""
         with self._reaching():
             return super().publish(snapshot, epoch, held)
+
+    def publish_all(
+        self, publications: Sequence[tuple[Snapshot, str, str]]
+    ) -> list[Written | CorruptError | StoreLost]:
+        """Keep each of these, and make it live."""
+        return together(self.publish, publications)
 
     def current(self, model: str) -> Pointer | None:
         """The live pointer."""

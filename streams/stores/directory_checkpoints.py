@@ -87,7 +87,8 @@ class CheckpointFolder:
             try:
                 put(self.path / epoch / file_name(files[-1].number + 1 if files else 1, saved), data)
                 if not (self.path / EVER).exists():
-                    put(self.path / EVER, b"")
+                    (self.path / EVER).touch()
+                    sync_folder(self.path)
             except FileNotFoundError:
                 return Written.FENCED  # a later owner, or who deleted the model, removed the folder of this epoch
             self._drop_old()

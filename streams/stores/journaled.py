@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
-from omdml.errors import StoreError
+from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Snapshot
 from streams.protocols import Pointer, Written
 from streams.stores import journal
 from streams.stores.checkpoints import store_lost
 from streams.stores.journal import PUBLICATIONS, Journal, destination, newest_publication, superfluous
+from streams.stores.many import one_by_one
 from streams.stores.retention import SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
@@ -67,6 +69,16 @@ class JournaledSnapshots(ABC):
                     self._thin_out(model, book)
                 return Written.STORED
         raise self._too_busy(model)
+
+    def publish_all(
+        self, publications: Sequence[tuple[Snapshot, str, str]]
+    ) -> list[Written | CorruptError | StoreLost]:
+        """Keep each of these, and make it live."""
+        return one_by_one(self.publish, publications)
+
+    def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
+        """The live pointers."""
+        return [self.current(model) for model in models]
 
     def current(self, model: str) -> Pointer | None:
         """The live pointer."""

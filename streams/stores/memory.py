@@ -6,12 +6,14 @@ import threading
 import uuid
 from collections.abc import Iterable, Sequence
 
+from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Position, Watch, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
 from streams.stores.journal import Entry, SnapshotKey, newest_publication
 from streams.stores.journaled import JournaledSnapshots
+from streams.stores.many import one_by_one
 from streams.stores.retention import RETENTION, RetentionOf
 
 
@@ -110,6 +112,10 @@ class MemoryStore(JournaledSnapshots):
                 raise none_valid(model, str(self))
             return Claim(state.owner, None)
 
+    def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
+        """Become the owner of each."""
+        return one_by_one(self.claim, ((model,) for model in models))
+
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
         """Those of the newest checkpoints."""
         with self._changed:
@@ -136,6 +142,10 @@ class MemoryStore(JournaledSnapshots):
             if outcome is Written.STORED:
                 state.checkpoints, state.damaged = [(saved, data), *sound[:1]], 0
             return outcome
+
+    def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
+        """Keep each of these."""
+        return one_by_one(self.save, saves)
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; the run is the store's id."""

@@ -24,10 +24,14 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from omdml.errors import StoreError
+import redis
+from redis import exceptions
+
+from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.placement import Placement
@@ -35,8 +39,9 @@ from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch,
 from streams.stores import redis_scripts as scripts
 from streams.stores.checkpoints import Saved, none_left, none_valid, read_checkpoint, store_lost
 from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
+from streams.stores.many import the_only
 from streams.stores.redis_client import connect, masked, reaching, run_of, without_prefix
-from streams.stores.redis_keys import StoreKeys, read_entry, read_pointer, read_position, understanding
+from streams.stores.redis_keys import Found, StoreKeys, read_entry, read_pointer, read_position, understanding
 from streams.stores.redis_watch import RedisWatch
 from streams.stores.retention import RETENTION, SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
@@ -70,7 +75,7 @@ class RedisStore:
         self._url, prefix = without_prefix(url)
         self._keys, self._where = StoreKeys(prefix or PREFIX), masked(url)
         self._client: Any = connect(self._url)
-        self._publications: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._publications: defaultdict[str, Iterator[int]] = defaultdict(somewhere_between)
         register = self._client.register_script
         self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
         self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
@@ -87,40 +92,86 @@ class RedisStore:
             return str((self._client.get(self._keys.store) or b"").decode())
 
     def claim(self, model: str) -> Claim:
-        """Become the owner.
+        """Become the owner."""
+        return the_only(self.claim_all([model]))
 
-        1. The number of this format, looked at before anything is written. The store's id and the model's name. A
-           crash after this leaves a name that nobody owns.
-        2. The epoch, together with the newest checkpoint.
-        3. Where that is damaged, it is marked. Where it is that, or gone, the one before it is read.
+    def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
+        """Become the owner of each.
+
+        1. The number of this format, looked at before anything is written.
+        2. The store's id and the models' names. A crash after this leaves names that nobody owns.
+        3. The epochs, together with the newest checkpoints.
+        4. A newest checkpoint that is damaged is marked. If it is that, or gone, the one before it is read.
         """
-        keys = self._keys.model(model)
-        with reaching(self._where, model):
+        with reaching(self._where):
             number = self._client.get(self._keys.format)
             self._check_format(number)
             if number != b"%d" % REDIS_STORE.number:
                 self._client.set(self._keys.format, REDIS_STORE.number)
-            with self._client.pipeline(transaction=False) as pipeline:
-                pipeline.set(self._keys.store, secrets.token_hex(16), nx=True)
-                pipeline.sadd(self._keys.models, model)
-                pipeline.execute()
-            epoch, data, digest, damaged, saved = self._claim(
-                [keys.epoch, keys.checkpoint, keys.newest], [secrets.token_hex(8)]
-            )
-            checkpoint = None if damaged or data is None else read_checkpoint(model, data, self._where)
+        with self._asking([None, None, *models]) as (pipeline, answers):
+            pipeline.set(self._keys.store, secrets.token_hex(16), nx=True)
+            pipeline.sadd(self._keys.models, *models)
+            for model in models:
+                keys = self._keys.model(model)
+                run(pipeline, self._claim, [keys.epoch, keys.checkpoint, keys.newest], [secrets.token_hex(8)])
+        found = [Found(*answer) for answer in answers[2:]]
+        claims: dict[str, Claim | CorruptError] = {}
+        for model, one in zip(models, found, strict=True):
+            try:
+                checkpoint = one.data and not one.damaged and read_checkpoint(model, one.data, self._where)
+            except FormatError as error:
+                claims[model] = error
+                continue
             if checkpoint:
-                return Claim(epoch.decode(), checkpoint)
-            if data is not None:
-                self._condemn([keys.checkpoint], [digest])
-            before = self._client.hget(keys.previous, "data")
-        checkpoint = None if before is None else read_checkpoint(model, before, self._where)
-        if checkpoint:
-            return Claim(epoch.decode(), checkpoint, fell_back=True)
-        if data or before:
-            raise none_valid(model, self._where)
-        if saved:
-            raise none_left(model, self._where)
-        return Claim(epoch.decode(), None)
+                claims[model] = Claim(one.epoch.decode(), checkpoint)
+        rest = {model: one for model, one in zip(models, found, strict=True) if model not in claims}
+        claims |= self._fall_back(rest)
+        return [claims[model] for model in models]
+
+    def _fall_back(self, found: Mapping[str, Found]) -> dict[str, Claim | CorruptError]:
+        """The claims of models whose newest checkpoint is gone or damaged, or that have none."""
+        with self._asking(list(found)) as (pipeline, before):
+            for model, one in found.items():
+                keys = self._keys.model(model)
+                if one.data is not None:
+                    self._condemn([keys.checkpoint], [one.digest])
+                pipeline.hget(keys.previous, "data")
+        claims: dict[str, Claim | CorruptError] = {}
+        for (model, one), data in zip(found.items(), before, strict=True):
+            try:
+                checkpoint = None if data is None else read_checkpoint(model, data, self._where)
+            except FormatError as error:
+                claims[model] = error
+                continue
+            if checkpoint:
+                claims[model] = Claim(one.epoch.decode(), checkpoint, fell_back=True)
+            elif one.data or data:
+                claims[model] = none_valid(model, self._where)
+            else:
+                claims[model] = none_left(model, self._where) if one.saved else Claim(one.epoch.decode(), None)
+        return claims
+
+    @contextmanager
+    def _asking(self, models: Sequence[str | None]) -> Iterator[tuple[Any, list[Any]]]:
+        """A pipeline to fill, and a list that holds the server's answers afterwards.
+
+        The error about one command names the model, among ``models``, that the command is about.
+        """
+        answers: list[Any] = []
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            yield pipeline, answers
+            commands = list(pipeline.command_stack)
+            answers += pipeline.execute(raise_on_error=False)
+            if any(isinstance(answer, exceptions.NoScriptError) for answer in answers):
+                for script in (self._claim, self._save, self._publish):
+                    self._client.script_load(script.script)
+                pipeline.command_stack = commands
+                answers[:] = pipeline.execute(raise_on_error=False)
+        for model, (words, _), answer in zip(models, commands, answers, strict=True):
+            if isinstance(answer, redis.RedisError):
+                said = str(answer) if words[0] == "EVALSHA" else f"{words[0]} {words[1]}: {answer}"
+                with reaching(self._where, model):
+                    raise type(answer)(said)
 
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
         """Those of the newest checkpoints."""
@@ -147,14 +198,27 @@ class RedisStore:
 
     def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
         """Keep this checkpoint and the one before it."""
-        keys, data = self._keys.model(checkpoint.model), checkpoint.to_bytes()
-        (topic, partition), offset, digest = Saved.of(checkpoint, data)
-        with reaching(self._where, checkpoint.model):
-            outcome = self._save(
-                [keys.epoch, keys.checkpoint, keys.previous, keys.newest],
-                [epoch, topic, partition, offset, checkpoint.version, digest, data, int(back)],
-            )
-        return self._written(outcome, checkpoint.model)
+        return the_only(self._save_each([(checkpoint, epoch)], back))
+
+    def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
+        """Keep each of these."""
+        return self._save_each(saves)
+
+    def _save_each(
+        self, saves: Sequence[tuple[Checkpoint, str]], back: bool = False
+    ) -> list[Written | CorruptError | StoreLost]:
+        models = [checkpoint.model for checkpoint, _ in saves]
+        with self._asking(models) as (pipeline, outcomes):
+            for checkpoint, epoch in saves:
+                keys, data = self._keys.model(checkpoint.model), checkpoint.to_bytes()
+                (topic, partition), offset, digest = Saved.of(checkpoint, data)
+                run(
+                    pipeline,
+                    self._save,
+                    [keys.epoch, keys.checkpoint, keys.previous, keys.newest],
+                    [epoch, topic, partition, offset, checkpoint.version, digest, data, int(back)],
+                )
+        return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; the run is the server's, and its replication's."""
@@ -200,36 +264,60 @@ class RedisStore:
             )
 
     def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
-        """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given.
+        """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given."""
+        return the_only(self.publish_all([(snapshot, epoch, held)]))
+
+    def publish_all(
+        self, publications: Sequence[tuple[Snapshot, str, str]]
+    ) -> list[Written | CorruptError | StoreLost]:
+        """Publish each of these:
 
         1. Write its bytes, with a time to live: what a refused publisher leaves vanishes.
         2. Make them permanent and move the pointer, in one script.
         3. Now and then, drop what need not stay.
         """
-        model, key = snapshot.model, (snapshot.version, snapshot.digest)
-        keys, data = self._keys.model(model), snapshot.to_bytes()
-        blob = keys.snapshot(*key)
-        outcome = scripts.ABSENT
-        with reaching(self._where, model):
-            for _ in range(ATTEMPTS):  # bytes that were there already may vanish before the script runs
-                self._client.set(blob, data, ex=UNPUBLISHED_S, nx=True)
-                outcome = self._publish(
-                    [keys.epoch, keys.current, keys.newest, keys.history, blob], [epoch, *key, held, keys.updates]
-                )
-                if outcome != scripts.ABSENT:
-                    break
+        rest = {snapshot.model: (snapshot, epoch, held) for snapshot, epoch, held in publications}
+        outcomes: dict[str, bytes] = {}
+        # bytes that were there already may vanish before the script runs
+        for _ in range(ATTEMPTS):
+            outcomes |= self._publish_each(list(rest.values()))
+            rest = {model: one for model, one in rest.items() if outcomes[model] == scripts.ABSENT}
+            if not rest:
+                break
+        for model, outcome in outcomes.items():
             if outcome == Written.STORED.encode() and next(self._publications[model]) % SPARE == 0:
-                self._thin_out(model)
-        return self._written(outcome, model)
+                with reaching(self._where, model):
+                    self._thin_out(model)
+        return [self._written(outcomes[snapshot.model], snapshot.model) for snapshot, _, _ in publications]
+
+    def _publish_each(self, publications: Sequence[tuple[Snapshot, str, str]]) -> dict[str, bytes]:
+        models = [snapshot.model for snapshot, _, _ in publications]
+        with self._asking([model for model in models for _ in ("bytes", "pointer")]) as (pipeline, answers):
+            for snapshot, epoch, held in publications:
+                keys, key = self._keys.model(snapshot.model), (snapshot.version, snapshot.digest)
+                blob = keys.snapshot(*key)
+                pipeline.set(blob, snapshot.to_bytes(), ex=UNPUBLISHED_S, nx=True)
+                run(
+                    pipeline,
+                    self._publish,
+                    [keys.epoch, keys.current, keys.newest, keys.history, blob],
+                    [epoch, *key, held, keys.updates],
+                )
+        return dict(zip(models, answers[1::2], strict=True))
 
     def current(self, model: str) -> Pointer | None:
         """The live pointer."""
-        with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
-            pipeline.hgetall(self._keys.model(model).current)
+        return self.current_all([model])[0]
+
+    def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
+        """The live pointers."""
+        with self._asking([None, None, *models]) as (pipeline, answers):
             pipeline.get(self._keys.store).get(self._keys.format)
-            fields, store_id, number = pipeline.execute()
+            for model in models:
+                pipeline.hgetall(self._keys.model(model).current)
+        store_id, number, *found = answers
         self._check_format(number)
-        return read_pointer(fields, store_id) if fields else None
+        return [read_pointer(fields, store_id) if fields else None for fields in found]
 
     def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
         """The live snapshot, or the kept one of ``version``."""
@@ -256,7 +344,7 @@ class RedisStore:
         keys = self._keys.model(model)
         with reaching(self._where, model):
             outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason])
-        return self._written(outcome, model)
+        return the_only([self._written(outcome, model)])
 
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
@@ -310,12 +398,23 @@ class RedisStore:
         if moves:
             self._client.xdel(keys.history, *moves)
 
-    def _written(self, outcome: bytes, model: str) -> Written:
+    def _written(self, outcome: bytes, model: str) -> Written | StoreLost:
         if outcome == scripts.LOST:
-            raise store_lost(model, self._where)
+            return store_lost(model, self._where)
         if outcome == scripts.ABSENT:
             raise StoreError(
                 f"store {self._where}: model {model!r}: a snapshot vanished {ATTEMPTS} times once written: "
                 "is another program removing keys, or the server evicting them (maxmemory-policy)?"
             )
         return Written(outcome.decode())
+
+
+def somewhere_between() -> Iterator[int]:
+    """Counts from anywhere between two rounds of thinning out, so that a model's first publication, with which nothing
+    can be superfluous, need not begin with a round, and workers that are often restarted still do their share."""
+    return itertools.count(secrets.randbelow(SPARE))
+
+
+def run(pipeline: Any, script: Any, keys: Sequence[str], arguments: Sequence[Any]) -> None:
+    """Add a script to a pipeline by its digest: the client's own way asks for the right to SCRIPT EXISTS as well."""
+    pipeline.evalsha(script.sha, len(keys), *keys, *arguments)

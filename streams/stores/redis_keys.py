@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 from urllib.parse import quote
 
 from omdml.errors import StoreError
@@ -49,6 +50,16 @@ class ModelKeys:
     def snapshot(self, version: int, digest: str) -> str:
         """Where the bytes of a snapshot lie."""
         return f"{self.snapshots}{version}:{digest}"
+
+
+class Found(NamedTuple):
+    """What the script CLAIM answers: the new epoch, the newest checkpoint, and whether there ever was one."""
+
+    epoch: bytes
+    data: bytes | None
+    digest: bytes | None
+    damaged: bytes | None
+    saved: bytes | None
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:

@@ -20,7 +20,7 @@ from workers.partition import OwnedPartition
 
 STEPS = {
     "start": [(Mark, "start")],
-    "claim": [(OwnedPartition, "claim")],
+    "claim": [(OwnedPartition, "_own")],
     "take": [(OwnedPartition, "_take")],
     "publish": [(OwnedPartition, "_publish")],
     "save": [(OwnedPartition, "_write")],

@@ -17,7 +17,7 @@ from workers.replaying import shown
 from workers.tally import Tally
 
 SHOWN = 50  # models in the table; of more only those that do not add up
-COLUMNS = ("model", "events at home", "learned", "held out", "letters", "not yet taken", "without a fate")
+COLUMNS = ("model", "events at home", "learned", "held out", "repeated", "letters", "not yet taken", "without a fate")
 
 
 def run(configuration: Configuration) -> bool:
@@ -59,7 +59,7 @@ def show(audited: Audit, found: Report) -> None:
         rows.append((f"all {len(models):,} models", *map(sum, zip(*map(numbers, models), strict=True))))
     strays = audited.strays.values()
     letters, missing = sum(one.letters for one in strays), sum(one.missing for one in strays)
-    rows.append(("of no model there", letters + missing, 0, 0, letters, 0, missing))
+    rows.append(("of no model there", letters + missing, 0, 0, 0, letters, 0, missing))
     print_table(COLUMNS, [(name, *(f"{count:,}" for count in counts)) for name, *counts in rows])
     for name, text in found.wrong.items():
         click.echo(f"{name}: {text}" if name else text)
@@ -73,4 +73,4 @@ def numbers(model: ModelSum) -> tuple[int, ...]:
     """The cells of a model's row."""
     tally = model.tally or Tally()
     events = model.events + model.letters + model.behind
-    return events, tally.learned, tally.held, model.letters, model.behind, model.missing
+    return events, tally.learned, tally.held, tally.repeated, model.letters, model.behind, model.missing

@@ -1,0 +1,43 @@
+"""One call of a store for many models: each model is answered for itself, with what its own call would have raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from omdml.errors import CorruptError, StoreLost
+
+THREADS = 8  # disks take the syncs of several threads together
+
+Answer = TypeVar("Answer")
+
+
+def one_by_one(act: Callable[..., Answer], calls: Iterable[tuple[Any, ...]]) -> list[Answer | CorruptError | StoreLost]:
+    """What ``act`` answers to each call, or the error about that one model; any other error is raised."""
+    return [attempt(act, arguments) for arguments in calls]
+
+
+def together(act: Callable[..., Answer], calls: Iterable[tuple[Any, ...]]) -> list[Answer | CorruptError | StoreLost]:
+    """The same by several threads, which wait for the disk together."""
+    every = list(calls)
+    if len(every) < 2:
+        return one_by_one(act, every)
+    with ThreadPoolExecutor(min(THREADS, len(every)), "omdml-store") as threads:
+        return list(threads.map(lambda arguments: attempt(act, arguments), every))
+
+
+def attempt(act: Callable[..., Answer], arguments: tuple[Any, ...]) -> Answer | CorruptError | StoreLost:
+    """What one call answers, or the error about its model."""
+    try:
+        return act(*arguments)
+    except (CorruptError, StoreLost) as error:
+        return error
+
+
+def the_only(answers: Sequence[Answer | CorruptError | StoreLost]) -> Answer:
+    """The answer about one model; raises the error about it."""
+    (answer,) = answers
+    if isinstance(answer, CorruptError | StoreLost):
+        raise answer
+    return answer

@@ -1,0 +1,53 @@
+"""What all models of a pattern begin with: computed once, and nobody's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml import LEARNERS
+from omdml.comparisons import conversion
+from omdml.feedback import encode
+from streams.protocols import Partition, Record
+from tests.worlds import TASKS, catalogue, feedback
+from workers.config import load
+from workers.guard import Guard
+from workers.intake import Batch
+from workers.model import OwnedModel
+from workers.replay import nothing_timed
+from workers.specs import Specs
+
+KINDS = {"pair": {"tasks": list(TASKS)}, "set": {"clusters": 2, "rank": 4}}
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    return catalogue(tmp_path_factory.mktemp("items"))
+
+
+def taught(spec, name, learner, count):
+    """A model with this learner, after so many events."""
+    kind = sorted(learner.accepts)[0]
+    model = OwnedModel(name, learner, spec.catalogue, "epoch", spec.digest, Guard(spec.guard, spec.first_metric()))
+    model.home, batch = Partition("topic", 0), Batch()
+    for offset, event in enumerate(feedback(kind, count, model=name)):
+        batch.add(Record(model.home, offset, encode(event)), event, conversion(learner.accepts)(event, learner.accepts))
+    model.take(batch, nothing_timed)
+    return model
+
+
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_what_one_model_learns_changes_no_other_one_of_its_pattern(items, name):
+    models = {"shop-*": {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[0], {})}}
+    table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"on": False}}
+    spec = Specs(load(None, {}, table), {"items": items}).of("shop-1")
+    first, before = spec.fresh(), spec.first_metric().to_tensors()
+    start = first.to_bytes()
+    one = taught(spec, "shop-1", first, 40)
+    assert one.learner.version >= 40
+    assert one.learner.to_bytes() != start
+    assert spec.fresh().to_bytes() == start
+    assert {key: array.tobytes() for key, array in spec.first_metric().to_tensors()[0].items()} == {
+        key: array.tobytes() for key, array in before[0].items()
+    }
+    by_way_of_bytes = taught(spec, "shop-2", spec.learner.from_bytes(start), 40)
+    assert by_way_of_bytes.learner.to_bytes() == one.learner.to_bytes()
