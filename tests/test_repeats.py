@@ -21,6 +21,7 @@ from workers.config import GuardConfig, load
 from workers.guard import Guard
 from workers.intake import sort_out
 from workers.model import OwnedModel
+from workers.openapi import openapi
 from workers.repeats import WINDOW, SeenIds
 from workers.replay import ReplayedModel, nothing_timed
 from workers.specs import Specs
@@ -222,3 +223,11 @@ def test_a_replay_passes_over_the_same_repeats(tmp_path):
     fitting = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 1))
     located = fitting.locate(world.log.read(world.log.partitions[0], 0, 100))
     assert sum(len(part.events.records) for part in located) == 20
+
+
+def test_the_interface_describes_the_id_of_every_kind_of_event():
+    schemas = openapi()["components"]["schemas"]
+    for kind in ("Triplet", "Ranking", "Pair", "Quadruplet", "SetJudgement"):
+        text, _ = schemas[kind]["properties"]["id"]["anyOf"]
+        assert (text["type"], text["minLength"], text["maxLength"]) == ("string", 1, 128)
+        assert "id" not in schemas[kind]["required"]
