@@ -62,6 +62,7 @@ class OwnedPartition:
         self.models: dict[str, OwnedModel] = {}
         self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
         self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
+        self.crowded = False  # most events that were taken last began a model
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
         self._arrival = Arrival(partition, services)
@@ -121,6 +122,7 @@ class OwnedPartition:
         new = [name for name in batches if not (name in self.models or name in kept or self._blocked.waits(name))]
         begin, beyond, end = begin_turn(new, batches, self.services)
         records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+        self.crowded = 2 * len(begin) >= len(records)
         if not records:
             return left
         if left:
