@@ -204,6 +204,13 @@ class CheckpointStore(Protocol):
         The checkpoint before it is kept as well. Raises StoreLost where the store knows no epoch of the model.
         """
 
+    def secret(self) -> bytes:
+        """32 random bytes, made when they are first asked for and never changed: they say which events are held out.
+
+        They travel with every copy of the store. Nodes neither need them nor are allowed to read them: whoever knows them
+        knows which events new versions are judged by. Raises StoreError if what is kept is no secret.
+        """
+
     def models(self) -> list[str]:
         """Names of the models kept here, sorted."""
 

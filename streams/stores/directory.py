@@ -2,6 +2,7 @@
 
 ==================================================  ================================================================
 ``store-id``                                        a random id, made once
+``secret``                                          which events are held out; only its owner may read it
 ``marks/<topic id>.<partition>``                    an offset, in digits
 ``models/<name>/checkpoints/<epoch>/``              streams/stores/directory_checkpoints.py
 ``models/<name>/history/<number>.json``             streams/stores/directory_journal.py
@@ -17,7 +18,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -28,7 +29,8 @@ from streams.files.log import identify
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
-from streams.stores.durable import ASIDE, put
+from streams.stores.checkpoints import new_secret, read_secret
+from streams.stores.durable import ASIDE, put, put_if_absent
 from streams.stores.journaled import JournaledSnapshots
 from streams.stores.retention import RETENTION, RetentionOf
 
@@ -111,6 +113,15 @@ class DirectoryStore(JournaledSnapshots):
             if as_expected:
                 put(path, b"%d\n" % offset)
             return as_expected
+
+    def secret(self) -> bytes:
+        """The secret that lies in the folder."""
+        path = self.path / "secret"
+        with self._reaching():
+            with suppress(FileNotFoundError):
+                return read_secret(path.read_bytes(), str(path))
+            put_if_absent(path, new_secret(), self.path, mode=0o600)
+            return read_secret(path.read_bytes(), str(path))
 
     def models(self) -> list[str]:
         """Names of the models."""

@@ -12,6 +12,7 @@
 ``omdml:{shop}:epoch``                                 who owns the model: counter and nonce
 ``omdml:mark:<topic id>:<partition>``                  an offset
 ``omdml:models``, ``omdml:store``                      set of names; the store's random id
+``omdml-secret``                                       which events are held out; nodes have no right to read it
 =====================================================  =============================================================
 
 The name of a model is percent-encoded and, in braces, decides the slot of a cluster.
@@ -29,7 +30,15 @@ from omdml.errors import StoreError
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores import redis_scripts as scripts
-from streams.stores.checkpoints import Saved, none_left, none_valid, read_checkpoint, store_lost
+from streams.stores.checkpoints import (
+    Saved,
+    new_secret,
+    none_left,
+    none_valid,
+    read_checkpoint,
+    read_secret,
+    store_lost,
+)
 from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
 from streams.stores.redis_client import connect, masked, reaching, run_of, without_prefix
 from streams.stores.redis_keys import StoreKeys, read_entry, read_pointer, read_position, understanding
@@ -162,6 +171,14 @@ class RedisStore:
         with reaching(self._where):
             expected = "" if before is None else before
             return bool(self._move_mark([self._keys.mark(partition)], [expected, offset]))
+
+    def secret(self) -> bytes:
+        """The secret that lies in the database."""
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.set(self._keys.secret, new_secret(), nx=True)
+            pipeline.get(self._keys.secret)
+            _, kept = pipeline.execute()
+        return read_secret(kept or b"", f"{self._where}, key {self._keys.secret}")
 
     def models(self) -> list[str]:
         """Names of the models."""

@@ -18,6 +18,8 @@ class StoreKeys:
         self._prefix = prefix
         self.store = f"{prefix}:store"
         self.models = f"{prefix}:models"
+        # Not "prefix:secret": rights are given by the beginning of a key, and nodes may read what begins with "prefix:".
+        self.secret = f"{prefix}-secret"
 
     def mark(self, partition: Partition) -> str:
         """Where the mark of a partition lies."""
