@@ -207,8 +207,8 @@ class CheckpointStore(Protocol):
     def secret(self) -> bytes:
         """32 random bytes, made when they are first asked for and never changed: they say which events are held out.
 
-        They travel with every copy of the store. Nodes neither need them nor are allowed to read them: whoever knows them
-        knows which events new versions are judged by. Raises StoreError if what is kept is no secret.
+        They travel with every copy of the store. Nodes neither need them nor may read them: whoever knows
+        them knows which events new versions are judged by. Raises StoreError if what is kept is no secret.
         """
 
     def models(self) -> list[str]:

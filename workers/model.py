@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -16,18 +17,19 @@ from omdml.evaluate import Prequential
 from omdml.learners import Learner
 from omdml.learners.pairs import ONLY_TASK
 from omdml.metrics import Metric
-from omdml.snapshot import Checkpoint, Snapshot
+from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
 from streams.protocols import Catalogue, Partition
 from workers.drift import Drift
-from workers.guard import NEAR, Guard, Yardstick
-from workers.hold_out import HoldOut
+from workers.guard import Guard, Yardstick
+from workers.hold_out import Draw, HeldOut, HoldOut, part
 from workers.intake import Batch, Refusal
 from workers.lookup import Located, Lookup
+from workers.window import Window
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
-OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held back (measured)
-METRICS = 2  # that the guard keeps: what is live, what it compares with
+OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held out (measured)
+METRICS = 2  # that the guard keeps: what it compares with, and the bytes of that
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
 
 
@@ -38,7 +40,6 @@ class Progress(msgspec.Struct):
     hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
-    held: str = ""  # why the newest version is not live
     astray: int = -1  # the partition it came home to, where its events were due at another one even then
     left: dict[str, int] = msgspec.field(default_factory=dict)  # how far it was taken in partitions it was moved from
 
@@ -47,6 +48,7 @@ class OwnedModel:
     """A model this worker learns, from its claim until it is let go.
 
     ``next`` is the offset after the last event taken; events below it are skipped. ``epoch`` guards every write.
+    ``secret`` is the store's, and says which events are held out; None if nothing is going to be learned.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class OwnedModel:
         epoch: str,
         configuration: str,
         guard: Guard,
+        secret: bytes | None = None,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -66,12 +69,15 @@ class OwnedModel:
         self.configuration = configuration
         self.home: Partition | None = None
         self.next = 0
-        self.progress = Progress(hold_out=HoldOut(every=guard.config.every), yardstick=guard.yardstick)
+        self.draw = Draw(secret, name)
+        every = guard.config.every
+        self.progress = Progress(hold_out=HoldOut(every, secret=self.draw.fingerprint), yardstick=guard.yardstick)
+        self._window = self._window_over(self.progress.hold_out)
         self.drift = Drift()
         self.drifted = ""  # what to tell the history
-        self.held_back: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
+        self.held_out: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
         self.guard = guard
-        self._judged = -math.inf  # version
+        self.withheld = ""  # why what it has learned is not live
         self.event_time: float | None = None
         self.oldest: float | None = None  # event time of the oldest event in no publication yet
         self.changed_at = 0.0  # clock of the oldest change in no checkpoint yet, and the offset of its event
@@ -92,6 +98,19 @@ class OwnedModel:
         self.drift = Drift(self.progress.drift)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
+        self._window = self._window_over(self.progress.hold_out)
+        if checkpoint.reference:
+            self.guard = Guard(self.guard.config, metric_from_bytes(checkpoint.reference), self.progress.yardstick)
+        else:
+            self.progress.yardstick = self.guard.yardstick
+        self.withheld = self.guard.yardstick.withheld
+
+    def _window_over(self, hold_out: HoldOut) -> Window:
+        return Window(hold_out.kept, self.catalogue.first, len(self._tasks), sets=not self.learner.width)
+
+    @property
+    def _tasks(self) -> Sequence[str]:
+        return getattr(self.learner, "tasks", None) or ONLY_TASK
 
     def come_home(self, partition: Partition, due: Sequence[Partition]) -> None:
         """Its first event came by this partition; the log's partitioner sends its events to those ``due``."""
@@ -108,29 +127,58 @@ class OwnedModel:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""
         with timed("look-up"):
             located, refused = self._lookup.locate(batch)
-        tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
-        located, self.held_back = self.progress.hold_out.split(located, self.catalogue, tasks)
+        learned, held_out = self._hold_out(located)
         with timed("learn"):
-            refused += self._learn(located)
+            refused += self._learn(learned, held_out)
         self.next = batch.records[-1].offset + 1
         return refused
 
-    def _learn(self, located: Located) -> list[Refusal]:
-        """Learn events in order, each whole or not at all."""
+    def _hold_out(self, located: Located) -> tuple[Located, deque[HeldOut]]:
+        """What of these events is to be learned, and what was held out."""
+        every = self.progress.hold_out.every
+        if not every:
+            self.held_out = frozenset()
+            return located, deque()
+        learned, held_out, self.held_out = part(located, self.draw, every, self.catalogue, self._tasks)
+        return learned, deque(held_out)
+
+    def _learn(self, located: Located, held_out: deque[HeldOut]) -> list[Refusal]:
+        """Learn events in order, each whole or not at all, and decide about every version that is due."""
         records, times = located.events.records, located.events.times
         bad: dict[int, FeedbackError] = {}  # by event
         first = 0
         while first < len(records):
-            stop = min((event for event in bad if event >= first), default=len(records))
+            if first in bad:
+                first += 1
+                continue
+            due = self.guard.next_decision(self.learner.version)
+            stop = min([located.reaches(first, due - self.learner.version), *(event for event in bad if event > first)])
             try:
-                if first < stop:
-                    self._learned(times[first:stop], located.learn(self.learner, first, stop))
-                first = stop + 1
+                self._learned(times[first:stop], located.learn(self.learner, first, stop))
+                first = stop
             except FeedbackError as error:
                 if error.row is None:
                     raise
                 bad[located.event(first, error.row)] = error
+                continue
+            if self.learner.version >= due:
+                self._keep(held_out, before=stop)
+                self._decide()
+        self._keep(held_out)
         return [Refusal(records[event], error, self.name) for event, error in sorted(bad.items())]
+
+    def _keep(self, held_out: deque[HeldOut], before: float = math.inf) -> None:
+        """Count and keep the events that were held out before this one of the batch."""
+        while held_out and held_out[0].before < before:
+            self.progress.hold_out.count += 1
+            if event := held_out.popleft().event:
+                self._window.add(event)
+
+    def _decide(self) -> None:
+        """Have the guard decide about this version."""
+        if self.guard.config.on:
+            metric, version = self.learner.metric, self.learner.version
+            self.guard.decide(metric, version, self.progress.hold_out, self.catalogue.features)
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
@@ -144,29 +192,14 @@ class OwnedModel:
         if self.learner.version > self.published:  # else a replay of what is live already
             self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
 
-    @property
-    def can_be_judged(self) -> bool:
-        """Whether the guard takes a candidate by now."""
-        return self.guard.looks or self._near
-
-    @property
-    def _near(self) -> bool:
-        return not self.progress.held and self.learner.version - self._judged <= NEAR
-
     def judge(self, candidate: Metric) -> str:
-        """Why a metric of this model must not go live; empty where it may. Says so when that changes."""
-        if not self.guard.looks and self._near and self.guard.follows(candidate):
-            return ""
-        self._judged = self.learner.version
-        before, held = self.progress.held, self.guard.judge(candidate, self.progress.hold_out, self.catalogue.features)
-        if self.guard.reference is candidate:
-            self.progress.yardstick.version = self.learner.version
-        if held and not before:
-            log.warning("snapshot_held", model=self.name, version=self.learner.version, reason=held)
-        elif before and not held:
+        """Why a metric of this model must not go live; empty if it may. Says so when that changes."""
+        before, self.withheld = self.withheld, self.guard.withheld(candidate)
+        if self.withheld and not before:
+            log.warning("snapshot_withheld", model=self.name, version=self.learner.version, reason=self.withheld)
+        elif before and not self.withheld:
             log.info("snapshots_live_again", model=self.name, version=self.learner.version)
-        self.progress.held = held
-        return held
+        return self.withheld
 
     def checkpoint(self, platform: str) -> Checkpoint:
         """Everything that resumes this model."""
@@ -183,6 +216,7 @@ class OwnedModel:
             event_time=self.event_time,
             progress=msgspec.to_builtins(self.progress),
             state=self.learner.to_bytes(),
+            reference=self.guard.reference_bytes,
         )
 
     def snapshot(self) -> Snapshot:

@@ -259,9 +259,9 @@ class OwnedPartition:
             refused = model.take(batch, self.services.metrics.timed)
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
-        held, not_sound = batch.kinds(model.held_back), batch.kinds({refusal.record.offset for refusal in refused})
+        held, not_sound = batch.kinds(model.held_out), batch.kinds({refusal.record.offset for refusal in refused})
         self.services.metrics.taken(label, batch.kinds() - held - not_sound, "learned")
-        self.services.metrics.taken(label, held, "held_back")
+        self.services.metrics.taken(label, held, "held_out")
         self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
 
@@ -289,23 +289,21 @@ class OwnedPartition:
             model.drifted = ""
 
     def _publish(self, model: OwnedModel, record: bool = False) -> None:
-        """What is held back goes into the store only where it is to be on ``record``: with a checkpoint, that is."""
-        if not record and not model.can_be_judged:
-            return
+        """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
         with self.services.metrics.timed("publish"):
             snapshot = model.snapshot()
-            held = model.judge(snapshot.metric)
-            if held and not record:
+            withheld = model.judge(snapshot.metric)
+            if withheld and not record:
                 return
             with self.services.metrics.publish_seconds.time():
-                written = self.services.store.publish(snapshot, model.epoch, held)
+                written = self.services.store.publish(snapshot, model.epoch, withheld)
         self._written(written, model.name)
         model.published = model.learner.version
         self.unpublished.pop(model.name, None)
-        if not held:
+        if not withheld:
             model.oldest = None
         label = self.services.specs.of(model.name).label
-        self.services.metrics.published(label, model, "held" if held else written.value)
+        self.services.metrics.published(label, model, "held" if withheld else written.value)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
@@ -318,7 +316,7 @@ class OwnedPartition:
         at_home = model.home in (None, self.partition)
         if at_home and (live is None or model.learner.version >= live.version):
             new = model.snapshot()
-            if live and model.progress.held:  # what is held back stays so: nodes go on with what they have
+            if live and model.withheld:  # what is withheld stays so: nodes go on with what they have
                 new = msgspec.structs.replace(live, generation=new.generation)
             self._written(self.services.store.publish(new, model.epoch), name)
 
@@ -346,7 +344,7 @@ class OwnedPartition:
         self.settle(untaken, commit)
 
     def keep(self, model: OwnedModel) -> None:
-        """Publish a model, or record that it is held back, then save it: each where there is need to."""
+        """Publish a model, or record that it is withheld, then save it: each where there is need to."""
         with self._unless_deleted(model):
             self._tell(model)
             if model.name in self.unpublished:

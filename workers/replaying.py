@@ -36,21 +36,22 @@ def run(configuration: Configuration, name: str, options: Options) -> None:
     """
     lifecycle.one_thread()
     specs = chosen(wiring.specs(configuration), name, options)
-    store = wiring.open_stores(configuration) if options.publish else None
-    if store and not options.replace:
+    store = wiring.open_stores(configuration) if options.publish or specs[0].guard.every else None
+    secret = store.secret() if store and specs[0].guard.every else None
+    if store and options.publish and not options.replace:
         fit.check_absent(store, name)
     console = Console()
     log, events = shown(console, wiring.read_from(configuration.log, options.accept_gap, {})), 0
     if options.fitting:
         first, log, events = fit.cut(log, name, specs[0], options.fit_on)
-        models = [fit.fitted(name, spec, first) for spec in specs]
+        models = [fit.fitted(name, spec, first, secret) for spec in specs]
     else:
-        models = [ReplayedModel(name, spec.fresh(), spec) for spec in specs]
+        models = [ReplayedModel(name, spec.fresh(), spec, secret) for spec in specs]
     learn(models, log)
     report(console, models, events)
     if options.save:
         Path(options.save).write_bytes(models[0].learner.to_bytes())
-    if store:
+    if store and options.publish:
         if not options.accept_gap:
             fit.check_whole(models[0])
         letters = wiring.open_letters(configuration.log)

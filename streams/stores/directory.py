@@ -27,9 +27,9 @@ from omdml.errors import StoreError
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.files.log import identify
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
+from streams.stores.checkpoints import new_secret, read_secret
 from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
-from streams.stores.checkpoints import new_secret, read_secret
 from streams.stores.durable import ASIDE, put, put_if_absent
 from streams.stores.journaled import JournaledSnapshots
 from streams.stores.retention import RETENTION, RetentionOf

@@ -78,12 +78,14 @@ class MemoryStore(JournaledSnapshots):
     ----------
     retention
         Which snapshots stay when new ones come.
+    secret
+        Random if None.
     """
 
-    def __init__(self, retention: RetentionOf = RETENTION) -> None:
+    def __init__(self, retention: RetentionOf = RETENTION, secret: bytes | None = None) -> None:
         super().__init__(retention)
         self._store_id = uuid.uuid4().hex
-        self._secret = secrets.token_bytes(32)
+        self._secret = secret or secrets.token_bytes(32)
         self._changed = threading.Condition()
         self._models: dict[str, MemoryModel] = {}
         self._marks: dict[Partition, int] = {}

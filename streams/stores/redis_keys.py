@@ -18,7 +18,7 @@ class StoreKeys:
         self._prefix = prefix
         self.store = f"{prefix}:store"
         self.models = f"{prefix}:models"
-        # Not "prefix:secret": rights are given by the beginning of a key, and nodes may read what begins with "prefix:".
+        # Not "prefix:secret": rights go by the beginning of a key, and nodes may read what begins with "prefix:".
         self.secret = f"{prefix}-secret"
 
     def mark(self, partition: Partition) -> str:
