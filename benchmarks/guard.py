@@ -131,9 +131,7 @@ def disturbed(kind: Kind, data: Data, seed: int, before: int = BEFORE, length: i
                 shop.labels = later(shop.labels)
             looks.append(list(shop.learn(rows)) or [shop.look()])
             if len(looks) == 1:
-                *_, last = shop.learn(
-                    crowd._replace(seed=seed + 200, labels=shop.labels).sound(before // 2)
-                )
+                *_, last = shop.learn(crowd._replace(seed=seed + 200, labels=shop.labels).sound(before // 2))
     noisy, clean = looks
     return Outcome(clean[-1].live, noisy[-1].live, min(look.live for look in noisy), last.live, refused(noisy))
 
@@ -186,7 +184,9 @@ def hostile_table(name: str, seeds: int = 1) -> Table:
     heads = ("without", "with it", "lowest", f"after {BEFORE // 2:,} sound ones", "sound ones refused")
     table = Table("hostile feedback", *heads, "limit", title=title)
     for kind in KINDS:
-        worst = max((disturbed(kind, Data(*split(name, seed)), seed) for seed in range(seeds)), key=lambda one: one.lost)
+        worst = max(
+            (disturbed(kind, Data(*split(name, seed)), seed) for seed in range(seeds)), key=lambda one: one.lost
+        )
         figures = (f"{figure:.3f}" for figure in worst[:4])
         table.add_row(kind.name, *figures, f"{worst.refused:,}", kind.limit)
     return table

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.comparisons import from_labels
-from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, encode
+from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
 from streams.kafka.extents import Extent
 from streams.letters import DeadLetters, read_letters
 from streams.memory import MemoryLog, MemorySink, MemorySource
+from streams.protocols import Record
 from streams.stores.memory import MemoryStore
 from workers import topics, upkeep
 from workers.config import Configuration, WorkerConfig, load
@@ -53,9 +55,26 @@ def triplets(count: int, seed: int = 0) -> np.ndarray:
     return from_labels(items()[1], count, seed)
 
 
-def not_held_back(rows: np.ndarray) -> np.ndarray:
-    """What is learned of these under the default guard: all but every fiftieth."""
-    return np.delete(rows, slice(49, None, 50), axis=0)
+def is_held_out(secret: bytes, model: str, partition: int, offset: int, every: int = 50) -> bool:
+    """The rule, word for word: whether an event of a model at this position is never learned."""
+    position = partition.to_bytes(4, "big") + offset.to_bytes(8, "big")
+    return (
+        int.from_bytes(hashlib.blake2b(model.encode() + position, digest_size=8, key=secret).digest(), "big") % every
+        == 0
+    )
+
+
+def not_held_out(records: Iterable[Record], secret: bytes, model: str = "shop", every: int = 50) -> np.ndarray:
+    """What is learned of a log of triplets by a model under a guard: rows (n, 3) of its events, in order."""
+    said = [(record, decode(record.value)) for record in records]
+    return np.array(
+        [
+            [int(item.removeprefix("i")) for item in (event.query, event.relevant, event.irrelevant)]
+            for record, event in said
+            if event.model == model and not is_held_out(secret, model, record.partition.number, record.offset, every)
+        ],
+        np.int64,
+    ).reshape(-1, 3)
 
 
 def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
@@ -139,6 +158,11 @@ def rehomed(world, astray=False):
         upkeep.begin(world.store, specs.find(name), name, at, "test")
 
     return topics.rehome(extents(world), world.store, world.log.home, reading(world), begin, astray)
+
+
+def whole_log(world):
+    """Every record of the log, partition by partition."""
+    return [record for at in world.log.partitions for record in world.log.read(at, 0, 100_000)]
 
 
 def letters(world):

@@ -8,7 +8,8 @@ hostile feedback of many kinds (``python -m benchmarks guard``).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -19,13 +20,15 @@ from numpy.typing import NDArray
 from omdml.metrics import Metric
 from omdml.snapshot import metric_to_bytes
 from workers.config import GuardConfig
-from workers.hold_out import HoldOut
-from workers.window import in_pairs, told
+from workers.window import HeldEvent, Window, in_pairs, told
 
 Array = NDArray[Any]
-FEWEST = 32  # held-out events before they say anything
+FEWEST, VOTES = 32, 8  # held-out events, and queries among them, before they say anything
+NEWEST = 40  # queries whose newest events can overrule the others, if they surely agree: people change their minds
 RENEWAL = 64  # events held out between two references
-RELEASE = 0.75  # of the doubt counts against a candidate once one was withheld: it must be good, not just perhaps
+RELEASE = 0.5  # of the doubt counts against a candidate once one was withheld: it must be good, not just perhaps
+SHARE = 0.1  # of the time that looks between two decisions may take
+NEAR = 64  # comparisons after a version that was looked at: too few to make it surely worse, whatever they say
 GRID = 512  # comparisons between two decisions about a small model
 SMALL = 40_000  # numbers in its metric
 STEPS = 4  # times that much at most: large models take longer to judge, and to learn
@@ -93,27 +96,36 @@ class Guard:
         if yardstick is None:
             self._allow(reference)
         self.step = grid(reference)
+        self._looked_at, self._doubted = self.yardstick.decided, ""
+        self._next_look = -math.inf  # by a monotonic clock
         self._deviations = NormalDist().inv_cdf(config.confidence)
 
     def next_decision(self, version: int) -> int:
         """The first version after this one to be decided on."""
         return next_decision(version, self.step)
 
-    def decide(self, candidate: Metric, version: int, hold_out: HoldOut, features: Mapping[str, Array]) -> None:
+    def decide(
+        self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
+    ) -> None:
         """Decide whether this version, and what comes until the next decision, may go live.
 
         Parameters
         ----------
+        window
+            The events held out that judge; those from before people changed their minds are forgotten.
+        held_out
+            How many were held out so far.
         features
-            The catalogue's, which the events held out point into.
+            The catalogue's, which the events point into.
         """
-        wrong = not_finite(candidate) or self._weigh(candidate, version, hold_out, features)
+        wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
         self.yardstick.decided, self.yardstick.withheld = version, wrong
+        self._looked_at, self._doubted = version, ""
         if not wrong:
             self._allow(candidate)
 
     def withheld(self, candidate: Metric) -> str:
-        """Why a candidate must not go live; empty if it may.
+        """Why a candidate must not go live, by what was decided last; empty if it may.
 
         It may if it is sound, the last decision allowed its version, and it is no leap from that one.
         """
@@ -121,54 +133,113 @@ class Guard:
             return wrong
         return (self.yardstick.withheld or self._leap(candidate)) if self.config.on else ""
 
+    def is_near(self, version: int) -> bool:
+        """Whether a version is so near to one that was looked at that no look at events would tell them apart."""
+        return not self.config.on or (not self._doubted and version - self._looked_at <= NEAR)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time for a look between two decisions."""
+        return time.monotonic() >= self._next_look
+
+    def look(self, candidate: Metric, version: int, window: Window, features: Mapping[str, Array]) -> str:
+        """Why a candidate that was allowed is withheld for the time being; empty if nothing speaks against it.
+
+        Between two decisions a burst may make much worse what the last one allowed. Whether there is time for a look
+        depends on the clock, so looks can only withhold, until the next decision, and leave nothing in the checkpoint.
+        """
+        began = time.monotonic()
+        gain = told(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
+        each = votes(gain, window.asked(len(gain)))
+        enough = len(gain) >= FEWEST and len(each) >= VOTES
+        self._looked_at = version
+        self._doubted = self._worse(each, bool(self._doubted)) if enough else ""
+        self._next_look = began + (time.monotonic() - began) / SHARE
+        return self._doubted
+
     def _allow(self, candidate: Metric) -> None:
         self.yardstick.sizes, self.yardstick.weights = dict(sizes(candidate)), weights(candidate)
 
-    def _weigh(self, candidate: Metric, version: int, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
+    def _weigh(
+        self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
+    ) -> str:
         """Compare on the events held out; if they say nothing, or nothing good, a leap is not let through.
 
         A candidate is withheld if it is surely worse, and then let go if it surely is not.
         """
-        margins = told(candidate, hold_out.kept, features)
-        gain = margins - self._expected(hold_out, features)
-        if len(gain) < FEWEST:
+        margins = told(candidate, window.kept, features)
+        gain = margins - self._expected(window.kept, features)
+        asked = window.asked(len(gain))
+        each = votes(gain, asked)
+        if len(gain) < FEWEST or len(each) < VOTES:
             return self._leap(candidate)
-        mean, doubt = float(gain.mean()), self._deviations * float(gain.std(ddof=1)) / math.sqrt(len(gain))
-        against = -RELEASE * doubt if self.yardstick.withheld else doubt
-        # Not ``<``: the mean may be NaN.
-        if not mean + against >= -self.config.tolerance:
-            return f"not as good on {len(gain)} events held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+        if worse := self._worse(each, bool(self.yardstick.withheld)):
+            if not self._minds_changed(gain, asked):
+                return worse
+            first = newest(asked, NEWEST)
+            window.keep_newest(len(gain) - first)
+            window.expect(margins[first:])
+            self._renew(candidate, version, held_out, 0.0)
+            return ""
+        mean, doubt = self._surely(each)
         if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
             return leap
-        surely_better = mean - doubt > 0
-        if hold_out.count >= self.yardstick.renewed + RENEWAL or surely_better:
-            self._renew(candidate, version, mean, hold_out, margins)
+        lost = self.yardstick.lost + mean
+        due = held_out >= self.yardstick.renewed + RENEWAL or mean - doubt > self.config.tolerance
+        if due and mean >= -self.config.tolerance / 2 and lost >= -self.config.tolerance:
+            self._renew(candidate, version, held_out, min(0.0, lost))
+            window.expect(margins)
         return ""
 
-    def _renew(self, candidate: Metric, version: int, mean: float, hold_out: HoldOut, margins: Array) -> None:
-        """Compare with this one from now on, if it is about as good as the reference."""
-        lost = self.yardstick.lost + mean
-        if mean < -self.config.tolerance / 2 or lost < -self.config.tolerance:
-            return
-        self.reference, self.reference_bytes = candidate, metric_to_bytes(candidate)
-        self.yardstick.version, self.yardstick.renewed = version, hold_out.count
-        self.yardstick.lost = min(0.0, lost)
-        if not in_pairs(hold_out.kept):
-            for event, margin in zip(hold_out.kept, margins.tolist(), strict=True):
-                event.expected = margin
+    def _worse(self, each: Array, withheld: bool) -> str:
+        """In which way a candidate of these votes is not as good as the reference; empty if it is.
 
-    def _expected(self, hold_out: HoldOut, features: Mapping[str, Array]) -> Array:
+        ``withheld``: whether the one before was, so that doubt counts against this one.
+        """
+        mean, doubt = self._surely(each)
+        # Not ``<``: the mean may be NaN.
+        if mean + (-RELEASE * doubt if withheld else doubt) >= -self.config.tolerance:
+            return ""
+        return f"not as good on {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+
+    def _surely(self, each: Array) -> tuple[float, float]:
+        """The mean of some votes, and how far off it may be."""
+        return float(each.mean()), self._deviations * float(each.std(ddof=1)) / math.sqrt(len(each))
+
+    def _minds_changed(self, gain: Array, asked: Array) -> bool:
+        """Whether the newest events alone say that the candidate is surely better: people mean something else now.
+
+        Each quarter of them has to say so: what a short burst brought does not reach back far enough.
+        """
+        first = newest(asked, NEWEST)
+        each = votes(gain[first:], asked[first:])
+        if len(each) < NEWEST:
+            return False
+        mean, doubt = self._surely(each)
+        quarters = np.array_split(gain[first:], 4)
+        return mean - doubt > self.config.tolerance and all(quarter.mean() > 0 for quarter in quarters)
+
+    def _renew(self, candidate: Metric, version: int, held_out: int, lost: float) -> None:
+        """Compare with this one from now on."""
+        self.reference, self.reference_bytes = candidate, metric_to_bytes(candidate)
+        self.yardstick.version, self.yardstick.renewed, self.yardstick.lost = version, held_out, lost
+
+    def _expected(self, kept: Sequence[HeldEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
         """Margins of the reference.
 
         They are computed for events that came since the last decision, together, and kept with them. How many events
-        share a call changes their last bits, so computing all of them again after a restart would not do.
+        share a call changes their last bits, so computing all of them again after a restart would not do, nor would
+        keeping what a look computed.
         """
-        if in_pairs(hold_out.kept):
-            return told(self.reference, hold_out.kept, features)
-        new = [event for event in hold_out.kept if event.expected is None]
-        for event, margin in zip(new, told(self.reference, new, features).tolist(), strict=True):
-            event.expected = margin
-        return np.array([event.expected for event in hold_out.kept], np.float64)
+        if in_pairs(kept):
+            return told(self.reference, kept, features)
+        new = np.array([event.expected is None for event in kept], bool)
+        expected = np.array([event.expected or 0.0 for event in kept], np.float64)
+        expected[new] = told(self.reference, [event for event in kept if event.expected is None], features)
+        if keep:
+            for event, margin in zip(kept, expected.tolist(), strict=True):
+                event.expected = margin
+        return expected
 
     def _leap(self, candidate: Metric) -> str:
         """What changed too much since the last version that was allowed; empty if nothing did."""
@@ -179,6 +250,23 @@ class Guard:
                 return f"{name} went from {usual:.3g} to {size:.3g} at once"
         moved = weight_moved(self.yardstick.weights, weights(candidate))
         return f"{moved:.0%} of the weight moved between modalities at once" if moved > self.config.moved else ""
+
+
+def votes(gain: Array, asked: Array) -> Array:
+    """Mean gain of each query (Q,), from that of each event (n,): nobody speaks louder by asking again."""
+    _, query = np.unique(asked, return_inverse=True)
+    found: Array = np.bincount(query, gain) / np.bincount(query) if len(gain) else np.empty(0)
+    return found
+
+
+def newest(asked: Array, queries: int) -> int:
+    """Index of the first of the newest events that together ask so many different queries; 0 if all ask fewer."""
+    seen: set[int] = set()
+    for index in range(len(asked) - 1, -1, -1):
+        seen.add(int(asked[index]))
+        if len(seen) == queries:
+            return index
+    return 0
 
 
 def not_finite(metric: Metric) -> str:

@@ -178,7 +178,7 @@ class OwnedModel:
         """Have the guard decide about this version."""
         if self.guard.config.on:
             metric, version = self.learner.metric, self.learner.version
-            self.guard.decide(metric, version, self.progress.hold_out, self.catalogue.features)
+            self.guard.decide(metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
@@ -192,9 +192,17 @@ class OwnedModel:
         if self.learner.version > self.published:  # else a replay of what is live already
             self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
 
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether :meth:`judge` has time for what it may have to look at."""
+        return self.guard.has_time or self.guard.is_near(self.learner.version) or bool(self.guard.yardstick.withheld)
+
     def judge(self, candidate: Metric) -> str:
         """Why a metric of this model must not go live; empty if it may. Says so when that changes."""
-        before, self.withheld = self.withheld, self.guard.withheld(candidate)
+        before, version = self.withheld, self.learner.version
+        self.withheld = self.guard.withheld(candidate)
+        if not self.withheld and not self.guard.is_near(version):
+            self.withheld = self.guard.look(candidate, version, self._window, self.catalogue.features)
         if self.withheld and not before:
             log.warning("snapshot_withheld", model=self.name, version=self.learner.version, reason=self.withheld)
         elif before and not self.withheld:

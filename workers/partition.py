@@ -290,6 +290,8 @@ class OwnedPartition:
 
     def _publish(self, model: OwnedModel, record: bool = False) -> None:
         """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
+        if not record and not model.can_be_judged:
+            return
         with self.services.metrics.timed("publish"):
             snapshot = model.snapshot()
             withheld = model.judge(snapshot.metric)

@@ -83,6 +83,24 @@ class Window:
         while len(self.kept) > self.size:
             self._drop(0)
 
+    def keep_newest(self, count: int) -> None:
+        """Forget all but so many events; of pairs, so many similar and dissimilar ones."""
+        for _ in range(len(self.kept) - count * (2 if in_pairs(self.kept) else 1)):
+            self._drop(0)
+
+    def expect(self, margins: Array) -> None:
+        """Keep what candidates are compared with from now on: margins of events (n,), nothing of pairs."""
+        if not in_pairs(self.kept):
+            for event, margin in zip(self.kept, margins.tolist(), strict=True):
+                event.expected = margin
+
+    def asked(self, count: int) -> Array:
+        """What the events ask, a number each; of pairs, which ask nothing, so many different ones."""
+        if in_pairs(self.kept):
+            return np.arange(count)
+        numbers: dict[Hashable, int] = {}
+        return np.array([numbers.setdefault(keys[0], len(numbers)) for keys in self._keys], np.int64)
+
     def _drop(self, index: int) -> None:
         del self.kept[index]
         self._counts.subtract(self._keys.pop(index))
