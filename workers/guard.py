@@ -29,6 +29,7 @@ RENEWAL = 64  # events held out between two references
 RELEASE = 0.5  # of the doubt counts against a candidate once one was withheld: it must be good, not just perhaps
 SHARE = 0.1  # of the time that looks between two decisions may take
 NEAR = 64  # comparisons after a version that was looked at: too few to make it surely worse, whatever they say
+LOOSER = 2.0  # times the tolerance at a look: there are many, and by chance some would find too much
 GRID = 512  # comparisons between two decisions about a small model
 SMALL = 40_000  # numbers in its metric
 STEPS = 4  # times that much at most: large models take longer to judge, and to learn
@@ -153,7 +154,7 @@ class Guard:
         each = votes(gain, window.asked(len(gain)))
         enough = len(gain) >= FEWEST and len(each) >= VOTES
         self._looked_at = version
-        self._doubted = self._worse(each, bool(self._doubted)) if enough else ""
+        self._doubted = self._worse(each, bool(self._doubted), LOOSER) if enough else ""
         self._next_look = began + (time.monotonic() - began) / SHARE
         return self._doubted
 
@@ -191,14 +192,14 @@ class Guard:
             window.expect(margins)
         return ""
 
-    def _worse(self, each: Array, withheld: bool) -> str:
+    def _worse(self, each: Array, withheld: bool, times: float = 1.0) -> str:
         """In which way a candidate of these votes is not as good as the reference; empty if it is.
 
-        ``withheld``: whether the one before was, so that doubt counts against this one.
+        ``withheld``: whether the one before was, so that doubt counts against this one; ``times``: the tolerance.
         """
         mean, doubt = self._surely(each)
         # Not ``<``: the mean may be NaN.
-        if mean + (-RELEASE * doubt if withheld else doubt) >= -self.config.tolerance:
+        if mean + (-RELEASE * doubt if withheld else doubt) >= -times * self.config.tolerance:
             return ""
         return f"not as good on {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
 
