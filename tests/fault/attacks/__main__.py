@@ -1,0 +1,53 @@
+"""``python -m tests.fault.attacks [MODULE ...]``: attacks the service as outsiders did; prints what held."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.fault.attacks.attack import Attack, Measured, attacks
+
+
+def main(arguments: list[str]) -> int:
+    """Run attacks and print the table; answers the exit code: 1 if a bound is broken."""
+    modules = attacks()
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    table, sound = Table("attack", "bound", "measured", "held", title="Attacks"), True
+    for name in chosen(arguments, list(modules)):
+        for attack in modules[name]:
+            measured = outcome(attack)
+            row = (f"{name}: {attack.name}", attack.bound, measured.value, "held" if measured.held else "BROKEN")
+            table.add_row(*row)
+            console.print("; ".join(row), markup=False)
+            sound &= measured.held
+    console.print(table)
+    return int(not sound)
+
+
+def chosen(arguments: list[str], modules: list[str]) -> list[str]:
+    """The modules that are asked for."""
+    parser = argparse.ArgumentParser(prog="tests.fault.attacks", description="What attackers can do to a service.")
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of {', '.join(modules)}; all by default")
+    asked: list[str] = parser.parse_args(arguments).modules
+    for name in asked:
+        if name not in modules:
+            parser.error(f"no module {name!r}: there are {', '.join(modules)}")
+    return asked or modules
+
+
+def outcome(attack: Attack) -> Measured:
+    """What came of an attack; one that could not be carried out did not hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return attack.run(Path(folder))
+        except Exception as error:
+            return Measured(f"could not be carried out: {type(error).__name__}: {error}", held=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
