@@ -83,7 +83,7 @@ def shop(tmp_path):
 
 def replayed(shop, learner=None, log=None):
     spec = replayed_spec(shop.specs, "shop", learner)
-    model = ReplayedModel("shop", spec.fresh(), spec)
+    model = ReplayedModel("shop", spec.fresh(), spec, None)
     for records in log or shop.log_read():
         model.learn(records)
     model.finish()
@@ -143,7 +143,7 @@ def test_events_on_another_partition_than_the_first_are_refused_as_by_a_worker(t
     world.send(*events(5), key=one)
     world.send(*events(5, seed=1), key=other)
     spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
-    model = ReplayedModel("shop", spec.fresh(), spec)
+    model = ReplayedModel("shop", spec.fresh(), spec, None)
     for partition in world.log.partitions:
         model.learn(world.log.read(partition, 0, 100))
     assert model.learner.version == 5
@@ -174,7 +174,7 @@ def test_several_learners_stand_side_by_side_in_one_table(shop):
 def test_the_first_half_of_the_log_is_fitted_and_the_rest_replayed(shop):
     shop.tell(*events(80), *(payload for payload in events(10, model="user-1")))
     first, rest, count = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), first)
+    model = fit.fitted("shop", shop.specs.find("shop"), first, None)
     for records in rest:
         model.learn(records)
     assert (count, model.learner.version) == (40, 40)
@@ -208,7 +208,7 @@ def test_events_that_bring_vectors_and_broken_ones_are_fitted_like_others(shop):
     shop.tell(*(json.dumps(event).encode() for event in brought))
     shop.tell(b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}', *events(61))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), first)
+    model = fit.fitted("shop", shop.specs.find("shop"), first, None)
     assert [refusal.error.reason for refusal in model.refused] == ["unknown_item"]
     assert model.next == first[-1].offset + 1 or model.next > first[-2].offset
 
@@ -375,7 +375,7 @@ def test_quadruplets_keep_their_margins_in_a_fit(tmp_path):
     shop.tell(*map(encode, told))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
     spec = shop.specs.find("shop")
-    _, margin, _ = fit.gathered(ReplayedModel("shop", spec.fresh(), spec).locate(first), ["shape", "noise"])
+    _, margin, _ = fit.gathered(ReplayedModel("shop", spec.fresh(), spec, None).locate(first), ["shape", "noise"])
     np.testing.assert_array_equal(margin, [event.margin for event in told[:20]])
 
 

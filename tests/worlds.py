@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.comparisons import from_labels
+from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
@@ -19,10 +22,11 @@ from streams.letters import DeadLetters, read_letters
 from streams.memory import MemoryLog, MemorySink, MemorySource
 from streams.protocols import Record
 from streams.stores.memory import MemoryStore
-from workers import topics, upkeep
+from workers import topics, upkeep, wiring
 from workers.config import Configuration, WorkerConfig, load
 from workers.learner import LearnerWorker
 from workers.metrics import WorkerMetrics
+from workers.replay import read_whole
 from workers.services import Services
 from workers.specs import Specs
 
@@ -66,15 +70,25 @@ def is_held_out(secret: bytes, model: str, partition: int, offset: int, every: i
 
 def not_held_out(records: Iterable[Record], secret: bytes, model: str = "shop", every: int = 50) -> np.ndarray:
     """What is learned of a log of triplets by a model under a guard: rows (n, 3) of its events, in order."""
-    said = [(record, decode(record.value)) for record in records]
-    return np.array(
-        [
-            [int(item.removeprefix("i")) for item in (event.query, event.relevant, event.irrelevant)]
-            for record, event in said
-            if event.model == model and not is_held_out(secret, model, record.partition.number, record.offset, every)
-        ],
-        np.int64,
-    ).reshape(-1, 3)
+    rows = []
+    for record in records:
+        with suppress(FeedbackError):
+            event = decode(record.value)
+            named = [item.removeprefix("i") for item in (event.query, event.relevant, event.irrelevant)]
+            position = record.partition.number, record.offset
+            if (
+                event.model == model
+                and all(map(str.isdigit, named))
+                and not is_held_out(secret, model, *position, every)
+            ):
+                rows.append([int(item) for item in named])
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
+    """The same of the log that a configuration names."""
+    log = wiring.open_bystander(load(str(file), {}, {}).log)
+    return not_held_out([record for records in read_whole(log) for record in records], secret, model)
 
 
 def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:

@@ -23,7 +23,7 @@ def shop(seed: int = 0) -> Data:
     labels = draw.integers(0, LABELS, ITEMS)
     centres = draw.normal(0, 1, (LABELS, DIMS["shape"]))
     features = {
-        "shape": centres[labels] + draw.normal(0, 1.2, (ITEMS, DIMS["shape"])),
+        "shape": centres[labels] + draw.normal(0, 0.6, (ITEMS, DIMS["shape"])),
         "noise": draw.normal(0, 1, (ITEMS, DIMS["noise"])),
     }
     order = draw.permutation(ITEMS)

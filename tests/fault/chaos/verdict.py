@@ -11,7 +11,7 @@ from omdml import LOMDML
 from omdml.feedback import decode
 from streams.protocols import Record
 from tests.fault.chaos.service import MODELS, NODE, RANK, Service
-from tests.worlds import not_held_back
+from tests.worlds import is_held_out
 from workers import config, wiring
 from workers.replay import read_whole
 
@@ -29,6 +29,7 @@ class Told(NamedTuple):
 
     triplets: list[list[str]]
     end: int
+    held_out: list[bool]  # whether it is never learned
 
 
 def judge(service: Service) -> Verdict:
@@ -53,7 +54,7 @@ def judge(service: Service) -> Verdict:
         assert kept is not None
         taken, expected = kept.progress["mistakes"]["count"] + kept.progress["hold_out"]["count"], len(log.triplets)
         lost, doubled = lost + max(0, expected - taken), doubled + max(0, taken - expected)
-        same = kept.state == replayed(service, log.triplets)
+        same = kept.state == replayed(service, log)
         assert same or taken != expected, f"{model} is not what a replay of its {taken} events gives"
     return Verdict(sent, lost, doubled)
 
@@ -66,11 +67,14 @@ def positions(service: Service) -> dict[str, int]:
 def read(service: Service) -> tuple[dict[str, Told], Counter[int]]:
     """What the log holds of every model, and how often each event's number is in it."""
     log = config.load(str(service.configuration(NODE)), {}, {}).log
-    told, found = {model: Told([], 0) for model in MODELS}, Counter[int]()
+    told, found = {model: Told([], 0, []) for model in MODELS}, Counter[int]()
+    secret = service.store.secret()
     for records in read_whole(wiring.open_bystander(log)):
         for record in records:
             event = decode(record.value)
             told[event.model].triplets.append([event.query, event.relevant, event.irrelevant])
+            partition, offset = record.partition.number, record.offset
+            told[event.model].held_out.append(is_held_out(secret, event.model, partition, offset))
             told[event.model] = told[event.model]._replace(end=record.offset + 1)
             found[number(record)] += 1
     return told, found
@@ -81,9 +85,9 @@ def number(record: Record) -> int:
     return int(bytes(dict(record.headers)["number"]))
 
 
-def replayed(service: Service, triplets: list[list[str]]) -> bytes:
-    """The state of a learner that learned these, but for those that the guard holds back."""
-    rows = service.items.rows([item for triplet in triplets for item in triplet])
+def replayed(service: Service, log: Told) -> bytes:
+    """The state of a learner that learned these, but for those that are held out."""
+    rows = service.items.rows([item for triplet in log.triplets for item in triplet])
     learner = LOMDML(dims=dict(service.items.dims), rank=RANK)
-    learner.learn_many(not_held_back(np.reshape(rows, (-1, 3))), service.items.features)
+    learner.learn_many(np.reshape(rows, (-1, 3))[~np.array(log.held_out, bool)], service.items.features)
     return learner.to_bytes()
