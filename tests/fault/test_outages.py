@@ -26,7 +26,7 @@ class Service:
     def __init__(self, folder, kafka, topic, valkey):
         self.items = catalogue(folder / "items")
         self.port = free_port()
-        path = folder / "omdml.toml"
+        path = self.path = folder / "omdml.toml"
         path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\n[store]\nurl = "{valkey.url}"\n'
             f'[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n[guard]\ntolerance = 2.0\n'
