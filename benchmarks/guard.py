@@ -102,8 +102,8 @@ class Shop:
 
 
 class Outcome(NamedTuple):
-    """Of a disturbance: live mAP at its end (mean of four looks) without and with it, the lowest during it, mAP after sound clicks, and for
-    how many events at a stretch a metric was withheld that was as good as the live one."""
+    """Of a disturbance: live mAP at its end (mean of four looks) without and with it, the lowest, that after sound
+    clicks, and for how many events at a stretch a metric was withheld that was as good as the live one."""
 
     clean: float
     ended: float

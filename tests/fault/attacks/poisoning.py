@@ -14,7 +14,7 @@ from tests.fault.attacks.attack import Attack, Measured
 BEFORE, DISTURBED = 6_000, 4_000  # events
 LOST, REFUSED = 0.02, 2_500  # mAP, and events in a row
 QUICK = ("aimed noise, 30 %", "three items, 30 %")
-ITEMS, LABELS, DIMS = 600, 6, {"shape": 24, "noise": 12}
+ITEMS, LABELS, DIMS = 1_000, 10, {"shape": 160, "noise": 80}
 
 
 def shop(seed: int = 0) -> Data:
@@ -23,7 +23,7 @@ def shop(seed: int = 0) -> Data:
     labels = draw.integers(0, LABELS, ITEMS)
     centres = draw.normal(0, 1, (LABELS, DIMS["shape"]))
     features = {
-        "shape": centres[labels] + draw.normal(0, 0.6, (ITEMS, DIMS["shape"])),
+        "shape": centres[labels] + draw.normal(0, 2.0, (ITEMS, DIMS["shape"])),
         "noise": draw.normal(0, 1, (ITEMS, DIMS["noise"])),
     }
     order = draw.permutation(ITEMS)
