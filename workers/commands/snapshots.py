@@ -43,7 +43,7 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
-    """What went live of MODEL and what was held back, rollbacks, pins and drift, oldest first."""
+    """What went live of MODEL and what was withheld, rollbacks, pins and drift, oldest first."""
     lines = open_known(configuration, model).history(model)[-(last or 0) :]
     if as_json:
         for line in lines:
