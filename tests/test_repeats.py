@@ -31,6 +31,8 @@ HOME = Partition("topic", 0)
 SAID = list(feedback("triplet", 40))
 IDS = st.sampled_from([None, *"abcdefgh"])
 
+SECRET = b"s" * 32
+
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
@@ -52,7 +54,7 @@ def specs(tmp_path_factory):
 
 def begun(specs, name="shop"):
     spec = specs.of(name)
-    model = OwnedModel(name, spec.fresh(), spec.catalogue, "epoch", spec.digest, Guard(spec.guard))
+    model = OwnedModel(name, spec.fresh(), spec.catalogue, "epoch", spec.digest, Guard(spec.guard), SECRET)
     model.home = HOME
     return model
 
@@ -61,7 +63,9 @@ def resumed(specs, model):
     """The same model, as another worker goes on with it."""
     checkpoint = Checkpoint.from_bytes(model.checkpoint("test").to_bytes())
     spec = specs.of(model.name)
-    other = OwnedModel(model.name, spec.resumed(checkpoint), spec.catalogue, "later", spec.digest, Guard(spec.guard))
+    other = OwnedModel(
+        model.name, spec.resumed(checkpoint), spec.catalogue, "later", spec.digest, Guard(spec.guard), SECRET
+    )
     other.resume(checkpoint)
     return other
 
@@ -159,7 +163,7 @@ def test_the_window_holds_the_newest_ids_and_counts_as_memory(specs):
         version = model.learner.version
         batches, _ = sort_out(records([said[at]]), specs.accepts)
         model.take(batches["shop"], nothing_timed)
-        learned = model.learner.version > version or bool(model.held_back)
+        learned = model.learner.version > version or bool(model.held_out)
         assert learned is not known, at
 
 

@@ -47,6 +47,10 @@ class Located(NamedTuple):
         """The event that a comparison belongs to; ``row`` counts from those of the event ``first``."""
         return int(np.searchsorted(self.ends, self._begin(first) + row, side="right"))
 
+    def reaches(self, first: int, comparisons: int) -> int:
+        """The event after the one in which so many comparisons are reached, counted from the event ``first``."""
+        return min(len(self.ends), int(np.searchsorted(self.ends, self._begin(first) + comparisons)) + 1)
+
     def count(self, event: int) -> int:
         """Comparisons of an event."""
         return int(self.ends[event]) - self._begin(event)
