@@ -54,7 +54,10 @@ def a_trillion_rows_in_a_npy(folder: Path) -> Path:
 
 
 def ids_that_expand(folder: Path) -> Path:
-    return zeros(folder / "i.npz", header(f"({(1 << 28) + 1},)", "<U1"), (1 << 30) + 4, "ids")
+    path = zeros(folder / "i.npz", header(f"({(1 << 28) + 1},)", "<U1"), (1 << 30) + 4, "ids")
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("v.npy", header("(1, 4)") + bytes(16))
+    return path
 
 
 def a_row_of_many_numbers(folder: Path) -> Path:
