@@ -1,4 +1,4 @@
-"""Hostile feedback: what inverted clicks do to the metric that nodes answer with, guard on and off."""
+"""Hostile feedback: what it does to the metric that nodes answer with, and whether sound metrics go live meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.hostile import KINDS, Crowd, Kind, later
 from benchmarks.quality import SETS, data_folder, split
-from omdml.comparisons import from_labels
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import Triplet, encode
 from streams.catalogues.build import build_catalogue
@@ -33,16 +33,34 @@ Array = NDArray[Any]
 MODEL = "shop"
 WRONG, INVERTED = 0.05, 0.30  # shares of the clicks, before and in the burst
 BEFORE, BURST, AFTER = 20_000, 30_000, 10_000  # events; at 500 a second the burst lasts a minute
-STEP, LOOK = 50, 1_000  # events between two turns of the worker, and between two looks at what is live
+STEP, LOOK = 50, 500  # events between two turns of the worker, and between two looks at what is live
+DISTURBED = 20_000  # events of which some are hostile
+
+
+class Data(NamedTuple):
+    """Items, their labels, rows of those that are clicked on, and of those that ask for the measurement."""
+
+    features: dict[str, Array]
+    labels: Array
+    train: Array
+    test: Array
+
+
+class Look(NamedTuple):
+    """MAP of what is live and of what was learned, and whether the latter is withheld."""
+
+    live: float
+    learned: float
+    withheld: bool
 
 
 class Shop:
     """One model in a worker whose log and store are in memory, with the labels that tell what is right."""
 
-    def __init__(self, folder: Path, name: str, seed: int, guard: dict[str, Any]) -> None:
-        self.features, self.labels, self.train, self.test = split(name, seed)
-        catalogue = build_catalogue(folder, self.features, scaling="none")
-        self.log, self.store = MemoryLog(1), MemoryStore()
+    def __init__(self, folder: Path, data: Data, guard: dict[str, Any], secret: bytes) -> None:
+        self.data, self.labels = data, data.labels
+        catalogue = build_catalogue(folder, data.features, scaling="none")
+        self.log, self.store = MemoryLog(1), MemoryStore(secret=secret)
         models = {"catalogues": {"items": {"path": str(folder)}}, "models": {MODEL: {}}, "guard": guard}
         configuration: Configuration = load(None, {}, models)
         services = Services(
@@ -56,42 +74,91 @@ class Shop:
         )
         self.worker = LearnerWorker(services, configuration.worker)
 
-    def clicks(self, count: int, wrong: float, seed: int) -> Array:
-        """Triplets by label (count, 3), a share of them inverted."""
-        rows = from_labels(self.labels, count, seed, among=self.train)
-        inverted = np.random.default_rng(seed).random(count) < wrong
-        rows[inverted] = rows[inverted][:, [0, 2, 1]]
-        return rows
-
-    def learn(self, rows: Array) -> Iterator[float]:
-        """Send clicks and let the worker learn them; MAP of the live metric, look by look."""
+    def learn(self, rows: Array) -> Iterator[Look]:
+        """Send clicks and let the worker learn them, look by look."""
         for first in range(0, len(rows), STEP):
             for query, relevant, irrelevant in rows[first : first + STEP].astype(str).tolist():
                 event = Triplet(model=MODEL, query=query, relevant=relevant, irrelevant=irrelevant)
                 self.log.send(encode(event), MODEL)
             self.worker.step()
-            if first % LOOK == 0:
-                yield self.live()
+            if (first + STEP) % LOOK == 0:
+                yield self.look()
 
-    def live(self) -> float:
-        """MAP of test queries under what nodes would answer with."""
+    def look(self) -> Look:
+        """What nodes would answer with, beside what was learned, once everything due is published."""
+        for owned in self.worker.partitions.values():
+            owned.publish()
         found = self.store.load(MODEL)
         assert found is not None
-        return mean_average_precision(found[1].metric.embed(self.features), self.labels, self.test)
+        models = [owned.models[MODEL] for owned in self.worker.partitions.values() if MODEL in owned.models]
+        learned = models[0].learner if models else None
+        live = self._quality(found[1].metric)
+        if learned is None or learned.version == found[1].version:
+            return Look(live, live, False)
+        return Look(live, self._quality(learned.metric), True)
+
+    def _quality(self, metric: Any) -> float:
+        return mean_average_precision(metric.embed(self.data.features), self.labels, self.data.test)
 
 
-def burst(name: str, seed: int, on: bool) -> tuple[float, float, float]:
+class Outcome(NamedTuple):
+    """Of a disturbance: live mAP at its end (mean of four looks) without and with it, the lowest, that after sound
+    clicks, and for how many events at a stretch a metric was withheld that was as good as the live one."""
+
+    clean: float
+    ended: float
+    lowest: float
+    after: float
+    refused: int
+
+    @property
+    def lost(self) -> float:
+        """Live mAP that the disturbance cost."""
+        return self.clean - self.ended
+
+
+def disturbed(kind: Kind, data: Data, seed: int, before: int = BEFORE, length: int = DISTURBED) -> Outcome:
+    """What a kind of hostile feedback comes to."""
+    crowd = Crowd(data.labels, data.train, seed)
+    beginning, clicks = crowd.sound(before), kind.clicks(crowd._replace(seed=seed + 100), length)
+    honest = not clicks.hostile.any()
+    looks: list[list[Look]] = []
+    for rows in (clicks.rows, clicks.rows[~clicks.hostile]):
+        with tempfile.TemporaryDirectory() as folder:
+            shop = Shop(Path(folder) / "items", data, {"on": not (honest and looks)}, bytes([seed + 1]) * 32)
+            list(shop.learn(beginning))
+            if honest:
+                shop.labels = later(shop.labels)
+            looks.append(list(shop.learn(rows)) or [shop.look()])
+            if len(looks) == 1:
+                *_, last = shop.learn(crowd._replace(seed=seed + 200, labels=shop.labels).sound(before // 2))
+    noisy, clean = looks
+    ends = (float(np.mean([look.live for look in part[-4:]])) for part in (clean, noisy))
+    return Outcome(*ends, min(look.live for look in noisy), last.live, refused(noisy))
+
+
+def refused(looks: list[Look]) -> int:
+    """Events at a stretch during which a metric was withheld that was as good as the live one."""
+    longest = here = 0
+    for look in looks:
+        here = here + LOOK if look.withheld and look.learned >= look.live else 0
+        longest = max(longest, here)
+    return longest
+
+
+def burst(data: Data, seed: int, on: bool) -> tuple[float, float, float]:
     """Live mAP just before the burst, at its lowest during it, and after as many sound clicks."""
     with tempfile.TemporaryDirectory() as folder:
-        shop = Shop(Path(folder) / "items", name, seed, {"on": on})
-        *_, before = shop.learn(shop.clicks(BEFORE, WRONG, seed))
-        lowest = min(shop.learn(shop.clicks(BURST, INVERTED, seed + 100)))
-        *_, after = shop.learn(shop.clicks(AFTER, WRONG, seed + 200))
-        return before, lowest, after
+        shop = Shop(Path(folder) / "items", data, {"on": on}, bytes([seed + 1]) * 32)
+        crowd = Crowd(data.labels, data.train, seed)
+        *_, before = shop.learn(crowd.sound(BEFORE, WRONG))
+        lowest = min(look.live for look in shop.learn(crowd._replace(seed=seed + 100).sound(BURST, INVERTED)))
+        *_, after = shop.learn(crowd._replace(seed=seed + 200).sound(AFTER, WRONG))
+        return before.live, lowest, after.live
 
 
 def main(console: Console) -> None:
-    """Print the table, or say why there is none."""
+    """Print the tables, or say why there are none."""
     if not all((data_folder() / f"{name}.npz").is_file() for name in SETS):
         console.print("Guard: the data sets are not here; set OMDML_DATA to the folder that holds them. Left out.")
         return
@@ -101,7 +168,26 @@ def main(console: Console) -> None:
         task = progress.add_task("guard", total=len(SETS) * 2)
         for name in SETS:
             for on in (True, False):
-                figures = np.mean([burst(name, seed, on) for seed in range(3)], axis=0)
+                figures = np.mean([burst(Data(*split(name, seed)), seed, on) for seed in range(3)], axis=0)
                 table.add_row(name, "on" if on else "off", *(f"{figure:.3f}" for figure in figures))
                 progress.advance(task)
     console.print(table)
+    for name in HOSTILE_SETS:
+        console.print(hostile_table(name))
+
+
+HOSTILE_SETS = ("mfeat", "caltech101_20")
+
+
+def hostile_table(name: str, seeds: int = 1) -> Table:
+    """Every kind of hostile feedback on one data set; the worst of the seeds."""
+    title = f"{name}: {DISTURBED:,} events after {BEFORE:,} sound ones; live mAP"
+    heads = ("without", "with it", "lowest", f"after {BEFORE // 2:,} sound ones", "sound ones refused")
+    table = Table("hostile feedback", *heads, "limit", title=title)
+    for kind in KINDS:
+        worst = max(
+            (disturbed(kind, Data(*split(name, seed)), seed) for seed in range(seeds)), key=lambda one: one.lost
+        )
+        figures = (f"{figure:.3f}" for figure in worst[:4])
+        table.add_row(kind.name, *figures, f"{worst.refused:,}", kind.limit)
+    return table

@@ -24,7 +24,8 @@ from streams.protocols import Store
 from streams.stores.opening import open_store
 
 DIMS, RANK, ITEMS = {"color": 64, "shape": 32, "text": 16}, 16, 2_000
-MODELS, LIMIT = int(os.environ.get("OMDML_NEW_MODELS", "3000")), 1_000
+MODELS = int(os.environ.get("OMDML_NEW_MODELS", "3000"))
+LIMIT = MODELS // 3
 PATIENCE_S = 300.0
 
 

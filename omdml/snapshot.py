@@ -22,6 +22,7 @@ from omdml.metrics.base import Metric, metric_from_tensors
 
 Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
+BYTES = ("state", "reference")  # of a checkpoint
 UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)  # where JSON holds other things than ours
 
 
@@ -78,11 +79,27 @@ def digest(tensors: Mapping[str, NDArray[Any]]) -> str:
     return total.hexdigest()
 
 
+def metric_to_bytes(metric: Metric) -> bytes:
+    """A metric alone, as safetensors."""
+    tensors, description = metric.to_tensors()
+    return pack(tensors, {"metric": {"kind": metric.kind, **description}})
+
+
+def metric_from_bytes(data: bytes) -> Metric:
+    """The metric in these bytes; raises CorruptError."""
+    tensors, metadata = unpack(data)
+    try:
+        return metric_from_tensors(metadata["metric"]["kind"], tensors, metadata["metric"])
+    except UNLIKE as error:
+        raise CorruptError(f"metric: not of this kind ({error})") from error
+
+
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that resumes the learning of one model, in one atomic object.
 
     ``home`` is the partition (topic id, number) that the model's events lie in, ``next`` the offset after the last
-    event taken from it, learned or dead-lettered. ``state`` is the learner's own ``to_bytes()``, open block included.
+    event taken from it, learned or dead-lettered. ``state`` is the learner's own ``to_bytes()``, open block included;
+    ``reference`` the metric that its candidates are compared with (:func:`metric_to_bytes`).
     """
 
     model: str
@@ -95,18 +112,21 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     event_time: float | None
     progress: dict[str, Any]
     state: bytes
+    reference: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """Safetensors: the state as one tensor of bytes, the rest as metadata."""
-        metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "state"}
-        return pack({"state": np.frombuffer(self.state, np.uint8)}, {"checkpoint": metadata}, CHECKPOINT)
+        """Safetensors: state and reference as tensors of bytes, the rest as metadata."""
+        metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name not in BYTES}
+        tensors = {name: np.frombuffer(getattr(self, name), np.uint8) for name in BYTES}
+        return pack(tensors, {"checkpoint": metadata}, CHECKPOINT)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
         """The checkpoint in these bytes; raises CorruptError."""
         tensors, metadata = unpack(data, CHECKPOINT)
         try:
-            return msgspec.convert({**metadata["checkpoint"], "state": tensors["state"].tobytes()}, cls)
+            found = {name: tensors[name].tobytes() for name in BYTES if name in tensors}
+            return msgspec.convert({**metadata["checkpoint"], **found}, cls)
         except (msgspec.ValidationError, *UNLIKE) as error:
             raise CorruptError(f"checkpoint: not of this kind ({error})") from error
 

@@ -230,6 +230,13 @@ class CheckpointStore(Protocol):
     def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
         """Save each of these checkpoints under its epoch, as :meth:`claim_all` claims. No model is there twice."""
 
+    def secret(self) -> bytes:
+        """32 random bytes, made when they are first asked for and never changed: they say which events are held out.
+
+        They travel with every copy of the store. Nodes neither need them nor may read them: whoever knows
+        them knows which events new versions are judged by. Raises StoreError if what is kept is no secret.
+        """
+
     def models(self) -> list[str]:
         """Names of the models kept here, sorted."""
 
@@ -324,7 +331,7 @@ class SnapshotStore(Protocol):
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at a kept version and pin or unpin. Raises StoreError if it is not kept.
 
-        None is the newest that was published, or would have been but for a pin: never one held back for a reason.
+        None is the newest that was published, or would have been but for a pin: never one withheld for a reason.
         """
 
     def watch(self, models: Iterable[str]) -> Watch:

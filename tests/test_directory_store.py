@@ -4,6 +4,7 @@ import errno
 import multiprocessing
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,6 +207,23 @@ def test_strangers_files_are_left_alone(store: DirectoryStore) -> None:
     assert len(store.history("shop")) == 1
 
 
+def test_only_its_owner_may_read_the_secret_and_a_copy_of_the_folder_has_it(store: DirectoryStore) -> None:
+    secret = store.secret()
+    assert stat.S_IMODE((store.path / "secret").stat().st_mode) == 0o600
+    shutil.copytree(store.path, store.path.with_name("copy"))
+    assert DirectoryStore(store.path.with_name("copy")).secret() == secret
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"0" * 63, b"z" * 64])
+def test_a_damaged_secret_is_an_error_that_names_its_file_and_shows_nothing(
+    store: DirectoryStore, content: bytes
+) -> None:
+    (store.path / "secret").write_bytes(content)
+    with pytest.raises(StoreError, match=rf"secret: holds {len(content)} bytes that are no secret") as caught:
+        store.secret()
+    assert "nonsense" not in str(caught.value)
+
+
 def test_the_id_stays_with_the_folder_and_a_folder_emptied_gets_another(store: DirectoryStore) -> None:
     before = store.store_id
     assert DirectoryStore(store.path).store_id == before
@@ -231,7 +249,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
     store.save(checkpoint(1), epoch)
     before = sorted(store.path.rglob("*"))
 
-    def full(path: Path, data: bytes) -> None:
+    def full(path: Path, data: bytes, mode: int = 0o666) -> None:
         path.write_bytes(data[:10])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

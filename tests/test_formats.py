@@ -12,11 +12,14 @@ from omdml import formats
 from omdml.errors import CorruptError, FormatError, OmdmlError, StoreError
 from omdml.formats import CHECKPOINT, FORMATS, Format
 from omdml.snapshot import pack, unpack
-from streams.protocols import Partition
+from streams.letters import read_book
+from streams.protocols import Partition, Record
 from streams.stores.directory import DirectoryStore
 from tests import store_samples, worlds
 from tests.formats import contract
 from tests.formats.samples import HERE, SAMPLES, Sample
+from workers import upkeep
+from workers.specs import Specs
 
 every_format = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 
@@ -60,9 +63,9 @@ def test_a_number_changed_by_damage_does_not_pass_for_a_newer_one():
     assert not isinstance(caught.value, FormatError)
 
 
-def newer(monkeypatch: pytest.MonkeyPatch, number: int = 1) -> None:
+def newer(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on checkpoints are written as a newer release would."""
-    monkeypatch.setattr("omdml.snapshot.CHECKPOINT", Format("checkpoint", CHECKPOINT.number + number))
+    monkeypatch.setattr("omdml.snapshot.CHECKPOINT", Format("checkpoint", CHECKPOINT.number + 1))
 
 
 def test_a_model_saved_by_a_newer_release_waits_untouched(tmp_path, monkeypatch):
@@ -82,8 +85,7 @@ def test_a_model_saved_by_a_newer_release_waits_untouched(tmp_path, monkeypatch)
 
     (partition,) = worker.partitions.values()
     assert partition.models.keys() == {"user-1"}
-    waits = partition._blocked.offsets
-    assert list(waits) == ["shop"]
+    assert list(partition._blocked.offsets) == ["shop"]
     kept = sorted(path.name for path in (tmp_path / "state" / "models" / "shop").rglob("*.checkpoint"))
     assert kept == before
     with pytest.raises(FormatError, match="written by a newer omdml"):
@@ -113,9 +115,18 @@ def test_a_running_worker_notices_that_its_folder_was_upgraded(tmp_path):
 
 
 def test_what_a_letter_says_in_a_later_key_is_not_lost_silently():
-    from streams.letters import read_book
-    from streams.protocols import Record
-
     line = msgspec.json.encode({"format": formats.LETTER.number + 1, "resent_at": [["t", 0], 4]})
     with pytest.raises(FormatError, match=r"t/0/4: dead letter: written by a newer omdml"):
         read_book([Record(Partition("t", 0), 4, line)])
+
+
+def test_a_reset_does_not_throw_away_what_a_newer_release_learned(tmp_path, monkeypatch):
+    world = worlds.World(tmp_path)
+    epoch = world.store.claim("shop").epoch
+    with monkeypatch.context() as release:
+        newer(release)
+        world.store.save(store_samples.checkpoint(9), epoch)
+    spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
+    with pytest.raises(FormatError, match="written by a newer omdml"):
+        upkeep.reset(world.store, spec, "shop", "test")
+    assert world.store.models() == ["shop"]

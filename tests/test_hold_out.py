@@ -1,9 +1,6 @@
-"""The share of events that is never learned from: which ones, what they count for, what they say of a metric."""
+"""Which events are never learned: by a keyed hash of their position, whatever the batches; what they count for."""
 
 from __future__ import annotations
-
-import inspect
-from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -13,17 +10,30 @@ from hypothesis import strategies as st
 
 from omdml import LEARNERS, LOMDML
 from omdml.comparisons import conversion
-from omdml.errors import StoreError
 from omdml.feedback import Ranking, Triplet, encode
-from omdml.margins import margins
 from streams.protocols import Partition, Record
-from tests.worlds import TASKS, World, catalogue, events, feedback, letters, not_held_back, run_until_idle, triplets
+from streams.stores.memory import MemoryStore
+from tests.worlds import (
+    TASKS,
+    World,
+    catalogue,
+    events,
+    feedback,
+    is_held_out,
+    letters,
+    not_held_out,
+    run_until_idle,
+    triplets,
+    whole_log,
+)
 from workers.config import GuardConfig
-from workers.hold_out import COMPARISONS, WINDOW, HeldEvent, HoldOut, judgement, opposed
+from workers.hold_out import Draw, HoldOut, fingerprint, part
 from workers.intake import Batch
 from workers.lookup import Lookup
+from workers.window import COMPARISONS, told
 
 BROUGHT = {"new": {"shape": [0.5] * 9, "noise": [0.5] * 5}}
+SECRET = b"5" * 32
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +47,9 @@ def items(tmp_path_factory):
 
 
 def guarded(folder, models=None, **options):
-    """A world whose worker holds events back."""
+    """A world whose worker holds events out."""
     world = World(folder, models=models)
+    world.store = MemoryStore(secret=SECRET)
     world.configuration = msgspec.structs.replace(world.configuration, guard=GuardConfig(**options))
     return world
 
@@ -49,25 +60,48 @@ def kept(world, model="shop"):
     return msgspec.convert(checkpoint.progress["hold_out"], HoldOut), checkpoint.state
 
 
-def located(said, items, learner=LOMDML):
-    """Events as a model of this learner takes them; the first is at offset 0."""
+def located(said, items, learner=LOMDML, first=0):
+    """Events as a model of this learner takes them."""
     batch = Batch()
-    for offset, event in enumerate(said):
-        record = Record(Partition("topic", 0), offset, encode(event))
+    for offset, event in enumerate(said, start=first):
+        record = Record(Partition("topic", 3), offset, encode(event))
         batch.add(record, event, conversion(learner.accepts)(event, learner.accepts))
     found, refused = Lookup("shop", learner, items).locate(batch)
     assert not refused
     return found
 
 
-def own_vectors(event):
-    """The same event, which brings vectors of its own."""
-    return msgspec.structs.replace(event, features=BROUGHT)
-
-
 # which events
+@given(
+    secret=st.binary(min_size=32, max_size=32),
+    model=st.text(st.characters(codec="utf-8"), max_size=8),
+    partition=st.integers(0, 2**32 - 1),
+    offset=st.integers(0, 2**63 - 1),
+    every=st.integers(2, 60),
+)
+def test_the_draw_is_the_keyed_hash_word_for_word(secret, model, partition, offset, every):
+    drawn = Draw(secret, model).holds_out(partition, offset, every)
+    assert drawn is is_held_out(secret, model, partition, offset, every)
+
+
+def test_about_one_event_of_fifty_is_held_out_and_others_under_another_secret_model_or_partition():
+    def drawn(secret, model, partition):
+        draw = Draw(secret, model)
+        return {offset for offset in range(50_000) if draw.holds_out(partition, offset, 50)}
+
+    found = [drawn(SECRET, "shop", 0), drawn(b"6" * 32, "shop", 0), drawn(SECRET, "shop2", 0), drawn(SECRET, "shop", 1)]
+    assert all(850 < len(one) < 1150 for one in found)
+    assert all(len(found[0] & other) < 60 for other in found[1:])
+
+
+def test_a_fingerprint_tells_two_secrets_apart_and_shows_neither():
+    assert fingerprint(SECRET) == fingerprint(SECRET) != fingerprint(b"6" * 32)
+    assert len(fingerprint(SECRET)) == 16
+    assert SECRET.hex() not in fingerprint(SECRET)
+
+
 @pytest.mark.parametrize("batch", [1, 7, 1000])
-def test_every_fiftieth_event_is_held_back_by_its_order_alone_and_across_restarts(tmp_path, batch):
+def test_what_is_held_out_depends_on_no_batch_and_no_restart(tmp_path, batch):
     world = guarded(tmp_path)
     for start in range(0, 260, 65):
         world.send(*list(events(260))[start : start + 65])
@@ -76,13 +110,14 @@ def test_every_fiftieth_event_is_held_back_by_its_order_alone_and_across_restart
         for _ in range(10):
             worker.step()
         world.log.expel(worker.services.source)  # killed: the next one takes some of it again
-    run_until_idle(world.worker(), turns=400)
+    run_until_idle(world.worker(), turns=300)
+    learned = not_held_out(whole_log(world), SECRET)
     twin = LOMDML(dims=dict(world.catalogue.dims), rank=3)
-    twin.learn_many(not_held_back(triplets(260)), world.catalogue.features)
+    twin.learn_many(learned, world.catalogue.features)
     hold_out, state = kept(world)
     assert state == twin.to_bytes()
-    rows = triplets(260)[49::50].tolist()
-    assert hold_out == HoldOut(every=50, since=10, count=5, kept=[HeldEvent([row]) for row in rows])
+    assert hold_out.count == 260 - len(learned) == len(hold_out.kept) > 0
+    assert hold_out.secret == fingerprint(SECRET)
 
 
 def test_with_the_guard_off_every_event_is_learned(tmp_path):
@@ -91,219 +126,104 @@ def test_with_the_guard_off_every_event_is_learned(tmp_path):
     run_until_idle(world.worker())
     twin = LOMDML(dims=dict(world.catalogue.dims), rank=3)
     twin.learn_many(triplets(120), world.catalogue.features)
-    assert kept(world) == (HoldOut(), twin.to_bytes())
+    hold_out, state = kept(world)
+    assert (hold_out.count, hold_out.kept, state) == (0, [], twin.to_bytes())
 
 
-def literal_split(plain, every):
-    """One event after another: due after so many, and held back where it can be."""
-    held, since = [], 0
-    for at, can in enumerate(plain):
-        since += 1
-        if since >= every and can:
-            held.append(at)
-            since = 0
-    return held, since
-
-
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), every=st.integers(2, 6), plain=st.lists(st.booleans(), max_size=40))
-def test_which_events_are_held_back_depends_on_no_batch(items, data, every, plain):
-    said = [event if can else own_vectors(event) for event, can in zip(feedback("triplet", 40), plain, strict=False)]
-    hold_out, learned, at = HoldOut(every=every), [], 0
+def test_the_split_is_total_and_independent_of_batch_boundaries(items, data, every, plain):
+    said = [
+        event if can else msgspec.structs.replace(event, features=BROUGHT)
+        for event, can in zip(feedback("triplet", 40), plain, strict=False)
+    ]
+    learned, held, at = [], [], 0
     while at < len(said):
         count = data.draw(st.integers(1, len(said) - at))
-        part = located(said[at : at + count], items)
-        learned += [at + record.offset for record in hold_out.split(part, items, ())[0].events.records]
+        parted = part(located(said[at : at + count], items, first=at), Draw(SECRET, "shop"), every, items, ())
+        learned += [record.offset for record in parted.learned.events.records]
+        held += sorted(parted.offsets)
+        for out, offset in zip(parted.held_out, sorted(parted.offsets), strict=True):
+            assert (out.event is None) is not plain[offset]
+            before = sum(at <= number < offset for number in learned)
+            assert out.before == before
         at += count
-    held, since = literal_split(plain, every)
-    assert learned == [at for at in range(len(said)) if at not in held]
-    assert hold_out == HoldOut(every, since, len(held), [HeldEvent([row]) for row in triplets(40)[held].tolist()])
+    assert held == [at for at in range(len(said)) if is_held_out(SECRET, "shop", 3, at, every)]
+    assert sorted(learned + held) == list(range(len(said)))
 
 
-@pytest.mark.parametrize(("strange", "reason"), [({"features": BROUGHT}, None), ({"task": "three"}, "unknown_task"),
-                                                 ({"task": "default"}, "unknown_task")])  # fmt: skip
-def test_an_event_that_cannot_be_kept_is_left_to_the_learner_and_the_next_is_held_back(tmp_path, strange, reason):
-    world = guarded(tmp_path, models={"shop": {"learner": "cpmtml", "rank": 2, "tasks": list(TASKS)}}, hold_out=5)
-    said = list(feedback("pair", 9))
-    said[4] = msgspec.structs.replace(said[4], **strange)
-    world.send(*map(encode, said))
+def test_an_event_with_vectors_of_its_own_is_held_out_like_any_other_and_not_kept(tmp_path):
+    world = guarded(tmp_path, hold_out=2)
+    world.send(*(encode(msgspec.structs.replace(event, features=BROUGHT)) for event in feedback("triplet", 40)))
     run_until_idle(world.worker())
     hold_out, state = kept(world)
-    assert [letter.reason for letter in letters(world)] == ([reason] if reason else [])
-    assert (hold_out.count, hold_out.since) == (1, 3)
-    assert hold_out.kept[0].rows == [[int(said[5].left[1:]), int(said[5].right[1:])]]
-    assert LEARNERS["cpmtml"].from_bytes(state).version == 8 - len(letters(world))
+    learned = len(not_held_out(whole_log(world), SECRET, every=2))
+    assert (LEARNERS["lomdml"].from_bytes(state).version, hold_out.count, hold_out.kept) == (learned, 40 - learned, [])
 
 
-def test_an_event_that_becomes_a_letter_before_it_is_learned_does_not_count_as_accepted(tmp_path):
-    world = guarded(tmp_path, hold_out=5)
-    said = list(events(6))
-    unknown = b'{"type":"triplet","model":"shop","query":"i0","relevant":"x","irrelevant":"y"}'
-    world.send(*said[:3], b"{nonsense", unknown, *said[3:])
+def test_a_pair_of_an_unknown_task_is_a_dead_letter_and_never_held_out(tmp_path):
+    world = guarded(tmp_path, models={"shop": {"learner": "cpmtml", "rank": 2, "tasks": list(TASKS)}}, hold_out=2)
+    said = [msgspec.structs.replace(event, task="three") for event in feedback("pair", 20)]
+    world.send(*map(encode, said))
     run_until_idle(world.worker())
-    assert [event.rows for event in kept(world)[0].kept] == [[row] for row in triplets(6)[4:5].tolist()]
+    assert [letter.reason for letter in letters(world)] == ["unknown_task"] * 20
 
 
-def test_what_is_held_back_counts_neither_as_learned_nor_as_fresh_nor_as_a_mistake(tmp_path):
+def test_what_is_held_out_counts_neither_as_learned_nor_as_fresh_nor_as_a_mistake(tmp_path):
     world = guarded(tmp_path)
-    said = list(events(50))
-    said[49] = said[49].replace(b'"at":1.0', b'"at":9.0')
+    offset = next(offset for offset in range(1000) if is_held_out(SECRET, "shop", 0, offset))
+    said = list(events(offset + 1))
+    said[offset] = said[offset].replace(b'"at":1.0', b'"at":9.0')
     world.send(*said)
     worker = world.worker()
     run_until_idle(worker)
     checkpoint, (pointer, snapshot) = world.store.claim("shop").checkpoint, world.store.load("shop")
-    assert (checkpoint.version, pointer.version, checkpoint.next) == (49, 49, 50)
-    assert checkpoint.progress["mistakes"]["count"] == 49
+    assert (checkpoint.version, pointer.version, checkpoint.next) == (offset, offset, offset + 1)
+    assert checkpoint.progress["mistakes"]["count"] == offset
     assert (checkpoint.event_time, snapshot.event_time) == (1.0, 1.0)
-    said = worker.services.metrics.registry.get_sample_value
-    assert said("omdml_updates_total", {"model": "shop"}) <= 49
-    assert said("omdml_learned_version", {"model": "shop"}) == 49
-
-
-def test_an_event_that_was_held_back_last_is_not_held_back_twice_after_a_crash(tmp_path, monkeypatch):
-    world = guarded(tmp_path)
-    worker = world.worker()
-    world.send(*events(50))
-    with monkeypatch.context() as away:
-        away.setattr("workers.learner.RETRY_S", 0.0)
-        away.setattr(world.store, "move_mark", unreachable)
-        run_until_idle(worker)
-    world.log.expel(worker.services.source)
-    world.send(*events(49, seed=1))
-    run_until_idle(world.worker())
-    assert (kept(world)[0].count, kept(world)[0].since) == (1, 49)
-
-
-def unreachable(*_):
-    """What a server that is away answers."""
-    raise StoreError("store memory: away")
-
-
-def test_an_event_that_is_held_back_alone_is_taken_all_the_same(tmp_path):
-    world = guarded(tmp_path)
-    world.send(*list(events(50))[:49])
-    worker = world.worker()
-    run_until_idle(worker)
-    before = world.store.current("shop")
-    world.send(*list(events(50))[49:])
-    run_until_idle(worker)
-    assert world.store.marks(world.log.partitions)[world.log.partitions[0]] == 50
-    assert world.store.current("shop") == before
-    assert kept(world)[0].count == 1
+    sample = worker.services.metrics.registry.get_sample_value
+    labels = {"model": "shop", "kind": "triplet", "outcome": "held_out"}
+    assert (sample("omdml_learned_version", {"model": "shop"}), sample("omdml_events_total", labels)) == (offset, 1.0)
 
 
 # what is kept
-def test_the_newest_are_kept(items):
-    hold_out = HoldOut(every=2)
-    for _ in range(3):
-        hold_out.split(located(feedback("triplet", 200), items), items, ())
-    assert (hold_out.count, len(hold_out.kept)) == (300, WINDOW)
-    rows = np.tile(triplets(200)[1::2], (3, 1))[-WINDOW:].tolist()
-    assert hold_out.kept == [HeldEvent([row]) for row in rows]
-
-
-def test_of_an_event_of_many_comparisons_some_are_kept_evenly_chosen_and_the_event_counts_once(items):
+def test_of_a_ranking_some_comparisons_are_kept_and_it_counts_once(items):
     sides = {"relevant": tuple(f"i{i}" for i in range(1, 6)), "irrelevant": tuple(f"i{i}" for i in range(6, 12))}
     ranking = Ranking(model="shop", query="i0", **sides)
     triplet = Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")
-    hold_out = HoldOut(every=2)
-    learned, _ = hold_out.split(located([triplet, ranking, triplet, triplet], items), items, ())
-    assert [record.offset for record in learned.events.records] == [0, 2]
-    many, one = hold_out.kept
-    assert len(many.rows) == COMPARISONS
-    assert (many.rows[0], many.rows[-1]) == ([0, 1, 6], [0, 5, 11])
-    assert one.rows == [[0, 1, 2]]
-    metric = started("lomdml", items).metric
-    each = margins(metric, np.array(many.rows), items.features)
-    np.testing.assert_allclose(hold_out.margins(metric, items.features), [each.mean(), *margins(
-        metric, np.array(one.rows), items.features)])  # fmt: skip
+    offset = next(offset for offset in range(1000) if is_held_out(SECRET, "shop", 3, offset, 2))
+    parted = part(located([ranking, triplet], items, first=offset), Draw(SECRET, "shop"), 2, items, ())
+    event = parted.held_out[0].event
+    assert (len(event.rows), event.rows[0], event.rows[-1]) == (COMPARISONS, [0, 1, 6], [0, 5, 11])
 
 
 def test_a_new_generation_of_the_catalogue_forgets_rows_of_the_one_before(tmp_path):
     world = guarded(tmp_path)
-    world.send(*events(120))
+    world.send(*events(300))
     worker = world.worker()
     run_until_idle(worker)
     world.log.expel(worker.services.source)
     world.catalogue = catalogue(tmp_path / "other", seed=1)
+    count = kept(world)[0].count
+    assert count > 0
     world.send(*events(1, seed=1))
     run_until_idle(world.worker())
-    assert kept(world)[0] == HoldOut(every=50, since=21, count=2, kept=[])
-
-
-# what it says of a metric
-def options(name):
-    """What a model with this learner is configured with."""
-    there = inspect.signature(LEARNERS[name]).parameters
-    small = {"rank": 3, "clusters": 2, "tasks": list(TASKS)}
-    return {option: value for option, value in small.items() if option in there}
-
-
-def started(name, items):
-    """A learner of this name at its start."""
-    learner = LEARNERS[name](dims=dict(items.dims), **options(name))
-    learner.start(items.features)
-    return learner
+    hold_out, _ = kept(world)
+    assert (hold_out.count, hold_out.kept) == (count, [])
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_whatever_a_learner_learns_from_says_something_of_its_metrics(tmp_path, name):
-    world = guarded(tmp_path, models={name: {"learner": name, **options(name)}}, hold_out=3)
+    small = {"rank": 3, "clusters": 2, "tasks": list(TASKS)}
+    options = {option: value for option, value in small.items() if option in LEARNERS[name].__init__.__annotations__}
+    world = guarded(tmp_path, models={name: {"learner": name, **options}}, hold_out=2)
     for kind in sorted(LEARNERS[name].accepts):
         world.send(*map(encode, feedback(kind, 27, model=name)))
     run_until_idle(world.worker())
     hold_out, state = kept(world, name)
     assert letters(world) == []
-    assert hold_out.count == 9 * len(LEARNERS[name].accepts)
-    found = hold_out.margins(LEARNERS[name].from_bytes(state).metric, world.catalogue.features)
+    assert hold_out.count == len(hold_out.kept) > 5
+    found = told(LEARNERS[name].from_bytes(state).metric, hold_out.kept, world.catalogue.features)
     assert len(found)
     assert np.all(np.abs(found) <= 1)
     assert np.any(found != 0)
-
-
-@pytest.mark.parametrize("name", LEARNERS)
-def test_events_that_were_never_held_back_say_nothing(items, name):
-    assert HoldOut().margins(started(name, items).metric, items.features).shape == (0,)
-
-
-def pair(task, similar, left, right):
-    """A pair that was held back."""
-    return HeldEvent([[left, right]], similar=similar, task=task)
-
-
-def test_similar_pairs_are_compared_with_dissimilar_ones_of_their_task_the_newest_first(items):
-    said = [pair("one", True, 1, 2), pair("one", True, 3, 4), pair("other", False, 5, 6), pair("one", False, 7, 8)]
-    assert {task: rows.tolist() for task, rows in opposed(said).items()} == {"one": [[3, 4, 7, 8]], "other": []}
-    metric = started("cpmtml", items).metric
-    found = HoldOut(kept=said).margins(metric, items.features)
-    np.testing.assert_allclose(found, margins(metric, np.array([[3, 4, 7, 8]]), items.features, "one"))
-
-
-@pytest.mark.parametrize("every", [2, 3, 50])
-def test_pairs_held_back_oppose_each_other_however_they_alternate_in_the_log(items, every):
-    metric, hold_out = started("cpmtml", items).metric, HoldOut(every=every)
-    said = [msgspec.structs.replace(event, task="one") for event in feedback("pair", 10 * every)]
-    assert all(event.similar != after.similar for event, after in pairwise(said))
-    hold_out.split(located(said, items, LEARNERS["cpmtml"]), items, TASKS)
-    assert {event.similar for event in hold_out.kept} == {True, False}
-    assert len(hold_out.margins(metric, items.features)) == len(hold_out.kept) // 2
-
-
-def test_a_log_of_similar_pairs_only_is_learned_all_but_one(items):
-    alike = [event for event in feedback("pair", 40) if event.similar and event.task == "one"]
-    hold_out = HoldOut(every=2)
-    hold_out.split(located(alike, items, LEARNERS["cpmtml"]), items, TASKS)
-    assert hold_out.count == 1
-    assert hold_out.margins(started("cpmtml", items).metric, items.features).shape == (0,)
-
-
-def test_the_sets_of_a_judgement_come_back_as_they_were_said(items):
-    (said,) = feedback("set", 1)
-    hold_out = HoldOut(every=2, since=1)
-    hold_out.split(located([said], items, LEARNERS["setnet"]), items, ())
-    found = judgement(hold_out.kept[0])
-    assert found.query.tolist() == items.rows(said.query).tolist()
-    assert [one.tolist() for one in found.relevant] == [
-        items.rows([said.relevant[0]]).tolist(), items.sets[said.relevant[1]].tolist()
-    ]  # fmt: skip
-    assert [one.tolist() for one in found.irrelevant] == [items.sets[said.irrelevant[0]].tolist()]

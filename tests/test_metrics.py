@@ -156,7 +156,7 @@ def test_models_of_a_pattern_that_are_held_back_are_counted_until_they_go_live_o
 
     def held(*reasons):
         for model, reason in zip(models, reasons, strict=False):
-            model.progress.held = reason
+            model.withheld = reason
             metrics.published("user-*", model, "held" if reason else "stored")
         return read(worker, "snapshot_held", model="user-*")
 

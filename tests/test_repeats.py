@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from omdml.errors import CorruptError
 from omdml.feedback import decode, encode
 from omdml.snapshot import Checkpoint
+from streams.placement import Placement
 from streams.protocols import Partition, Record
 from tests.test_metrics import read
 from tests.worlds import TASKS, World, catalogue, events, feedback, letters, run_until_idle
@@ -20,6 +21,7 @@ from workers.config import GuardConfig, load
 from workers.guard import Guard
 from workers.intake import sort_out
 from workers.model import OwnedModel
+from workers.openapi import openapi
 from workers.repeats import WINDOW, SeenIds
 from workers.replay import ReplayedModel, nothing_timed
 from workers.specs import Specs
@@ -28,6 +30,8 @@ SMALL = 5  # a window that tests can fill
 HOME = Partition("topic", 0)
 SAID = list(feedback("triplet", 40))
 IDS = st.sampled_from([None, *"abcdefgh"])
+
+SECRET = b"s" * 32
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +54,7 @@ def specs(tmp_path_factory):
 
 def begun(specs, name="shop"):
     spec = specs.of(name)
-    model = OwnedModel(name, spec.fresh(), spec.catalogue, "epoch", spec.digest, Guard(spec.guard))
+    model = OwnedModel(name, spec.fresh(), spec.catalogue, "epoch", spec.digest, Guard(spec.guard), SECRET)
     model.home = HOME
     return model
 
@@ -59,7 +63,9 @@ def resumed(specs, model):
     """The same model, as another worker goes on with it."""
     checkpoint = Checkpoint.from_bytes(model.checkpoint("test").to_bytes())
     spec = specs.of(model.name)
-    other = OwnedModel(model.name, spec.resumed(checkpoint), spec.catalogue, "later", spec.digest, Guard(spec.guard))
+    other = OwnedModel(
+        model.name, spec.resumed(checkpoint), spec.catalogue, "later", spec.digest, Guard(spec.guard), SECRET
+    )
     other.resume(checkpoint)
     return other
 
@@ -157,7 +163,7 @@ def test_the_window_holds_the_newest_ids_and_counts_as_memory(specs):
         version = model.learner.version
         batches, _ = sort_out(records([said[at]]), specs.accepts)
         model.take(batches["shop"], nothing_timed)
-        learned = model.learner.version > version or bool(model.held_back)
+        learned = model.learner.version > version or bool(model.held_out)
         assert learned is not known, at
 
 
@@ -195,7 +201,7 @@ def test_a_worker_learns_what_was_posted_twice_once_and_counts_it(tmp_path, kill
     assert letters(world) == []
     found, twin = world.store.peek("shop"), once.store.peek("shop")
     assert (found.state, found.next, found.version) == (twin.state, 50, 27)
-    counted = {"until": 50, "repeated": 20}
+    counted = {"home": found.progress["tally"]["home"], "until": 50, "repeated": 20}
     assert found.progress == {**twin.progress, "tally": {**twin.progress["tally"], **counted}}
 
 
@@ -215,9 +221,17 @@ def test_a_replay_passes_over_the_same_repeats(tmp_path):
     world.send(*said, *said[:10])
     run_until_idle(world.worker())
     spec = Specs(world.configuration, {"items": world.catalogue}).of("shop")
-    model = ReplayedModel("shop", spec.fresh(), spec)
+    model = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 1))
     model.learn(world.log.read(world.log.partitions[0], 0, 100))
     assert model.learner.to_bytes() == world.store.peek("shop").state
-    fitting = ReplayedModel("shop", spec.fresh(), spec)
+    fitting = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 1))
     located = fitting.locate(world.log.read(world.log.partitions[0], 0, 100))
     assert sum(len(part.events.records) for part in located) == 20
+
+
+def test_the_interface_describes_the_id_of_every_kind_of_event():
+    schemas = openapi()["components"]["schemas"]
+    for kind in ("Triplet", "Ranking", "Pair", "Quadruplet", "SetJudgement"):
+        text, _ = schemas[kind]["properties"]["id"]["anyOf"]
+        assert (text["type"], text["minLength"], text["maxLength"]) == ("string", 1, 128)
+        assert "id" not in schemas[kind]["required"]

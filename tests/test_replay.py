@@ -91,7 +91,7 @@ def shop(tmp_path):
 
 def replayed(shop, learner=None, log=None):
     spec = replayed_spec(shop.specs, "shop", learner)
-    model = ReplayedModel("shop", spec.fresh(), spec, ALONE)
+    model = ReplayedModel("shop", spec.fresh(), spec, ALONE, None)
     for records in log or shop.log_read():
         model.learn(records)
     model.finish()
@@ -149,7 +149,7 @@ def test_events_on_another_partition_than_home_are_refused_as_by_a_worker(tmp_pa
     world.send(*events(5))
     world.send(*events(5, seed=1), key=living_on(world, other_than(world, "shop")))
     spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
-    model = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 2))
+    model = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 2), None)
     for partition in world.log.partitions:
         model.learn(world.log.read(partition, 0, 100))
     assert model.learner.version == 5
@@ -210,7 +210,7 @@ def test_held_out_events_show_the_gain_over_the_plain_distance_and_the_start(tmp
     printed = shop.omdml("--learner", "lomdml", "--learner", "diagonal").output
     plain = next(line for line in printed.splitlines() if "plain distance, nothing learned" in line)
     lomdml, diagonal = (shares(line)[2:] for line in printed.splitlines() if "->" in line)
-    assert "% of 60" in plain
+    assert re.search(r"% of \d+", plain)
     assert shares(plain)[0] == diagonal[0]
     assert lomdml[1] > lomdml[0]
     assert lomdml[1] > shares(plain)[0]
@@ -222,12 +222,12 @@ def test_every_row_is_asked_about_the_same_held_out_events(tmp_path):
     models = []
     for learner in ("lomdml", "diagonal", "qwise"):
         spec = replayed_spec(shop.specs, "shop", learner)._replace(guard=GuardConfig())
-        models.append(ReplayedModel("shop", spec.fresh(), spec, ALONE))
+        models.append(ReplayedModel("shop", spec.fresh(), spec, ALONE, b"s" * 32))
     replaying.learn(models, shop.log_read())
     kept = [[near_and_far(np.array(event.rows)).tolist() for event in model.progress.hold_out.kept] for model in models]
-    assert len(kept[0]) == 10
+    assert len(kept[0]) > 2
     assert kept[1:] == kept[:1] * 2
-    assert [order.events for model in models for order in model.orders()] == [10] * 9
+    assert [order.events for model in models for order in model.orders()] == [len(kept[0])] * 9
 
 
 def test_without_held_out_events_there_is_no_plain_row(shop):
@@ -266,7 +266,7 @@ def test_inspect_shows_the_same_baselines(tmp_path):
 def test_the_first_half_of_the_log_is_fitted_and_the_rest_replayed(shop):
     shop.tell(*events(80), *(payload for payload in events(10, model="user-1")))
     first, rest, count = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first)
+    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first, None)
     for records in rest:
         model.learn(records)
     assert (count, model.learner.version) == (40, 40)
@@ -300,7 +300,7 @@ def test_events_that_bring_vectors_and_broken_ones_are_fitted_like_others(shop):
     shop.tell(*(json.dumps(event).encode() for event in brought))
     shop.tell(b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}', *events(61))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
-    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first)
+    model = fit.fitted("shop", shop.specs.find("shop"), ALONE, first, None)
     assert [refusal.error.reason for refusal in model.refused] == ["unknown_item"]
     assert model.next == first[-1].offset + 1 or model.next > first[-2].offset
 
@@ -467,7 +467,9 @@ def test_quadruplets_keep_their_margins_in_a_fit(tmp_path):
     shop.tell(*map(encode, told))
     first, _, _ = fit.cut(shop.log_read(), "shop", shop.specs.find("shop"))
     spec = shop.specs.find("shop")
-    _, margin, _ = fit.gathered(ReplayedModel("shop", spec.fresh(), spec, ALONE).locate(first), ["shape", "noise"])
+    _, margin, _ = fit.gathered(
+        ReplayedModel("shop", spec.fresh(), spec, ALONE, None).locate(first), ["shape", "noise"]
+    )
     np.testing.assert_array_equal(margin, [event.margin for event in told[:20]])
 
 

@@ -224,6 +224,24 @@ class TestCheckpointsOfAnyStore:
         with pytest.raises(StoreLost, match="shop"):
             store.publish(snapshot(1), epoch)
 
+    def test_the_secret_is_32_random_bytes_that_never_change(self, store: Store) -> None:
+        secret = store.secret()
+        assert (type(secret), len(secret)) == (bytes, 32)
+        assert len(set(secret)) > 8
+        store.claim("shop")
+        store.delete("shop")
+        assert store.secret() == secret
+
+    def test_all_who_ask_for_the_secret_at_once_are_given_the_same(self, store: Store) -> None:
+        answers: list[bytes] = []
+        threads = [threading.Thread(target=lambda: answers.append(store.secret())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == 8
+        assert set(answers) == {store.secret()}
+
     def test_marks_are_absent_until_set(self, store: Store) -> None:
         first, second, odd = Partition("t", 0), Partition("t", 1), Partition("a/b c", 10)
         assert store.marks([first, second]) == {}

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.comparisons import from_labels
-from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, encode
+from omdml.errors import FeedbackError
+from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
 from streams.kafka.extents import Extent
 from streams.letters import DeadLetters, read_letters
 from streams.memory import MemoryLog, MemorySink, MemorySource
 from streams.placement import Placement
+from streams.protocols import Record
 from streams.stores.memory import MemoryStore
-from workers import topics
+from workers import topics, wiring
 from workers.config import Configuration, WorkerConfig, load
 from workers.learner import LearnerWorker
 from workers.metrics import WorkerMetrics
+from workers.replay import read_whole
 from workers.services import Services
 from workers.specs import Specs
 
@@ -54,9 +60,36 @@ def triplets(count: int, seed: int = 0) -> np.ndarray:
     return from_labels(items()[1], count, seed)
 
 
-def not_held_back(rows: np.ndarray) -> np.ndarray:
-    """What is learned of these under the default guard: all but every fiftieth."""
-    return np.delete(rows, slice(49, None, 50), axis=0)
+def is_held_out(secret: bytes, model: str, partition: int, offset: int, every: int = 50) -> bool:
+    """The rule, word for word: whether an event of a model at this position is never learned."""
+    position = partition.to_bytes(4, "big") + offset.to_bytes(8, "big")
+    return (
+        int.from_bytes(hashlib.blake2b(model.encode() + position, digest_size=8, key=secret).digest(), "big") % every
+        == 0
+    )
+
+
+def not_held_out(records: Iterable[Record], secret: bytes, model: str = "shop", every: int = 50) -> np.ndarray:
+    """What is learned of a log of triplets by a model under a guard: rows (n, 3) of its events, in order."""
+    rows = []
+    for record in records:
+        with suppress(FeedbackError):
+            event = decode(record.value)
+            named = [item.removeprefix("i") for item in (event.query, event.relevant, event.irrelevant)]
+            position = record.partition.number, record.offset
+            if (
+                event.model == model
+                and all(map(str.isdigit, named))
+                and not is_held_out(secret, model, *position, every)
+            ):
+                rows.append([int(item) for item in named])
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
+    """The same of the log that a configuration names."""
+    log = wiring.open_bystander(load(str(file), {}, {}).log)
+    return not_held_out([record for records in read_whole(log) for record in records], secret, model)
 
 
 def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
@@ -148,6 +181,11 @@ def living_on(world, partition, skip=0):
 def other_than(world, name):
     """A partition that a model does not live on."""
     return next(partition for partition in world.log.partitions if partition != world.log.home(name))
+
+
+def whole_log(world):
+    """Every record of the log, partition by partition."""
+    return [record for at in world.log.partitions for record in world.log.read(at, 0, 100_000)]
 
 
 def letters(world):

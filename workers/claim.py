@@ -8,12 +8,11 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
-from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Claim, Pointer, Store
 from streams.stores.journal import PUBLICATIONS
 from workers.config import is_pattern
-from workers.guard import FEWEST, Guard
+from workers.guard import Guard
 from workers.model import OwnedModel
 from workers.specs import Spec
 
@@ -78,7 +77,8 @@ def took_on(name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: 
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
         raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
-    model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, metric))
+    guard, secret = Guard(spec.guard, metric), store.secret()
+    model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret)
     model.published = live.version if live else -1
     if live and live.version > learner.version:  # published ahead of the checkpoint, or learned before a reset
         versions = [move["version"] for move in store.history(name) if move["what"] in PUBLICATIONS]
@@ -87,12 +87,9 @@ def took_on(name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: 
     if checkpoint is not None:
         model.resume(checkpoint)
         changes = changed(checkpoint, spec, platform)
-        if (before := model.progress.hold_out.every) != spec.guard.every:
-            model.progress.hold_out.every = spec.guard.every
-            changes.append(Change("adopted", f"guard: one event of {before} held back -> one of {spec.guard.every}"))
+        changes += held_out_otherwise(model, spec)
         if live and any(change.what == "generation" for change in changes):
             model.published -= 1  # what is live must be live again, under the generation that nodes have by now
-        model.guard = guard(model, spec, store)
     model.measure(metric)
     # of a pattern's new models, of which there may be thousands a second, whoever claims them tells together
     tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
@@ -109,24 +106,21 @@ def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
     )
 
 
-def guard(model: OwnedModel, spec: Spec, store: Store) -> Guard:
-    """The guard of a model that was resumed: it goes on comparing with what it compared with."""
-    progress = model.progress
-    live: Metric | None = model.learner.metric
-    if progress.held:
-        served = snapshot(model.name, store)
-        live = served.metric if served else None
-    return Guard(spec.guard, live, progress.held, progress.yardstick, reference(model, store))
-
-
-def reference(model: OwnedModel, store: Store) -> Metric | None:
-    """What the guard compares with, or the nearest version before it that is kept; None where that is what is live."""
-    version, told = model.progress.yardstick.version, len(model.progress.hold_out.kept)
-    if told < FEWEST or version in (-1, model.learner.version):
-        return None
-    kept = [move["version"] for move in store.history(model.name) if move["what"] == "published"]
-    found = snapshot(model.name, store, max((one for one in kept if one <= version), default=version))
-    return found.metric if found and found.generation == model.catalogue.generation else None
+def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
+    """Have events held out as the configuration and the store say today; answers what is not as it was."""
+    hold_out, found = model.progress.hold_out, []
+    if (before := hold_out.every) != spec.guard.every:
+        hold_out.every = spec.guard.every
+        found.append(Change("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
+        if not before:
+            # Nothing was compared while the guard was off: it begins with what is there.
+            model.guard = Guard(spec.guard, model.learner.metric)
+            model.progress.yardstick, model.withheld = model.guard.yardstick, ""
+    if (before_that := hold_out.secret) != model.draw.fingerprint:
+        hold_out.secret = model.draw.fingerprint
+        if before_that:
+            found.append(Change("adopted", "the store's secret is another one: other events are held out"))
+    return found
 
 
 def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:

@@ -110,9 +110,9 @@ class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What must hold before a snapshot goes live.
 
-    One event of ``hold_out`` is never learned: on the newest 256 of these a candidate's margins may be lower than the
-    live metric's by ``tolerance`` at most, at this ``confidence``. Where they say nothing good of it, its norms and its
-    spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
+    About one event of ``hold_out`` is never learned: on 256 of these a candidate's margins may be lower than those of
+    an earlier version by ``tolerance`` at most, at this ``confidence``. If they say nothing good of it, its norms and
+    its spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
     between modalities.
     """
 
@@ -125,7 +125,7 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def every(self) -> int:
-        """One event of so many is held back; 0 is none."""
+        """About one event of so many is held out; 0 is none."""
         return self.hold_out if self.on else 0
 
 

@@ -76,15 +76,15 @@ def joined(head: list[Record], log: Iterator[list[Record]]) -> Iterator[list[Rec
     yield from log
 
 
-def fitted(name: str, spec: Spec, placement: Placement, first: list[Record]) -> ReplayedModel:
+def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], secret: bytes | None) -> ReplayedModel:
     """A model whose learner begins at the optimum over these records; raises StartError."""
     check_fittable(spec.learner)
     dims = dict(spec.catalogue.dims)
     plain = spec.learner(dims=dims, **spec.parameters)
-    model = ReplayedModel(name, plain, spec, placement)
+    model = ReplayedModel(name, spec.fresh(), spec, placement, secret)
     rows, margin, features = gathered(model.locate(first), list(dims))
     init = {modality: x.astype(plain.dtype) for modality, x in batch_start(plain, rows, features, margin).items()}
-    model.learner = spec.learner(dims=dims, **{**spec.parameters, "init": init})
+    model.begin_at(spec.learner(dims=dims, **{**spec.parameters, "init": init}))
     return model
 
 

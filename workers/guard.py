@@ -1,13 +1,15 @@
-"""What must hold before a snapshot goes live: it is sound, near what is live, and no worse on events held back.
+"""What must hold before a version goes live: it is sound, near what was allowed, and no worse on events held out.
 
-Measured with 30 % of the clicks inverted (``python -m benchmarks guard``).
+Decisions are made at certain versions, which the model's size says, and lie in its checkpoint: whether a version may go
+live is a function of the log and the store's secret, whatever the time, the batches or the restarts. Measured with
+hostile feedback of many kinds (``python -m benchmarks guard``).
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -16,144 +18,260 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.metrics import Metric
+from omdml.snapshot import metric_to_bytes
 from workers.config import GuardConfig
-from workers.hold_out import HoldOut
+from workers.window import HeldEvent, Window, in_pairs, told
 
 Array = NDArray[Any]
-FEWEST = 32  # events held back before they say anything
-RENEWAL = 64  # events held back between two references
-RELEASE = 0.75  # of the doubt counts against a candidate once one was held back: it must be good, not just perhaps
-SHARE = 0.1  # of the time that judging may take: between two looks only what is near goes live
-NEAR = 64  # comparisons after a metric that was judged: too few to make it surely worse, whatever they say
+FEWEST, VOTES = 32, 8  # held-out events, and queries among them, before they say anything
+NEWEST = 40  # queries whose newest events can overrule the others, if they surely agree: people change their minds
+RENEWAL = 64  # events held out between two references
+RELEASE = 0.25  # of the doubt counts against a candidate once one was withheld: it must be good, not just perhaps
+SHARE = 0.1  # of the time that looks between two decisions may take
+NEAR = 64  # comparisons after a version that was looked at: too few to make it surely worse, whatever they say
+LOOSER = 2.0  # times the tolerance at a look: there are many, and by chance some would find too much
+GRID = 512  # comparisons between two decisions about a small model
+SMALL = 40_000  # numbers in its metric
+STEPS = 4  # times that much at most: large models take longer to judge, and to learn
+
+
+def grid(metric: Metric) -> int:
+    """Comparisons between two decisions: judging takes about a tenth of the time that learning them takes."""
+    numbers = sum(tensor.size for tensor in metric.to_tensors()[0].values())
+    return GRID * min(STEPS, max(1, numbers // SMALL))
+
+
+def next_decision(version: int, step: int) -> int:
+    """The first version after this one to be decided on: powers of two up to a step, then every step."""
+    return min(1 << version.bit_length(), step) if version < step else (version // step + 1) * step
 
 
 class Yardstick(msgspec.Struct):
-    """What a model's candidates are compared with, as its checkpoint keeps it.
+    """What a model's candidates are compared with, and what the last decision was; its checkpoint keeps this.
 
     Parameters
     ----------
     version
         Of the reference.
     renewed
-        Events held back when it was taken.
+        Events held out when it was taken.
     lost
         Margins, by renewals since the best reference.
+    decided
+        The version that was decided on last.
+    withheld
+        Why it must not go live; empty if it may.
+    sizes, weights
+        Of the last version that was allowed: what is compared with it leaps if these differ much.
     """
 
-    version: int = -1
+    version: int = 0
     renewed: int = 0
     lost: float = 0.0
+    decided: int = 0
+    withheld: str = ""
+    sizes: dict[str, float] = {}
+    weights: list[float] = []
 
 
 class Guard:
-    """Judges the candidates of one model, one after another.
+    """Decides about the versions of one model, one after another.
 
-    They are compared with a reference, a metric that went live, which is renewed now and then by one that is about as
-    good. What all renewals lose together stays within ``tolerance``, so that many small steps down never become the
-    measure of the next.
+    Candidates are compared with a reference, an earlier version that was allowed, which is renewed now and then by one
+    that is about as good. What all renewals lose together stays within ``tolerance``, so that many small steps down
+    never become the measure of the next.
 
     Parameters
     ----------
-    live
-        The metric that is live, None where nothing is.
-    held
-        Why the last candidate was held back, if it was.
-    yardstick
-        Kept up to date here, but for its version.
     reference
-        The metric of that version; what is live where it cannot be had any more.
+        What to compare with: a new model's start.
+    yardstick
+        What goes with it, if it was kept; changed here.
     """
 
-    def __init__(
-        self,
-        config: GuardConfig,
-        live: Metric | None = None,
-        held: str = "",
-        yardstick: Yardstick | None = None,
-        reference: Metric | None = None,
-    ) -> None:
+    def __init__(self, config: GuardConfig, reference: Metric, yardstick: Yardstick | None = None) -> None:
         self.config = config
-        self.held = held
-        self.reference = reference or live
-        self._live = live
+        self.reference = reference
+        self.reference_bytes = metric_to_bytes(reference)
         self.yardstick = yardstick or Yardstick()
-        self._margins, self._margins_of = np.empty(0), -1  # of the reference, and events held back by then
-        self._deviations = NormalDist().inv_cdf(config.confidence)
+        if yardstick is None:
+            self._allow(reference)
+        self.step = grid(reference)
+        self._looked_at, self._doubted = self.yardstick.decided, ""
         self._next_look = -math.inf  # by a monotonic clock
+        self._deviations = NormalDist().inv_cdf(config.confidence)
 
-    @property
-    def looks(self) -> bool:
-        """Whether there is time to judge by now."""
-        return time.monotonic() >= self._next_look
+    def next_decision(self, version: int) -> int:
+        """The first version after this one to be decided on."""
+        return next_decision(version, self.step)
 
-    def judge(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
-        """Why a candidate must not go live; empty where it may.
+    def decide(
+        self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
+    ) -> None:
+        """Decide whether this version, and what comes until the next decision, may go live.
 
         Parameters
         ----------
+        window
+            The events held out that judge; those from before people changed their minds are forgotten.
+        held_out
+            How many were held out so far.
         features
-            The catalogue's, which the events held back point into.
+            The catalogue's, which the events point into.
+        """
+        wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
+        self.yardstick.decided, self.yardstick.withheld = version, wrong
+        self._looked_at, self._doubted = version, ""
+        if not wrong:
+            self._allow(candidate)
+
+    def withheld(self, candidate: Metric) -> str:
+        """Why a candidate must not go live, by what was decided last; empty if it may.
+
+        It may if it is sound, the last decision allowed its version, and it is no leap from that one.
+        """
+        if wrong := not_finite(candidate):
+            return wrong
+        return (self.yardstick.withheld or self._leap(candidate)) if self.config.on else ""
+
+    def is_near(self, version: int) -> bool:
+        """Whether a version is so near to one that was looked at that no look at events would tell them apart."""
+        return not self.config.on or (not self._doubted and version - self._looked_at <= NEAR)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time for a look between two decisions."""
+        return time.monotonic() >= self._next_look
+
+    def look(self, candidate: Metric, version: int, window: Window, features: Mapping[str, Array]) -> str:
+        """Why a candidate that was allowed is withheld for the time being; empty if nothing speaks against it.
+
+        Between two decisions a burst may make much worse what the last one allowed. Whether there is time for a look
+        depends on the clock, so looks can only withhold, until the next decision, and leave nothing in the checkpoint.
         """
         began = time.monotonic()
-        wrong = not_finite(candidate)
-        if not wrong and self.config.on:
-            wrong = self._weigh(candidate, hold_out, features)
-        self.held = wrong
-        if not self.held:
-            self._live = candidate
+        gain = told(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
+        each = votes(gain, window.asked(len(gain)))
+        enough = len(gain) >= FEWEST and len(each) >= VOTES
+        self._looked_at = version
+        self._doubted = self._worse(each, bool(self._doubted), LOOSER) if enough else ""
         self._next_look = began + (time.monotonic() - began) / SHARE
-        return self.held
+        return self._doubted
 
-    def follows(self, candidate: Metric) -> bool:
-        """Whether what is ``NEAR`` one that was judged may go live without a look at events: sound, and no leap."""
-        return not not_finite(candidate) and not (self.config.on and self._leap(candidate))
+    def _allow(self, candidate: Metric) -> None:
+        self.yardstick.sizes, self.yardstick.weights = dict(sizes(candidate)), weights(candidate)
 
-    def _weigh(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> str:
-        """Compare on the events held back; where they say nothing, or nothing good, a leap is not let through.
+    def _weigh(
+        self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
+    ) -> str:
+        """Compare on the events held out; if they say nothing, or nothing good, a leap is not let through.
 
-        A candidate is held back when it is surely worse, and let go when it surely is not.
+        A candidate is withheld if it is surely worse, and then let go if it surely is not.
         """
-        gain = hold_out.margins(candidate, features) - self._expected(candidate, hold_out, features)
-        if len(gain) < FEWEST:
+        margins = told(candidate, window.kept, features)
+        gain = margins - self._expected(window.kept, features)
+        asked = window.asked(len(gain))
+        each = votes(gain, asked)
+        if len(gain) < FEWEST or len(each) < VOTES:
             return self._leap(candidate)
-        mean, doubt = float(gain.mean()), self._deviations * float(gain.std(ddof=1)) / math.sqrt(len(gain))
-        if not mean + (-RELEASE * doubt if self.held else doubt) >= -self.config.tolerance:  # nor may it be NaN
-            return f"not as good on {len(gain)} events held back: margins {mean:+.3f}, give or take {doubt:.3f}"
+        if worse := self._worse(each, bool(self.yardstick.withheld)):
+            if not self._minds_changed(gain, asked):
+                return worse
+            first = newest(asked, NEWEST)
+            window.keep_newest(len(gain) - first)
+            window.expect(margins[first:])
+            self._renew(candidate, version, held_out, 0.0)
+            return ""
+        mean, doubt = self._surely(each)
         if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
             return leap
-        if hold_out.count >= self.yardstick.renewed + RENEWAL:
-            self._renew(candidate, mean, hold_out.count)
+        lost = self.yardstick.lost + mean
+        due = held_out >= self.yardstick.renewed + RENEWAL or mean - doubt > self.config.tolerance
+        if due and mean >= -self.config.tolerance / 2 and lost >= -self.config.tolerance:
+            self._renew(candidate, version, held_out, min(0.0, lost))
+            window.expect(margins)
         return ""
 
-    def _renew(self, candidate: Metric, mean: float, count: int) -> None:
-        """Compare with this one from now on, if it is about as good as the reference."""
-        lost = self.yardstick.lost + mean
-        if mean >= -self.config.tolerance / 2 and lost >= -self.config.tolerance:
-            self.reference, self._margins_of = candidate, -1
-            self.yardstick.renewed, self.yardstick.lost = count, min(0.0, lost)
+    def _worse(self, each: Array, withheld: bool, times: float = 1.0) -> str:
+        """In which way a candidate of these votes is not as good as the reference; empty if it is.
 
-    def _expected(self, candidate: Metric, hold_out: HoldOut, features: Mapping[str, Array]) -> Array:
-        """Margins of the reference."""
-        if self.reference is None:
-            self.reference = candidate
-        if self._margins_of != hold_out.count:
-            self._margins, self._margins_of = hold_out.margins(self.reference, features), hold_out.count
-        return self._margins
+        ``withheld``: whether the one before was, so that doubt counts against this one; ``times``: the tolerance.
+        """
+        mean, doubt = self._surely(each)
+        # Not ``<``: the mean may be NaN.
+        if mean + (-RELEASE * doubt if withheld else doubt) >= -times * self.config.tolerance:
+            return ""
+        return f"not as good on {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+
+    def _surely(self, each: Array) -> tuple[float, float]:
+        """The mean of some votes, and how far off it may be."""
+        return float(each.mean()), self._deviations * float(each.std(ddof=1)) / math.sqrt(len(each))
+
+    def _minds_changed(self, gain: Array, asked: Array) -> bool:
+        """Whether the newest events alone say that the candidate is surely better: people mean something else now.
+
+        Each quarter of them has to say so: what a short burst brought does not reach back far enough.
+        """
+        first = newest(asked, NEWEST)
+        each = votes(gain[first:], asked[first:])
+        if len(each) < NEWEST:
+            return False
+        mean, doubt = self._surely(each)
+        quarters = np.array_split(gain[first:], 4)
+        return mean - doubt > self.config.tolerance and all(quarter.mean() > 0 for quarter in quarters)
+
+    def _renew(self, candidate: Metric, version: int, held_out: int, lost: float) -> None:
+        """Compare with this one from now on."""
+        self.reference, self.reference_bytes = candidate, metric_to_bytes(candidate)
+        self.yardstick.version, self.yardstick.renewed, self.yardstick.lost = version, held_out, lost
+
+    def _expected(self, kept: Sequence[HeldEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
+        """Margins of the reference.
+
+        They are computed for events that came since the last decision, together, and kept with them. How many events
+        share a call changes their last bits, so computing all of them again after a restart would not do, nor would
+        keeping what a look computed.
+        """
+        if in_pairs(kept):
+            return told(self.reference, kept, features)
+        new = np.array([event.expected is None for event in kept], bool)
+        expected = np.array([event.expected or 0.0 for event in kept], np.float64)
+        expected[new] = told(self.reference, [event for event in kept if event.expected is None], features)
+        if keep:
+            for event, margin in zip(kept, expected.tolist(), strict=True):
+                event.expected = margin
+        return expected
 
     def _leap(self, candidate: Metric) -> str:
-        """What changed too much since the live one; empty where nothing did."""
-        if self._live is None:
-            return ""
-        before = dict(sizes(self._live))
+        """What changed too much since the last version that was allowed; empty if nothing did."""
+        before = self.yardstick.sizes
         for name, size in sizes(candidate):
-            if before[name] and not before[name] / self.config.growth <= size <= before[name] * self.config.growth:
-                return f"{name} went from {before[name]:.3g} to {size:.3g} at once"
-        moved = weight_moved(self._live, candidate)
+            usual = before.get(name, 0.0)
+            if usual and not usual / self.config.growth <= size <= usual * self.config.growth:
+                return f"{name} went from {usual:.3g} to {size:.3g} at once"
+        moved = weight_moved(self.yardstick.weights, weights(candidate))
         return f"{moved:.0%} of the weight moved between modalities at once" if moved > self.config.moved else ""
 
 
+def votes(gain: Array, asked: Array) -> Array:
+    """Mean gain of each query (Q,), from that of each event (n,): nobody speaks louder by asking again."""
+    _, query = np.unique(asked, return_inverse=True)
+    found: Array = np.bincount(query, gain) / np.bincount(query) if len(gain) else np.empty(0)
+    return found
+
+
+def newest(asked: Array, queries: int) -> int:
+    """Index of the first of the newest events that together ask so many different queries; 0 if all ask fewer."""
+    seen: set[int] = set()
+    for index in range(len(asked) - 1, -1, -1):
+        seen.add(int(asked[index]))
+        if len(seen) == queries:
+            return index
+    return 0
+
+
 def not_finite(metric: Metric) -> str:
-    """Which tensor holds values that are not finite; empty where none does."""
+    """Which tensor holds values that are not finite; empty if none does."""
     for name, tensor in metric.to_tensors()[0].items():
         if not np.isfinite(tensor).all():
             return f"{name} holds values that are not finite"
@@ -170,7 +288,12 @@ def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
             yield f"the spread of {name} over directions", float(np.trace(gram) / (np.linalg.norm(gram) or 1.0)) ** 2
 
 
-def weight_moved(before: Metric, after: Metric) -> float:
+def weights(metric: Metric) -> list[float]:
+    """The weight of each modality; empty if the metric has none."""
+    found = metric.to_tensors()[0].get("weights")
+    return [] if found is None else np.asarray(found, np.float64).tolist()
+
+
+def weight_moved(before: list[float], after: list[float]) -> float:
     """Share of the weight that went from some modalities to others."""
-    old, new = before.to_tensors()[0].get("weights"), after.to_tensors()[0].get("weights")
-    return 0.0 if old is None or new is None else float(np.abs(new - old).sum() / 2)
+    return float(np.abs(np.subtract(after, before)).sum() / 2) if before and after else 0.0

@@ -26,6 +26,7 @@ from streams.protocols import Partition, Record
 from workers.config import WorkerConfig
 from workers.intake import by_partition, piece
 from workers.interruptions import PlacementChanged, Rewind, StoreChanged
+from workers.newcomers import A_TURN
 from workers.partition import OwnedPartition
 from workers.portions import by_owner
 from workers.services import Services
@@ -210,7 +211,8 @@ class LearnerWorker:
 
     def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
         """Take the next piece of these records; answers what is left."""
-        count = piece(records)
+        # What does not fit into a turn is decoded, and looked up in the store, again.
+        count = min(piece(records), A_TURN if partition.crowded else len(records))
         try:
             left = partition.take(records[:count])
             if len(left) < count:

@@ -47,6 +47,10 @@ class Located(NamedTuple):
         """The event that a comparison belongs to; ``row`` counts from those of the event ``first``."""
         return int(np.searchsorted(self.ends, self._begin(first) + row, side="right"))
 
+    def reaches(self, first: int, comparisons: int) -> int:
+        """The event after the one in which so many comparisons are reached, counted from the event ``first``."""
+        return min(len(self.ends), int(np.searchsorted(self.ends, self._begin(first) + comparisons)) + 1)
+
     def count(self, event: int) -> int:
         """Comparisons of an event."""
         return int(self.ends[event]) - self._begin(event)
@@ -109,16 +113,13 @@ class Lookup:
     def _known(self, batch: Batch, rows: Array, refused: list[Refusal]) -> tuple[Array, Batch]:
         """The events all of whose items have rows, and these; the others are ``refused``."""
         named = np.array(batch.named, np.int64)
-        unknown = np.repeat(np.arange(len(named)), named)[rows < 0]
+        unknown = np.flatnonzero(rows < 0)
+        events, first = np.unique(np.repeat(np.arange(len(named)), named)[unknown], return_index=True)
         stay = np.ones(len(named), bool)
-        stay[unknown] = False
-        first = np.cumsum(named) - named
-        for event in np.flatnonzero(~stay).tolist():
-            of_event = rows[first[event] : first[event] + named[event]]
-            item = batch.ids[first[event] + int(np.argmin(of_event))]
-            refused.append(
-                self._refusal(batch.records[event], batch.events[event], unknown_item(self._catalogue, item))
-            )
+        stay[events] = False
+        for event, place in zip(events.tolist(), unknown[first].tolist(), strict=True):
+            error = unknown_item(self._catalogue, batch.ids[place])
+            refused.append(self._refusal(batch.records[event], batch.events[event], error))
         return rows[np.repeat(stay, named)], batch.only(stay.tolist())
 
     def _refusal(self, record: Record, event: AnyFeedback, error: FeedbackError) -> Refusal:

@@ -94,11 +94,11 @@ class WorkerMetrics:
         self.letters.labels(reason).inc(count)
 
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:
-        """A publication, or a snapshot put on record as held back, and what the model looks like at it."""
+        """A publication, or a snapshot put on record as withheld, and what the model looks like at it."""
         self.snapshots.labels(outcome).inc()
         held = self._held.setdefault(label, {})
         held.pop(model.name, None)
-        if model.progress.held:
+        if model.withheld:
             held[model.name] = model.home
         self.held.labels(label).set(len(held))
         learner = model.learner

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,20 +17,21 @@ from omdml.evaluate import Prequential
 from omdml.learners import Learner
 from omdml.learners.pairs import ONLY_TASK
 from omdml.metrics import Metric
-from omdml.snapshot import Checkpoint, Snapshot
+from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
 from streams.protocols import Catalogue, Partition, Record
 from workers.drift import Drift
-from workers.guard import NEAR, Guard, Yardstick
-from workers.hold_out import HoldOut
+from workers.guard import Guard, Yardstick
+from workers.hold_out import Draw, HeldOut, HoldOut, part
 from workers.intake import Batch, Refusal, said_as
 from workers.lookup import Located, Lookup
 from workers.repeats import SeenIds
 from workers.tally import Tally
+from workers.window import Window
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
-OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held back (measured)
-METRICS = 2  # that the guard keeps: what is live, what it compares with
+OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held out (measured)
+METRICS = 2  # that the guard keeps: what it compares with, and the bytes of that
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
 
 
@@ -42,13 +44,13 @@ class Progress(msgspec.Struct):
     drift: bytes = b""
     seen: bytes = b""  # ids of the newest events, 8 bytes each
     tally: Tally = msgspec.field(default_factory=Tally)
-    held: str = ""  # why the newest version is not live
 
 
 class OwnedModel:
     """A model this worker learns, from its claim until it is let go.
 
     ``next`` is the offset after the last event taken; events below it are skipped. ``epoch`` guards every write.
+    ``secret`` is the store's, and says which events are held out; None if nothing is going to be learned.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class OwnedModel:
         epoch: str,
         configuration: str,
         guard: Guard,
+        secret: bytes | None = None,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -68,14 +71,17 @@ class OwnedModel:
         self.configuration = configuration
         self.home: Partition | None = None
         self.next = 0
-        self.progress = Progress(hold_out=HoldOut(every=guard.config.every), yardstick=guard.yardstick)
+        self.draw = Draw(secret, name)
+        every = guard.config.every
+        self.progress = Progress(hold_out=HoldOut(every, secret=self.draw.fingerprint), yardstick=guard.yardstick)
+        self._window = self._window_over(self.progress.hold_out)
         self.drift = Drift()
         self.drifted = ""  # what to tell the history
-        self.held_back: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
+        self.held_out: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
         self.repeated: frozenset[int] = frozenset()  # offsets of those that were taken before
         self.seen = SeenIds()
         self.guard = guard
-        self._judged = -math.inf  # version
+        self.withheld = ""  # why what it has learned is not live
         self.event_time: float | None = None
         self.oldest: float | None = None  # event time of the oldest event in no publication yet
         self.changed_at = 0.0  # clock of the oldest change in no checkpoint yet, and the offset of its event
@@ -97,6 +103,19 @@ class OwnedModel:
         self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
+        self._window = self._window_over(self.progress.hold_out)
+        if checkpoint.reference:
+            self.guard = Guard(self.guard.config, metric_from_bytes(checkpoint.reference), self.progress.yardstick)
+        else:
+            self.progress.yardstick = self.guard.yardstick
+        self.withheld = self.guard.yardstick.withheld
+
+    def _window_over(self, hold_out: HoldOut) -> Window:
+        return Window(hold_out.kept, self.catalogue.first, len(self._tasks), sets=not self.learner.width)
+
+    @property
+    def _tasks(self) -> Sequence[str]:
+        return getattr(self.learner, "tasks", None) or ONLY_TASK
 
     def measure(self, metric: Metric | None = None) -> None:
         """Look at what this model takes in memory by now: ``size``. ``metric`` is the learner's, if it is at hand."""
@@ -120,13 +139,13 @@ class OwnedModel:
         held: set[int] = set()
         new: list[Record] = []
         self.progress.tally.take(self.home, batch.records[0].offset, learned=0, held=0)
-        for part in self.seen.parts(batch):
-            found = self._take(part.batch, timed)
-            self.seen.add(part, found)
+        for new_part in self.seen.parts(batch):
+            found = self._take(new_part.batch, timed)
+            self.seen.add(new_part, found)
             refused += found
-            held |= self.held_back
-            new += part.batch.records
-        self.held_back, self.repeated = frozenset(held), frozenset()
+            held |= self.held_out
+            new += new_part.batch.records
+        self.held_out, self.repeated = frozenset(held), frozenset()
         if len(new) < len(batch.records):
             self.repeated = frozenset(record.offset for record in batch.records) - {record.offset for record in new}
         self.progress.tally.repeated += len(self.repeated)
@@ -135,31 +154,60 @@ class OwnedModel:
     def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
             located, refused = self._lookup.locate(batch)
-        tasks = getattr(self.learner, "tasks", None) or ONLY_TASK
-        located, self.held_back = self.progress.hold_out.split(located, self.catalogue, tasks)
+        learned, held_out = self._hold_out(located)
         with timed("learn"):
-            not_learned = self._learn(located)
-        learned = len(located.events.records) - len(not_learned)
-        self.progress.tally.take(self.home, batch.records[0].offset, learned, len(self.held_back))
+            not_learned = self._learn(learned, held_out)
+        count = len(learned.events.records) - len(not_learned)
+        self.progress.tally.take(self.home, batch.records[0].offset, count, len(self.held_out))
         return refused + not_learned
 
-    def _learn(self, located: Located) -> list[Refusal]:
-        """Learn events in order, each whole or not at all."""
+    def _hold_out(self, located: Located) -> tuple[Located, deque[HeldOut]]:
+        """What of these events is to be learned, and what was held out."""
+        every = self.progress.hold_out.every
+        if not every:
+            self.held_out = frozenset()
+            return located, deque()
+        learned, held_out, self.held_out = part(located, self.draw, every, self.catalogue, self._tasks)
+        return learned, deque(held_out)
+
+    def _learn(self, located: Located, held_out: deque[HeldOut]) -> list[Refusal]:
+        """Learn events in order, each whole or not at all, and decide about every version that is due."""
         records, times = located.events.records, located.events.times
         bad: dict[int, FeedbackError] = {}  # by event
         first = 0
         while first < len(records):
-            stop = min((event for event in bad if event >= first), default=len(records))
+            if first in bad:
+                first += 1
+                continue
+            due = self.guard.next_decision(self.learner.version)
+            stop = min([located.reaches(first, due - self.learner.version), *(event for event in bad if event > first)])
             try:
-                if first < stop:
-                    self._learned(times[first:stop], located.learn(self.learner, first, stop))
-                first = stop + 1
+                self._learned(times[first:stop], located.learn(self.learner, first, stop))
+                first = stop
             except FeedbackError as error:
                 if error.row is None:
                     raise
                 bad[located.event(first, error.row)] = error
+                continue
+            if self.learner.version >= due:
+                self._keep(held_out, before=stop)
+                self._decide()
+        self._keep(held_out)
         kinds = [said_as(type(event)) for event in located.events.events] if bad else []
         return [Refusal(records[event], error, self.name, kinds[event]) for event, error in sorted(bad.items())]
+
+    def _keep(self, held_out: deque[HeldOut], before: float = math.inf) -> None:
+        """Count and keep the events that were held out before this one of the batch."""
+        while held_out and held_out[0].before < before:
+            self.progress.hold_out.count += 1
+            if event := held_out.popleft().event:
+                self._window.add(event)
+
+    def _decide(self) -> None:
+        """Have the guard decide about this version."""
+        if self.guard.config.on:
+            metric, version = self.learner.metric, self.learner.version
+            self.guard.decide(metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
@@ -176,27 +224,20 @@ class OwnedModel:
 
     @property
     def can_be_judged(self) -> bool:
-        """Whether the guard takes a candidate by now."""
-        return self.guard.looks or self._near
-
-    @property
-    def _near(self) -> bool:
-        return not self.progress.held and self.learner.version - self._judged <= NEAR
+        """Whether :meth:`judge` has time for what it may have to look at."""
+        return self.guard.has_time or self.guard.is_near(self.learner.version) or bool(self.guard.yardstick.withheld)
 
     def judge(self, candidate: Metric) -> str:
-        """Why a metric of this model must not go live; empty where it may. Says so when that changes."""
-        if not self.guard.looks and self._near and self.guard.follows(candidate):
-            return ""
-        self._judged = self.learner.version
-        before, held = self.progress.held, self.guard.judge(candidate, self.progress.hold_out, self.catalogue.features)
-        if self.guard.reference is candidate:
-            self.progress.yardstick.version = self.learner.version
-        if held and not before:
-            log.warning("snapshot_held", model=self.name, version=self.learner.version, reason=held)
-        elif before and not held:
+        """Why a metric of this model must not go live; empty if it may. Says so when that changes."""
+        before, version = self.withheld, self.learner.version
+        self.withheld = self.guard.withheld(candidate)
+        if not self.withheld and not self.guard.is_near(version):
+            self.withheld = self.guard.look(candidate, version, self._window, self.catalogue.features)
+        if self.withheld and not before:
+            log.warning("snapshot_withheld", model=self.name, version=self.learner.version, reason=self.withheld)
+        elif before and not self.withheld:
             log.info("snapshots_live_again", model=self.name, version=self.learner.version)
-        self.progress.held = held
-        return held
+        return self.withheld
 
     def checkpoint(self, platform: str) -> Checkpoint:
         """Everything that resumes this model."""
@@ -214,6 +255,7 @@ class OwnedModel:
             event_time=self.event_time,
             progress=msgspec.to_builtins(self.progress),
             state=self.learner.to_bytes(),
+            reference=self.guard.reference_bytes,
         )
 
     def snapshot(self) -> Snapshot:

@@ -11,6 +11,7 @@ from omdml.learners import LEARNERS
 from omdml.metrics import Metric, SetMetric
 from streams.protocols import Catalogue
 from workers.hold_out import HoldOut
+from workers.window import told
 
 
 class Order(NamedTuple):
@@ -28,7 +29,7 @@ def order_right(hold_out: HoldOut, metric: Metric, features: Mapping[str, NDArra
 
     An event of several comparisons counts once, by the mean of their margins.
     """
-    margins = hold_out.margins(metric, features)
+    margins = told(metric, hold_out.kept, features)
     return Order(float((margins > 0).mean()), len(margins)) if len(margins) else None
 
 

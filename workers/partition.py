@@ -62,6 +62,7 @@ class OwnedPartition:
         self.models: dict[str, OwnedModel] = {}
         self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
         self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
+        self.crowded = False  # most events that were taken last began a model
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
         self._arrival = Arrival(partition, services)
@@ -121,6 +122,7 @@ class OwnedPartition:
         new = [name for name in batches if not (name in self.models or name in kept or self._blocked.waits(name))]
         begin, beyond, end = begin_turn(new, batches, self.services)
         records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+        self.crowded = 2 * len(begin) >= len(records)
         if not records:
             return left
         if left:
@@ -282,11 +284,11 @@ class OwnedPartition:
             refused = model.take(batch, self.services.metrics.timed)
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
-        held, not_sound = batch.kinds(model.held_back), batch.kinds({refusal.record.offset for refusal in refused})
+        held, not_sound = batch.kinds(model.held_out), batch.kinds({refusal.record.offset for refusal in refused})
         repeated = batch.kinds(model.repeated) if model.repeated else Counter()
         self.services.metrics.taken(label, batch.kinds() - held - not_sound - repeated, "learned")
         self.services.metrics.taken(label, repeated, "repeated")
-        self.services.metrics.taken(label, held, "held_back")
+        self.services.metrics.taken(label, held, "held_out")
         self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
 
@@ -316,26 +318,26 @@ class OwnedPartition:
                     model.drifted = ""
 
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
-        """What is held back goes into the store only where it is to be on ``record``: with a checkpoint, that is."""
+        """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
         metrics, new = self.services.metrics, []
         with metrics.timed("publish"):
             for model in models:
                 if model.name in self.unpublished and (record or model.can_be_judged):
                     snapshot = model.snapshot()
-                    held = model.judge(snapshot.metric)
-                    if record or not held:
-                        new.append((model, snapshot, held))
+                    withheld = model.judge(snapshot.metric)
+                    if record or not withheld:
+                        new.append((model, snapshot, withheld))
             with metrics.share_of(metrics.publish_seconds, len(new)):
                 answers = self.services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
-        for (model, _, held), answer in zip(new, answers, strict=True):
+        for (model, _, withheld), answer in zip(new, answers, strict=True):
             with self._unless_deleted(model):
                 written = self._written(answer, model.name)
                 model.published = model.learner.version
                 self.unpublished.pop(model.name, None)
-                if not held:
+                if not withheld:
                     model.oldest = None
                 label = self.services.specs.of(model.name).label
-                metrics.published(label, model, "held" if held else written.value)
+                metrics.published(label, model, "held" if withheld else written.value)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
@@ -347,7 +349,7 @@ class OwnedPartition:
         model = self.claim(name).model
         if live is None or model.learner.version >= live.version:
             new = model.snapshot()
-            if live and model.progress.held:  # what is held back stays so: nodes go on with what they have
+            if live and model.withheld:  # what is withheld stays so: nodes go on with what they have
                 new = msgspec.structs.replace(live, generation=new.generation)
             self._written(self.services.store.publish(new, model.epoch), name)
 
@@ -376,7 +378,7 @@ class OwnedPartition:
         self.settle(untaken, commit)
 
     def keep(self, models: list[OwnedModel]) -> None:
-        """Publish models, or record that they are held back, then save them: each if there is need to."""
+        """Publish models, or record that they are withheld, then save them: each if there is need to."""
         self._tell(models)
         if unpublished := [model for model in models if model.name in self.unpublished]:
             self._publish(unpublished, record=True)

@@ -114,8 +114,11 @@ class Stretch(NamedTuple):
 class ReplayedModel(OwnedModel):
     """A model on its way through a log, and its curve."""
 
-    def __init__(self, name: str, learner: Learner, spec: Spec, placement: Placement) -> None:
-        super().__init__(name, learner, spec.catalogue, "", spec.digest, Guard(spec.guard))
+    def __init__(
+        self, name: str, learner: Learner, spec: Spec, placement: Placement, secret: bytes | None = None
+    ) -> None:
+        guard = Guard(spec.guard, learner.metric)
+        super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret)
         self.accepts = learner.accepts
         self.placement = placement
         self.curve: list[Stretch] = []
@@ -123,6 +126,12 @@ class ReplayedModel(OwnedModel):
         self.start: Metric | None = None  # as it was before the first event was learned
         self.seconds = 0.0
         self._began = 0.0
+
+    def begin_at(self, learner: Learner) -> None:
+        """Have this learner go on; candidates are compared with what it begins with."""
+        self.learner = learner
+        self.guard = Guard(self.guard.config, learner.metric)
+        self.progress.yardstick = self.guard.yardstick
 
     def learn(self, records: list[Record]) -> None:
         """Learn what of these records is this model's, as a worker would."""
@@ -138,13 +147,18 @@ class ReplayedModel(OwnedModel):
         self.seconds = time.perf_counter() - self._began
 
     def locate(self, records: list[Record]) -> list[Located]:
-        """Take this model's events among the records without learning them: they are to be fitted."""
+        """Take this model's events among the records without learning them: they are to be fitted.
+
+        Those that are held out are left out.
+        """
         found = []
         for batch in self._mine(records):
             for part in self.seen.parts(batch):
                 located, refused = self._lookup.locate(part.batch)
                 self.seen.add(part, refused)
-                found.append(located)
+                learned, held_out = self._hold_out(located)
+                self._keep(held_out)
+                found.append(learned)
                 self._bury(refused)
             self.next = batch.records[-1].offset + 1
         return found

@@ -38,14 +38,15 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     specs = chosen(wiring.specs(configuration), name, options)
     store = wiring.open_stores(configuration)
     _, placement = wiring.placement(configuration.log, store)
+    secret = store.secret() if specs[0].guard.every else None
     if options.publish and not options.replace:
         fit.check_absent(store, name)
     log, events = shown(console, wiring.read_log(configuration.log, placement, options.accept_gap)), 0
     if options.fitting:
         first, log, events = fit.cut(log, name, specs[0], options.fit_on)
-        models = [fit.fitted(name, spec, placement, first) for spec in specs]
+        models = [fit.fitted(name, spec, placement, first, secret) for spec in specs]
     else:
-        models = [ReplayedModel(name, spec.fresh(), spec, placement) for spec in specs]
+        models = [ReplayedModel(name, spec.fresh(), spec, placement, secret) for spec in specs]
     learn(models, log)
     report(console, models, events)
     if options.save:

@@ -85,7 +85,7 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
             f"model {target!r} is in {store} already, at version {there.version}: omdml models delete {target}, first"
         )
     claim = store.claim(target)
-    model = OwnedModel(target, resumed(spec, learned), spec.catalogue, claim.epoch, spec.digest, Guard(spec.guard))
+    model = owned(spec, target, resumed(spec, learned), claim.epoch)
     model.home = home
     if store.save(model.checkpoint(platform), claim.epoch) is Written.FENCED:
         raise busy(target)
@@ -96,7 +96,12 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
 
 def begun(spec: Spec, name: str, epoch: str) -> OwnedModel:
     """A model at its start."""
-    return OwnedModel(name, spec.fresh(), spec.catalogue, epoch, spec.digest, Guard(spec.guard))
+    return owned(spec, name, spec.fresh(), epoch)
+
+
+def owned(spec: Spec, name: str, learner: Learner, epoch: str) -> OwnedModel:
+    """A model that begins with this learner, to be saved."""
+    return OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))
 
 
 def resumed(spec: Spec, learned: Checkpoint) -> Learner:

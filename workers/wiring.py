@@ -26,7 +26,7 @@ from streams.kafka.routed import RoutedSource
 from streams.kafka.router import Router, Targets
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
-from streams.kafka.topic import create_topic, look_up, message_limit
+from streams.kafka.topic import create_topic, look_up
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
 from streams.newest import Newest
@@ -222,7 +222,7 @@ def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegist
         )
     if not log.letters:
         create_topic(options, letters)
-    targets = Targets(log.topic, letters, message_limit(options, log.topic), message_limit(options, letters))
+    targets = Targets(log.topic, letters).measured(options)
     source = RoutedSource(
         options,
         topic=origin,

@@ -83,9 +83,9 @@ def read_identity(path: Path) -> str:
     return data.decode()
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a whole file and wait for the disk."""
-    with path.open("wb") as file:
+def write_durably(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a whole file, new ones with these rights (less the umask), and wait for the disk."""
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

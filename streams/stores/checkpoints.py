@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import CorruptError, FormatError, StoreLost
+from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint
 from streams.protocols import Partition, Position, Written
 
@@ -38,6 +39,21 @@ class Saved(NamedTuple):
             return Written.ALREADY
         behind = kept is not None and kept.home == self.home and self.next < kept.next
         return Written.FENCED if behind and not back else Written.STORED
+
+
+def new_secret() -> bytes:
+    """A secret as stores keep it: 64 hexadecimal digits."""
+    return secrets.token_hex(32).encode()
+
+
+def read_secret(kept: bytes, where: str) -> bytes:
+    """The 32 bytes of a secret that a store keeps; raises StoreError, which does not show what was found."""
+    if not re.fullmatch(b"[0-9a-f]{64}", kept):
+        raise StoreError(
+            f"{where}: holds {len(kept)} bytes that are no secret, expected 64 hexadecimal digits: restore it from a "
+            "backup. If there is none, remove it: a new secret is made, and other events are held out from then on"
+        )
+    return bytes.fromhex(kept.decode())
 
 
 def next_epoch(owner: str | None) -> str:

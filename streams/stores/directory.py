@@ -3,6 +3,7 @@
 ==================================================  ================================================================
 ``store-id``                                        a random id, made once
 ``format``                                          number of this layout (omdml/formats.py)
+``secret``                                          which events are held out; only its owner may read it
 ``marks/<topic id>.<partition>``                    an offset, in digits
 ``placements/<topic id>.json``                      streams/placement.py
 ``models/<name>/checkpoints/<epoch>/``              streams/stores/directory_checkpoints.py
@@ -19,7 +20,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -31,6 +32,7 @@ from streams.files.log import identify
 from streams.files.regular import DOCUMENT_BYTES, read_regular
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
+from streams.stores.checkpoints import new_secret, read_secret
 from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
 from streams.stores.durable import ASIDE, put, put_if_absent
@@ -147,6 +149,15 @@ class DirectoryStore(JournaledSnapshots):
             if as_expected:
                 put(self._placement(topic_id), after.encode())
             return as_expected
+
+    def secret(self) -> bytes:
+        """The secret that lies in the folder."""
+        path = self.path / "secret"
+        with self._reaching():
+            with suppress(FileNotFoundError):
+                return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
+            put_if_absent(path, new_secret(), self.path, mode=0o600)
+            return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
 
     def models(self) -> list[str]:
         """Names of the models."""

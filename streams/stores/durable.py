@@ -24,9 +24,9 @@ def put(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
-def put_if_absent(path: Path, data: bytes, aside: Path) -> bool:
-    """Write a file by way of the folder ``aside``; False, and nothing done, where one of its name is there."""
-    with written_aside(aside, data) as temporary:
+def put_if_absent(path: Path, data: bytes, aside: Path, mode: int = 0o666) -> bool:
+    """Write a file by way of the folder ``aside``; False, and nothing done, if one of its name is there."""
+    with written_aside(aside, data, mode) as temporary:
         try:
             os.link(temporary, path)  # as atomic as a rename, but never over another file
         except FileExistsError:
@@ -51,11 +51,11 @@ def read_state(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def written_aside(folder: Path, data: bytes) -> Iterator[Path]:
-    """A temporary file with this content; gone in the end, unless it was renamed."""
+def written_aside(folder: Path, data: bytes, mode: int = 0o666) -> Iterator[Path]:
+    """A temporary file with this content and these rights; gone in the end, unless it was renamed."""
     temporary = folder / f"{ASIDE}{secrets.token_hex(8)}"
     try:
-        write_durably(temporary, data)
+        write_durably(temporary, data, mode)
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)

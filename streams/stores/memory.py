@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import uuid
 from collections.abc import Iterable, Sequence
@@ -80,11 +81,14 @@ class MemoryStore(JournaledSnapshots):
     ----------
     retention
         Which snapshots stay when new ones come.
+    secret
+        Random if None.
     """
 
-    def __init__(self, retention: RetentionOf = RETENTION) -> None:
+    def __init__(self, retention: RetentionOf = RETENTION, secret: bytes | None = None) -> None:
         super().__init__(retention)
         self._store_id = uuid.uuid4().hex
+        self._secret = secret or secrets.token_bytes(32)
         self._changed = threading.Condition()
         self._models: dict[str, MemoryModel] = {}
         self._marks: dict[Partition, int] = {}
@@ -97,6 +101,10 @@ class MemoryStore(JournaledSnapshots):
     def store_id(self) -> str:
         """Made with the store."""
         return self._store_id
+
+    def secret(self) -> bytes:
+        """Made with the store."""
+        return self._secret
 
     def claim(self, model: str) -> Claim:
         """Become the owner."""

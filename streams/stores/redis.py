@@ -14,6 +14,7 @@
 ``omdml:placement:<topic id>``                         streams/placement.py, as JSON
 ``omdml:models``, ``omdml:store``                      set of names; the store's random id
 ``omdml:format``                                       number of these keys and fields (omdml/formats.py)
+``omdml-secret``                                       which events are held out; nodes have no right to read it
 =====================================================  =============================================================
 
 The name of a model is percent-encoded and, in braces, decides the slot of a cluster.
@@ -37,7 +38,15 @@ from omdml.snapshot import Checkpoint, Snapshot
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores import redis_scripts as scripts
-from streams.stores.checkpoints import Saved, none_left, none_valid, read_checkpoint, store_lost
+from streams.stores.checkpoints import (
+    Saved,
+    new_secret,
+    none_left,
+    none_valid,
+    read_checkpoint,
+    read_secret,
+    store_lost,
+)
 from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
 from streams.stores.many import the_only
 from streams.stores.redis_client import connect, masked, reaching, run_of, without_prefix
@@ -248,6 +257,14 @@ class RedisStore:
         expected = before.encode() if before else b""
         with reaching(self._where):
             return bool(self._compare_and_set([self._keys.placement(topic_id)], [expected, after.encode()]))
+
+    def secret(self) -> bytes:
+        """The secret that lies in the database."""
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.set(self._keys.secret, new_secret(), nx=True)
+            pipeline.get(self._keys.secret)
+            _, kept = pipeline.execute()
+        return read_secret(kept or b"", f"{self._where}, key {self._keys.secret}")
 
     def models(self) -> list[str]:
         """Names of the models."""

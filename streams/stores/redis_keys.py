@@ -20,6 +20,8 @@ class StoreKeys:
         self.store = f"{prefix}:store"
         self.models = f"{prefix}:models"
         self.format = f"{prefix}:format"
+        # Not "prefix:secret": rights go by the beginning of a key, and nodes may read what begins with "prefix:".
+        self.secret = f"{prefix}-secret"
 
     def mark(self, partition: Partition) -> str:
         """Where the mark of a partition lies."""

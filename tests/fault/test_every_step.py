@@ -17,7 +17,7 @@ from tests.fault.chaos.clocks import scraped
 from tests.fault.killed_at import STEPS
 from tests.fault.twin import learned_bytes
 from tests.processes import Process, free_port, wait_for
-from tests.support.oracle import STRAY, Oracle, Placement, Step
+from tests.support.oracle import GUARD_EVERY, STRAY, Oracle, Placement, Step, drawn
 from tests.support.records import (
     checkpoints_in_folder,
     checkpoints_in_redis,
@@ -85,7 +85,9 @@ class Place:
         """What must have become of every event so far; everything that was sent is acknowledged."""
         for sink in self.sinks:
             sink.flush()
-        return Oracle(self.log(), Placement.read(self.placement()), bad=lambda event: "bad" in event.headers)
+        held_out = drawn(self.store.secret(), GUARD_EVERY)
+        placement = Placement.read(self.placement())
+        return Oracle(self.log(), placement, bad=lambda event: "bad" in event.headers, held_out=held_out)
 
     def findings(self, oracle):
         numbers = (str(number).encode() for number in range(self.sent))
@@ -170,7 +172,7 @@ def test_killed_right_after_a_step_and_again_it_ends_with_the_bytes_of_a_run_nev
     assert place.findings(oracle) == []
     assert (STRAY in oracle.letters.values()) == (len(place.ports) > 1)
     for model in place.models:
-        assert place.store.peek(model).state == learned_bytes(oracle.taken[model], place.items, RANK)
+        assert place.store.peek(model).state == learned_bytes(oracle.learned(model), place.items, RANK)
         versions = [line["version"] for line in place.store.history(model) if line["what"] == "published"]
         assert versions == sorted(versions)
 
@@ -185,6 +187,6 @@ def test_without_a_kill_the_metrics_add_up_too(place):
     oracle = place.judge()
     wait_for(lambda: place.findings(oracle) == [], "every event to have its fate", LIMIT_S)
     outcomes = read_outcomes(map(scraped, place.ports))
-    assert outcomes["learned"] + outcomes["held_back"] == oracle.outcomes()["taken"]
+    assert outcomes["learned"] + outcomes["held_out"] == oracle.outcomes()["taken"]
     assert outcomes["refused"] == oracle.outcomes()["refused"]
     assert end(place, workers)

@@ -13,9 +13,9 @@ from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.stores.opening import open_store
 from tests.fault.asking import version_served
-from tests.fault.load import MOST, Load
+from tests.fault.load import Load
 from tests.processes import Process, free_port, wait_for
-from tests.worlds import catalogue, not_held_back, triplets
+from tests.worlds import catalogue, learned_of
 
 AWAY_S = 20
 
@@ -26,7 +26,7 @@ class Service:
     def __init__(self, folder, kafka, topic, valkey):
         self.items = catalogue(folder / "items")
         self.port = free_port()
-        path = folder / "omdml.toml"
+        path = self.path = folder / "omdml.toml"
         path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\n[store]\nurl = "{valkey.url}"\n'
             f'[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n[guard]\ntolerance = 2.0\n'
@@ -78,10 +78,11 @@ def test_twenty_seconds_without_a_server_lose_nothing_and_the_node_answers_throu
         total = load.end()
     assert None not in answers
     assert answers == sorted(answers)
-    wait_for(lambda: service.served() == total - total // 50, f"{total} events to be live", 60, service.worker)
+    learned = learned_of(service.path, service.store.secret())
+    wait_for(lambda: service.served() == len(learned), f"{total} events to be live", 60, service.worker)
     assert service.worker.stop() == 0
     twin = LOMDML(dims=dict(service.items.dims), rank=3)
-    twin.learn_many(not_held_back(triplets(MOST)[:total]), service.items.features)
+    twin.learn_many(learned, service.items.features)
     assert service.store.claim("shop").checkpoint.state == twin.to_bytes()
 
 

@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from omdml import LOMDML
 from streams.protocols import Catalogue
 from tests.support.records import Event
-from tests.worlds import not_held_back
 
 
 def learned_bytes(events: Iterable[Event], items: Catalogue, rank: int) -> bytes:
-    """The state of a learner that takes these triplets one after the other, but for those that are held out."""
+    """The state of a learner that takes these triplets one after the other."""
     payloads = [json.loads(event.value) for event in events]
     ids = [payload[name] for payload in payloads for name in ("query", "relevant", "irrelevant")]
     learner = LOMDML(dims=dict(items.dims), rank=rank)
     learner.start(items.features)
-    learner.learn_many(not_held_back(items.rows(ids).reshape(-1, 3)), items.features)
+    learner.learn_many(items.rows(ids).reshape(-1, 3), items.features)
     return learner.to_bytes()

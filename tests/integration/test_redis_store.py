@@ -36,6 +36,7 @@ EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
     "save": lambda store: store.save(checkpoint(1), "1-nonce"),
     "marks": lambda store: store.marks([Partition("t", 0)]),
     "move_mark": lambda store: store.move_mark(Partition("t", 0), None, 1),
+    "secret": lambda store: store.secret(),
     "models": lambda store: store.models(),
     "delete": lambda store: store.delete("shop"),
     "publish": lambda store: store.publish(snapshot(1), "1-nonce"),
@@ -129,6 +130,12 @@ def test_two_stores_on_one_server_have_different_prefixes(redis_url: str, store:
     published(other, 7)
     assert (live(store).version, live(other).version) == (4, 7)
     assert live(store).store_id != live(other).store_id
+
+
+def test_a_damaged_secret_is_an_error_that_names_its_key(store: RedisStore, client: redis.Redis) -> None:
+    client.set("omdml-secret", "nonsense")
+    with pytest.raises(StoreError, match="key omdml-secret: holds 8 bytes that are no secret"):
+        store.secret()
 
 
 def test_every_key_of_a_model_lies_in_one_slot_of_a_cluster(store: RedisStore, client: redis.Redis) -> None:

@@ -77,6 +77,15 @@ def test_a_worker_learns_and_a_node_follows_it_with_the_rights_that_are_listed(t
     assert "shop" not in world.store.models()
 
 
+@pytest.mark.parametrize("user", ["node", "catalogue"])
+def test_the_secret_is_read_by_workers_alone(url, user):
+    assert len(RedisStore(url("worker")).secret()) == 32
+    with redis.Redis.from_url(url(user)) as client:
+        for command in ("GET omdml-secret", "SET omdml-secret x", "DUMP omdml-secret", "RENAME omdml-secret omdml:x"):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*command.split())
+
+
 def test_a_shop_of_many_versions_is_thinned_out_with_the_rights_that_are_listed(tmp_path, url):
     shop = Shop(tmp_path, store=RedisStore(url("worker")))
     for _ in range(60):
@@ -98,6 +107,7 @@ def test_a_catalogue_is_uploaded_by_its_user_and_read_by_the_others(tmp_path, ur
         lambda store: store.move("shop", 0, pin=True),
         lambda store: store.move_mark(Partition("t", 0), None, 1),
         lambda store: store.delete("shop"),
+        lambda store: store.secret(),
     ],
 )
 def test_a_nodes_user_can_write_nothing(tmp_path, url, write):

@@ -81,6 +81,10 @@ class Placement(NamedTuple):
         return HASHES[self.partitioner](model.encode()) % self.steps[step].partitions
 
 
+# One of so many events is held out, unless a test configures another number.
+GUARD_EVERY = 50
+
+
 def drawn(secret: bytes, every: int) -> Callable[[str, Event], bool]:
     """Whether an event is held out, by the store's secret: a keyed hash of the model's name and the event's place."""
 

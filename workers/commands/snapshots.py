@@ -46,7 +46,7 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
-    """What went live of MODEL and what was held back, rollbacks, pins and drift, oldest first; and which versions nodes
+    """What went live of MODEL and what was withheld, rollbacks, pins and drift, oldest first; and which versions nodes
     can load."""
     from workers.serving import catalogue_kinds, loadable, standing
 

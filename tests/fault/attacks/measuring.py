@@ -1,4 +1,4 @@
-"""Running a command as a process of its own, and what it took: time, and the most memory it ever had."""
+"""Running a command as a process of its own, and what it took: processor time, and the most memory it ever had."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import NamedTuple
 from tests.processes import ROOT, die_with_parent
 
 PAUSE_S = 0.05
+LIMIT_S = 120.0  # after which a command has hung
 
 
 class Run(NamedTuple):
-    """What a command did. ``code`` is None if it was still at work when its time was up."""
+    """What a command did. ``code`` is None if it was still at work when its time was up; ``seconds`` of processor."""
 
     code: int | None
     output: str
@@ -29,7 +30,7 @@ class Run(NamedTuple):
         return self.code is None or self.code < 0 or "Traceback" in self.output
 
 
-def omdml(folder: Path, *arguments: str, limit_s: float = 60.0, until: str = "", name: str = "run") -> Run:
+def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = "", name: str = "run") -> Run:
     """Run an ``omdml`` command in this folder; with ``until`` it is asked to end (SIGTERM) once it has said that."""
     begin, log = time.monotonic(), folder / f"{name}.log"
     with log.open("wb") as output:
@@ -52,4 +53,4 @@ def omdml(folder: Path, *arguments: str, limit_s: float = 60.0, until: str = "",
         time.sleep(PAUSE_S)
     child.returncode = os.waitstatus_to_exitcode(status)
     code = None if killed else child.returncode
-    return Run(code, log.read_text(errors="replace"), time.monotonic() - begin, used.ru_maxrss / 1000)
+    return Run(code, log.read_text(errors="replace"), used.ru_utime + used.ru_stime, used.ru_maxrss / 1000)

@@ -18,7 +18,7 @@ from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.watch import Watch, learning, serving
 from tests.processes import Process, free_port, wait_for
 from tests.support import records
-from tests.support.oracle import Oracle, Placement, murmur2
+from tests.support.oracle import GUARD_EVERY, Oracle, Placement, drawn, murmur2
 from tests.worlds import catalogue
 
 PARTITIONS, WORKERS, SENDERS, RANK = 4, 2, 2, 3
@@ -136,7 +136,7 @@ class Service:
         else:
             with redis.Redis.from_url(self.url) as client:
                 placement = records.placement_in_redis(client, self.topic)
-        return Oracle(log, Placement.read(placement))
+        return Oracle(log, Placement.read(placement), held_out=drawn(self.store.secret(), GUARD_EVERY))
 
     def checkpoints(self) -> list[bytes]:
         """The newest checkpoint of every model, as it lies in the store."""

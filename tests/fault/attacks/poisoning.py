@@ -1,0 +1,50 @@
+"""Hostile clicks against a worker with a guard: senders know the code and every offset, but not the store's secret."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.guard import Data, disturbed
+from benchmarks.hostile import KINDS, Kind
+from tests.fault.attacks.attack import Attack, Measured
+
+BEFORE, DISTURBED = 6_000, 4_000  # events
+LOST, REFUSED = 0.02, 2_500  # mAP, and events in a row
+QUICK = ("aimed noise, 30 %", "three items, 30 %")
+ITEMS, LABELS, DIMS = 1_000, 10, {"shape": 160, "noise": 80}
+
+
+def shop(seed: int = 0) -> Data:
+    """Items in clusters that one modality tells and the other does not; a tenth of them ask for the measurement."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, LABELS, ITEMS)
+    centres = draw.normal(0, 1, (LABELS, DIMS["shape"]))
+    features = {
+        "shape": centres[labels] + draw.normal(0, 2.0, (ITEMS, DIMS["shape"])),
+        "noise": draw.normal(0, 1, (ITEMS, DIMS["noise"])),
+    }
+    order = draw.permutation(ITEMS)
+    return Data({name: x.astype(np.float32) for name, x in features.items()}, labels, order[60:], order[:60])
+
+
+def poison(kind: Kind, folder: Path) -> Measured:
+    """Poison a model that has learned from sound clicks."""
+    outcome = disturbed(kind, shop(), seed=0, before=BEFORE, length=DISTURBED)
+    value = f"mAP {outcome.clean:.3f} -> {outcome.ended:.3f}, {outcome.refused:,} events"
+    return Measured(value, outcome.lost <= LOST and outcome.refused <= REFUSED)
+
+
+# Kinds with a limit are left out: nothing is promised of them.
+ATTACKS = [
+    Attack(
+        kind.name,
+        f"live mAP falls by at most {LOST}, and sound metrics are refused for at most {REFUSED:,} events",
+        partial(poison, kind),
+        quick=kind.name in QUICK,
+    )
+    for kind in KINDS
+    if not kind.limit
+]
