@@ -1,4 +1,4 @@
-"""Stores that forget what they acknowledged, and clocks that are set: every event is learned once all the same."""
+"""Stores that forget what they acknowledged: every event is learned once all the same."""
 
 from __future__ import annotations
 
@@ -17,9 +17,4 @@ def servers():
 @pytest.mark.parametrize("name", ["takeover", "aof-no", "aof-everysec", "aof-always", "power-cut"])
 def test_what_a_store_forgot_is_learned_again_from_the_log(name, servers, tmp_path):
     found = trial(FAULTS[name], 1, 0, servers, tmp_path)
-    assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
-
-
-def test_clocks_set_by_an_hour_change_nothing_that_is_learned(servers, tmp_path):
-    found = trial(FAULTS["clock-steps"], 1, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)

@@ -1,0 +1,56 @@
+"""A worker whose wall clock is set forwards and backwards by an hour goes on, and learns the same bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omdml import LOMDML
+from streams.files.source import FileSink
+from streams.stores.opening import open_store
+from tests.fault.chaos.stepped import HOUR_S, LIBRARY, step
+from tests.processes import Process, wait_for
+from tests.worlds import catalogue, events, triplets
+
+LIMIT_S = 120.0
+STEPS_S = (HOUR_S, -HOUR_S, 0)
+PART = 20
+
+
+def test_clocks_set_by_an_hour_change_nothing_that_is_learned(tmp_path):
+    # Given a worker whose wall clock is the test's
+    items, sink = catalogue(tmp_path / "items"), FileSink(tmp_path / "feedback")
+    path, store = tmp_path / "omdml.toml", open_store(f"dir:{tmp_path}/state")
+    path.write_text(
+        f'[log]\nkind = "file"\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"\n[store]\n'
+        f'url = "dir:{tmp_path}/state"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
+        "[guard]\non = false\n"
+    )
+    said = list(events(PART * (1 + len(STEPS_S))))
+    worker = Process(tmp_path, "worker", "--config", str(path), name="worker", module="tests.fault.chaos.stepped")
+
+    def learns(part: int) -> None:
+        for event in said[PART * part : PART * (part + 1)]:
+            sink.send(event, key="shop")
+        sink.flush()
+        expected = PART * (part + 1)
+        wait_for(
+            lambda: (kept := store.peek("shop")) and kept.version == expected, f"version {expected}", LIMIT_S, worker
+        )
+
+    try:
+        learns(0)
+        assert LIBRARY in Path(f"/proc/{worker.pid}/maps").read_text()
+        # When its clock jumps, again and again, then what comes is learned
+        for part, ahead_s in enumerate(STEPS_S, start=1):
+            step(tmp_path, ahead_s)
+            learns(part)
+        assert worker.stop(LIMIT_S) == 0, worker.said[-2000:]
+    finally:
+        sink.close()
+        worker.close()
+    # And its bytes are those of a learner that has no clock.
+    twin = LOMDML(dims=dict(items.dims), rank=3)
+    twin.learn_many(triplets(len(said)), items.features)
+    assert store.peek("shop").state == twin.to_bytes()
+    published = [move["at"] for move in store.history("shop") if move["what"] == "published"]
+    assert max(published) - min(published) > HOUR_S
