@@ -68,6 +68,12 @@ class CorruptError(OmdmlError):
     reason = "corrupt"
 
 
+class FormatError(CorruptError):
+    """Whole bytes of a format that this release does not read: never damaged, never to be replaced."""
+
+    reason = "format"
+
+
 class MeasureError(OmdmlError, ValueError):
     """A measure was asked of something it cannot judge, such as embeddings that are not finite."""
 

@@ -17,18 +17,21 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from omdml.errors import CorruptError
+from omdml.formats import CHECKPOINT, SNAPSHOT, STATE, Format
 from omdml.metrics.base import Metric, metric_from_tensors
 
 Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
-FORMAT = 1
 UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)  # where JSON holds other things than ours
 
 
-def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> bytes:
-    """Arrays and JSON-able metadata to bytes: the same input gives the same bytes, and keys keep their order."""
+def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], kind: Format = STATE) -> bytes:
+    """Arrays and JSON-able metadata to bytes: the same input gives the same bytes, and keys keep their order.
+
+    Every format, of any number, keeps ``format`` and ``check`` in its metadata: so the number can be trusted.
+    """
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in sorted(tensors.items())}
-    body = {"format": FORMAT, "sha256": digest(whole), **metadata}
+    body = {"format": kind.number, "sha256": digest(whole), **metadata}
     return save(whole, {KEY: _encode({**body, "check": hashlib.sha256(_encode(body).encode()).hexdigest()})})
 
 
@@ -36,14 +39,16 @@ def _encode(body: Mapping[str, Any]) -> str:
     return msgspec.json.encode(body, enc_hook=lambda array: array.tolist()).decode()  # numpy's numbers, and arrays
 
 
-def unpack(data: bytes, what: str = "state") -> tuple[Tensors, dict[str, Any]]:
+def unpack(data: bytes, kind: Format = STATE) -> tuple[Tensors, dict[str, Any]]:
     """The inverse of :func:`pack`.
 
     Raises
     ------
     CorruptError
-        Not safetensors, no metadata of ours, another format, a checksum that differs, a floating value not finite.
+        Not safetensors, no metadata of ours, a checksum that differs, a floating value not finite; FormatError: written
+        by another release.
     """
+    what = kind.what
     if not isinstance(data, bytes | bytearray | memoryview):
         raise CorruptError(f"{what}: got {type(data).__name__}, expected bytes")
     try:
@@ -51,14 +56,12 @@ def unpack(data: bytes, what: str = "state") -> tuple[Tensors, dict[str, Any]]:
         header = msgspec.json.decode(data[8 : 8 + int.from_bytes(data[:8], "little")])
         metadata = msgspec.json.decode(header["__metadata__"][KEY])
         check = metadata.pop("check")
-        found, expected = metadata["format"], metadata["sha256"]
     except (SafetensorError, msgspec.DecodeError, *UNLIKE) as error:
         raise CorruptError(f"{what}: {len(data)} bytes that are no omdml safetensors ({error})") from error
-    if found != FORMAT:
-        raise CorruptError(f"{what}: format {found!r}, this omdml reads format {FORMAT}: use the release that wrote it")
     if hashlib.sha256(_encode(metadata).encode()).hexdigest() != check:
         raise CorruptError(f"{what}: its metadata is not what was written: damaged")
-    if digest(tensors) != expected:
+    kind.check(metadata.get("format"), what)
+    if digest(tensors) != (expected := metadata.get("sha256")):
         raise CorruptError(f"{what}: sha256 of the tensors is {digest(tensors)}, its metadata says {expected}: damaged")
     for name, tensor in tensors.items():
         if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
@@ -96,12 +99,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     def to_bytes(self) -> bytes:
         """Safetensors: the state as one tensor of bytes, the rest as metadata."""
         metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "state"}
-        return pack({"state": np.frombuffer(self.state, np.uint8)}, {"checkpoint": metadata})
+        return pack({"state": np.frombuffer(self.state, np.uint8)}, {"checkpoint": metadata}, CHECKPOINT)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Checkpoint:
         """The checkpoint in these bytes; raises CorruptError."""
-        tensors, metadata = unpack(data, "checkpoint")
+        tensors, metadata = unpack(data, CHECKPOINT)
         try:
             return msgspec.convert({**metadata["checkpoint"], "state": tensors["state"].tobytes()}, cls)
         except (msgspec.ValidationError, *UNLIKE) as error:
@@ -128,7 +131,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         """Safetensors: ``<modality>/W`` and ``weights``, the rest as metadata."""
         metadata = {name: getattr(self, name) for name in self.__struct_fields__ if name != "metric"}
         tensors, description = self.metric.to_tensors()
-        return pack(tensors, {"snapshot": metadata, "metric": {"kind": self.metric.kind, **description}})
+        described = {"snapshot": metadata, "metric": {"kind": self.metric.kind, **description}}
+        return pack(tensors, described, SNAPSHOT)
 
     @property
     def digest(self) -> str:
@@ -138,7 +142,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_bytes(cls, data: bytes) -> Snapshot:
         """The snapshot in these bytes; raises CorruptError."""
-        tensors, metadata = unpack(data, "snapshot")
+        tensors, metadata = unpack(data, SNAPSHOT)
         try:
             metric = metric_from_tensors(metadata["metric"]["kind"], tensors, metadata["metric"])
             return msgspec.convert({**metadata["snapshot"], "metric": metric}, cls)

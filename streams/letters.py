@@ -6,15 +6,17 @@ a worker that starts again after a crash sends some of them twice, and readers t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
-from omdml.errors import CorruptError, FeedbackError
+from omdml.errors import CorruptError, FeedbackError, FormatError
 from omdml.feedback import MAX_EVENT_BYTES
+from omdml.formats import LETTER
 from streams.files.lines import Text, to_bytes, to_text
 from streams.protocols import Partition, Record, Sink
 
@@ -22,6 +24,8 @@ OVERHEAD_BYTES = 16 << 10  # of a message, at most, beside its letter
 MAX_LETTER_BYTES = MAX_EVENT_BYTES - OVERHEAD_BYTES  # fits into a message of Kafka's default size
 CUT_BYTES = 1000  # what is kept of each part of a record that is too large for a letter
 CUT_HEADERS, CUT_HEADER_BYTES = 20, 100
+WIDEST = 6  # bytes of JSON that one byte of a record can take
+PIECE_BYTES = 1 << 20  # of letters that are handed to the sink at once
 MAX_HELD_BYTES = 32 << 20  # of letters that no flush has acknowledged; beyond it, one is made
 
 RESENT = "omdml-letter"  # header of an event that was sent again
@@ -69,6 +73,12 @@ class Letter(_Common, frozen=True, kw_only=True):
         """What identifies the refused event."""
         return self.partition, self.offset
 
+    @property
+    def bytes_brought(self) -> int:
+        """Bytes of the record that are in it."""
+        size = len(self.payload) + len(self.key or b"") + len(self.model or "")
+        return size + sum(len(name) + len(value) for name, value in self.headers) if self.headers else size
+
     @classmethod
     def of(
         cls, record: Record, error: FeedbackError, model: str | None = None, limit: int = MAX_LETTER_BYTES
@@ -87,6 +97,8 @@ class Letter(_Common, frozen=True, kw_only=True):
         )
         if error.reason == "oversize" or len(record.value) > limit:
             return letter.cut()
+        if WIDEST * letter.bytes_brought + OVERHEAD_BYTES <= limit:  # it fits, whatever it holds
+            return letter
         return letter if len(letter.encode()) <= limit else letter.cut()
 
     def cut(self) -> Letter:
@@ -103,33 +115,41 @@ class Letter(_Common, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """One line of JSON, without its newline; bytes are text where they are valid UTF-8, else base64."""
-        return msgspec.json.encode(_changed(self, _Line, to_text))
+        return _encoder.encode(
+            _Line(
+                reason=self.reason,
+                error=self.error,
+                partition=self.partition,
+                offset=self.offset,
+                model=self.model,
+                at=self.at,
+                digest=self.digest,
+                payload=to_text(self.payload),
+                key=None if self.key is None else to_text(self.key),
+                headers=tuple((name, to_text(value)) for name, value in self.headers),
+                format=LETTER.number,
+            )
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> Letter:
-        """The inverse of :meth:`encode`; raises CorruptError."""
+        """The inverse of :meth:`encode`; raises CorruptError, FormatError if another release wrote it."""
         try:
-            return _changed(msgspec.json.decode(data, type=_Line), cls, to_bytes)
+            LETTER.check(_numbers.decode(data).format, "dead letter")
+            line = _lines.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise CorruptError(f"dead letter: {len(data)} bytes that are none ({error})") from error
+        fields = {name: getattr(line, name) for name in _Common.__struct_fields__}
+        key = None if line.key is None else to_bytes(line.key)
+        headers = tuple((name, to_bytes(value)) for name, value in line.headers)
+        return cls(payload=to_bytes(line.payload), key=key, headers=headers, **fields)
 
 
 class _Line(_Common, frozen=True, kw_only=True):
     payload: Text
     key: Text | None = None
     headers: tuple[tuple[str, Text], ...] = ()
-
-
-Form = TypeVar("Form", Letter, _Line)
-
-
-def _changed(letter: Letter | _Line, form: type[Form], change: Callable[[Any], Any]) -> Form:
-    """The letter in its other form, each of its byte strings changed."""
-    fields = msgspec.structs.asdict(letter)
-    fields["payload"] = change(letter.payload)
-    fields["key"] = None if letter.key is None else change(letter.key)
-    fields["headers"] = tuple((name, change(value)) for name, value in letter.headers)
-    return form(**fields)
+    format: int = 0  # always another one, so that it is always written
 
 
 class DeadLetters:
@@ -150,16 +170,28 @@ class DeadLetters:
         self._bytes = 0
         self._resend = False
 
-    def add(self, record: Record, error: FeedbackError, model: str | None = None) -> Letter:
+    def add(self, record: Record, error: FeedbackError, model: str | None = None) -> None:
         """Send the letter about a record; raises SourceError where the sink can take no more for now."""
+        self.add_many([(record, error, model)])
+
+    def add_many(self, refused: Iterable[tuple[Record, FeedbackError, str | None]]) -> int:
+        """Send letters about the first of these records, as many as a piece holds; answers how many.
+
+        Raises SourceError where the sink can take no more for now: then send the same again.
+        """
         if self._resend or self._bytes > MAX_HELD_BYTES:
             self.flush()
-        letter = Letter.of(record, error, model, self._limit)
-        line = letter.encode()
-        self._sink.send(line, key=model)
-        self._unacknowledged.append((line, model))
-        self._bytes += len(line)
-        return letter
+        lines: list[tuple[bytes, str | None]] = []
+        size = 0
+        for record, error, model in refused:
+            lines.append((Letter.of(record, error, model, self._limit).encode(), model))
+            size += len(lines[-1][0])
+            if size > PIECE_BYTES:
+                break
+        self._sink.send_many(lines)
+        self._unacknowledged += lines
+        self._bytes += size
+        return len(lines)
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when every letter is acknowledged: before that, no commit may pass their events.
@@ -169,8 +201,7 @@ class DeadLetters:
         if not self._unacknowledged:
             return
         if self._resend:
-            for line, key in self._unacknowledged:
-                self._sink.send(line, key=key)
+            self._sink.send_many(self._unacknowledged)
         self._resend = True
         self._sink.flush(timeout_s)
         self._resend = False
@@ -186,6 +217,7 @@ class Resent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A line among the letters which says that the event of one was sent again: it is never sent a third time."""
 
     resent: Position
+    format: int = LETTER.number
 
     def encode(self) -> bytes:
         """One line of JSON, without its newline."""
@@ -204,11 +236,15 @@ def read_book(records: Iterable[Record]) -> Book:
     book = Book({}, set())
     for record in records:
         try:
-            book.resent.add(_marks.decode(record.value).resent)
+            mark = _marks.decode(record.value)
+            LETTER.check(mark.format, f"dead letters: {record.partition}/{record.offset}")
+            book.resent.add(mark.resent)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             try:
                 letter = Letter.decode(record.value)
                 book.letters.setdefault(letter.position, letter)
+            except FormatError as error:  # it may say that an event was sent again
+                raise FormatError(f"{record.partition}/{record.offset}: {error}") from error
             except CorruptError as error:
                 _log.warning("letter_skipped", partition=str(record.partition), offset=record.offset, error=str(error))
     return book
@@ -227,8 +263,17 @@ def resent_header(position: Position) -> tuple[str, bytes]:
 
 def position_of(text: str) -> Position:
     """The position that ``topic id/partition/offset`` names; raises ValueError."""
-    topic_id, number, offset = text.rsplit("/", 2)
-    return Partition(topic_id, int(number)), int(offset)
+    if not (found := _POSITION.fullmatch(text)):
+        raise ValueError(f"{text[:80]!r} is no position: expected topic id/partition/offset")
+    return Partition(found[1], int(found[2])), int(found[3])
 
 
+class _Numbered(msgspec.Struct):
+    format: int = 1  # written without a number at first
+
+
+_POSITION = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,20})", re.DOTALL)
+_encoder = msgspec.json.Encoder()
+_lines = msgspec.json.Decoder(_Line)
 _marks = msgspec.json.Decoder(Resent)
+_numbers = msgspec.json.Decoder(_Numbered)

@@ -286,6 +286,11 @@ class MemorySink:
         """Append one event."""
         self.log.send(value, key, headers)
 
+    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
+        """Append events."""
+        for value, key in events:
+            self.send(value, key)
+
     def flush(self, timeout_s: float = 30.0) -> None:
         """Nothing waits."""
 

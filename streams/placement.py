@@ -14,9 +14,8 @@ from collections.abc import Mapping
 import msgspec
 
 from omdml.errors import StoreError
+from omdml.formats import PLACEMENT
 from streams.partitioners import PARTITIONERS
-
-FORMAT = 1
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,7 +39,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     partitioner: str
     steps: tuple[Step, ...]
-    format: int = FORMAT
+    format: int = PLACEMENT.number
 
     @classmethod
     def first(cls, partitioner: str, count: int) -> Placement:
@@ -101,15 +100,14 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def decode(cls, data: bytes, where: str) -> Placement:
         """The inverse of :meth:`encode`; raises StoreError if these bytes are no placement."""
         try:
-            placement = msgspec.json.decode(data, type=cls)
+            PLACEMENT.check(msgspec.json.decode(data, type=_Numbered).format, f"{where}: placement", StoreError)
+            return msgspec.json.decode(data, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreError(
                 f"{where}: the placement of models on partitions cannot be read ({error}): restore the store from a "
                 "backup"
             ) from error
-        if placement.format > FORMAT:
-            raise StoreError(
-                f"{where}: the placement of models on partitions was written by a newer omdml (format "
-                f"{placement.format}, this one reads up to {FORMAT}): run that version"
-            )
-        return placement
+
+
+class _Numbered(msgspec.Struct):
+    format: int

@@ -118,6 +118,9 @@ class Sink(Protocol):
         Raises SourceError where the sink can take no more for now.
         """
 
+    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
+        """Queue events with their keys, in order; after an error nobody can tell how many of them were."""
+
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when everything sent is durable and acknowledged; raise SourceError when it could not be."""
 

@@ -1,7 +1,7 @@
-"""``make fuzz``: the tests of :mod:`tests.test_fuzz`, one after another, led by which lines of ours they reach.
+"""``make fuzz``: the tests of :mod:`tests.test_fuzz` and :mod:`tests.test_fuzz_files`, led by which lines they reach.
 
 FUZZ_S=60 says how many seconds each takes. libFuzzer (atheris) makes bytes, hypothesis turns them into examples. One
-that fails is kept in ``.hypothesis``, where ``pytest tests/test_fuzz.py`` finds it again; the bytes of one that hangs
+that fails is kept in ``.hypothesis``, where ``pytest tests/test_fuzz*.py`` finds it again; the bytes of one that hangs
 or takes too much memory are in ``.hypothesis/fuzz``.
 """
 
@@ -19,7 +19,7 @@ from tests.processes import ROOT
 SECONDS = os.environ.get("FUZZ_S", "60")
 FOUND = ROOT / ".hypothesis" / "fuzz"
 LIMITS = ["-timeout=120", "-rss_limit_mb=3000", "-max_len=4096", "-print_final_stats=1", f"-artifact_prefix={FOUND}/"]
-TESTS = "tests.test_fuzz"
+TESTS = ("tests.test_fuzz", "tests.test_fuzz_files")
 
 
 def fuzz(name: str) -> None:
@@ -28,16 +28,22 @@ def fuzz(name: str) -> None:
 
     kernels = [f"omdml.kernels.{module.name}" for module in pkgutil.iter_modules([str(ROOT / "omdml" / "kernels")])]
     with atheris.instrument_imports(include=["omdml", "streams", "workers"], exclude=kernels):  # numba reads bytecode
-        tests = importlib.import_module(TESTS)
+        tests = next(module for module in map(importlib.import_module, TESTS) if hasattr(module, name))
     FOUND.mkdir(parents=True, exist_ok=True)
     atheris.Setup([name, f"-max_total_time={SECONDS}", *LIMITS], getattr(tests, name).hypothesis.fuzz_one_input)
     atheris.Fuzz()
 
 
+def driven(module: str) -> list[str]:
+    """The tests of a module that hypothesis gives examples."""
+    tests = vars(importlib.import_module(module))
+    return [name for name, test in tests.items() if name.startswith("test_") and hasattr(test, "hypothesis")]
+
+
 def main() -> int:
     """Run all of them, each in a process of its own; how many failed."""
     failed = 0
-    for name in sorted(name for name in vars(importlib.import_module(TESTS)) if name.startswith("test_")):
+    for name in sorted(name for module in TESTS for name in driven(module)):
         run = subprocess.run([sys.executable, "-m", "tests.fuzz", name], capture_output=True, text=True, cwd=ROOT)
         examples = re.search(r"number_of_executed_units: (\d+)", run.stderr)
         count = int(examples[1]) if examples else 0

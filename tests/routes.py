@@ -28,12 +28,13 @@ class Route:
         self.origin, self.target = new_topic(PARTITIONS), new_topic(PARTITIONS)
         self.sent = Counter()
         self._places = Counter()
+        self._started = 0
         self._draw = random.Random(0)
         self._partition_of = partition_of
         self._producer = KafkaProducer(bootstrap_servers=kafka.servers, linger_ms=5, enable_idempotence=True)
         (folder / "omdml.toml").write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{self.target}"\n'
-            f'partitioner = "{partitioner}"\nsession_timeout_s = 6.0\n'
+            f'partitioner = "{partitioner}"\nsession_timeout_s = 6.0\nstart_timeout_s = 60.0\n'
         )
 
     def __enter__(self):
@@ -64,7 +65,14 @@ class Route:
         file = self.folder / f"{name}.toml"
         file.write_text(configured + f'member = "{name}"\n' if member else configured)
         arguments = (*map(str, killed_at), "route", "--from", self.origin, "--config", file.name)
-        return Process(self.folder, *arguments, name=name, module=module)
+        self._started += 1
+        return Process(self.folder, *arguments, name=f"{name}-{self._started}", module=module)
+
+    def stop(self, *routers):
+        """End routers once they listen to signals; answers their exit codes."""
+        for router in routers:
+            wait_for(lambda router=router: "route_started" in router.said, "a router to have started", 60, router)
+        return [router.stop() for router in routers]
 
     def read(self):
         """Every committed record of the keyed topic."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, REASONS, decode
+from omdml.formats import LETTER
 from streams.files.reader import read_records
 from streams.files.source import FileSink
 from streams.letters import CUT_BYTES, MAX_LETTER_BYTES, DeadLetters, Letter, read_letters
@@ -38,6 +39,7 @@ def test_a_letter_shows_a_text_payload_as_text() -> None:
         "payload": "{'naïve'}",
         "key": "shop",
         "headers": [["content-type", "application/json"]],
+        "format": LETTER.number,
     }
 
 
@@ -49,6 +51,7 @@ def test_a_letter_says_nothing_of_what_is_not_known() -> None:
         "partition": ["4f3c", 3],
         "offset": 7,
         "payload": {"base64": "/w=="},
+        "format": LETTER.number,
     }
 
 

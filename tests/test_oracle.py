@@ -148,6 +148,18 @@ def test_a_placement_is_read_as_the_store_keeps_it():
     assert Placement.read(json.dumps(told).encode()) == Placement("crc32", [Step(4), Step(8, {3: 5})])
 
 
+def test_with_the_secret_known_each_event_is_held_out_or_learned():
+    held_out = oracle.drawn(b"s" * 32, 5)
+    judged = Oracle(log(100), FOUR, held_out=held_out)
+    learned = judged.learned(MODEL)
+    assert 60 < len(learned) < 95
+    assert not any(held_out(MODEL, event) for event in learned)
+    assert judged.findings([checkpoint(len(learned), 100 - len(learned), after=100)], []) == []
+    found = judged.findings([checkpoint(len(learned) - 1, 101 - len(learned), after=100)], [])
+    due = 100 - len(learned)
+    assert found == [Finding("count", 1, f"{MODEL}: {due + 1} were held out, but {due} should have been")]
+
+
 def test_the_partitioners_are_those_of_kafka_and_librdkafka():
     signed = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"abc": 479470107}
     assert {key: oracle.murmur2(key) for key in signed} == {key: hashed & 0x7FFFFFFF for key, hashed in signed.items()}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from omdml.errors import SourceError
 from streams.letters import DeadLetters
 from workers.intake import Refusal, kind_of
 from workers.metrics import WorkerMetrics
+from workers.refusal_log import RefusalLog
 from workers.specs import Specs
 
 FLUSH_S = 30.0  # that the dead letters' sink may take
@@ -17,8 +19,8 @@ FLUSH_S = 30.0  # that the dead letters' sink may take
 class Burial:
     """The refused events of one partition: what the dead letters cannot take for now stays here."""
 
-    def __init__(self, letters: DeadLetters, specs: Specs, metrics: WorkerMetrics) -> None:
-        self._letters, self._specs, self._metrics = letters, specs, metrics
+    def __init__(self, letters: DeadLetters, specs: Specs, metrics: WorkerMetrics, told: RefusalLog) -> None:
+        self._letters, self._specs, self._metrics, self._told = letters, specs, metrics, told
         self._refused: list[Refusal] = []
 
     def add(self, refused: Iterable[Refusal]) -> None:
@@ -28,12 +30,19 @@ class Burial:
     def send(self) -> None:
         """Send what is noted; raises SourceError where the sink can take no more for now."""
         while self._refused:
-            record, error, name = self._refused[0]
             with burying():
-                self._letters.add(record, error, name)
+                count = self._letters.add_many(refusal[:3] for refusal in self._refused)
+            self._count(self._refused[:count])
+            del self._refused[:count]
+
+    def _count(self, sent: Sequence[Refusal]) -> None:
+        counts: Counter[tuple[str | None, str, str]] = Counter()
+        for refusal in sent:
+            counts[refusal.model, refusal.kind or kind_of(refusal.record), refusal.error.reason] += 1
+            self._told.note(refusal)
+        for (name, kind, reason), count in counts.items():
             spec = self._specs.find(name) if name else None
-            self._metrics.refused(spec.label if spec else "unknown", kind_of(record), error.reason)
-            del self._refused[0]
+            self._metrics.refused(spec.label if spec else "unknown", kind, reason, count)
 
     def finish(self, limit_s: float = FLUSH_S) -> None:
         """Return when all of it is acknowledged; raises SourceError where that is not so in time."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import ConfigurationError, CorruptError, StartError, StoreLost
+from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Claim, Pointer, Store
@@ -74,6 +74,8 @@ def took_on(name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: 
         metric = spec.first_metric() if checkpoint is None else learner.metric
     except StartError as error:
         raise ConfigurationError(f"model {name!r} cannot start: {error}") from error
+    except FormatError as error:
+        raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
         raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, metric))

@@ -85,18 +85,18 @@ def node(configuration: config.Configuration) -> None:
 def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_run: bool) -> None:
     """Validate events (JSON lines, from FILES or standard input) and send them to the feedback log."""
     from workers import wiring
-    from workers.feed import send_events
+    from workers.feed import bounded_lines, send_events
 
     specs = wiring.specs(configuration)
     sink = None if dry_run else wiring.open_sink(configuration.log)
     refused = 0
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
     for file in sources:
-        fed = send_events(file, specs, sink)
-        click.echo(f"{file.name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {len(fed.refused)}")
-        for line, error in fed.refused[:20]:
+        fed = send_events(bounded_lines(file), specs, sink)
+        click.echo(f"{file.name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {fed.total_refused}")
+        for line, error in fed.refused:
             click.echo(f"  line {line}: {error.reason}: {error}", err=True)
-        refused += len(fed.refused)
+        refused += fed.total_refused
     if sink is not None:
         sink.close()
     sys.exit(1 if refused else 0)

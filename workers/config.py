@@ -16,6 +16,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.learners import LEARNERS
+from streams.files.regular import DOCUMENT_BYTES, read_regular
 from streams.kafka.options import KafkaOptions
 from streams.stores.redis_client import masked
 from workers.access import check_token
@@ -29,10 +30,14 @@ NOT_TOML = (ValueError, RecursionError)  # among them numbers of thousands of di
 
 
 class FileLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="file", tag_field="kind"):
-    """A folder of segments, or one growing file, on this machine; dead letters in a folder beside it."""
+    """A folder of segments, or one growing file, on this machine; dead letters in a folder beside it.
+
+    Of the letters' folder ``letters_keep_mb`` megabytes (of 1,000,000 bytes) are kept, the newest.
+    """
 
     path: str = "feedback/"
     letters: str = "letters/"
+    letters_keep_mb: float = 1000.0
     group: str = "omdml"
 
 
@@ -184,7 +189,7 @@ def load(
     table: dict[str, Any] = {}
     if path is not None:
         try:
-            table = tomllib.loads(Path(path).read_text())
+            table = tomllib.loads(read_regular(path, DOCUMENT_BYTES).decode())
         except OSError as error:
             raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror})") from error
         except NOT_TOML as error:
@@ -292,6 +297,8 @@ def _check_numbers(found: Configuration) -> None:
     if isinstance(found.log, KafkaLog):
         positive["log.session_timeout_s"] = found.log.session_timeout_s
         positive["log.start_timeout_s"] = found.log.start_timeout_s
+    else:
+        positive["log.letters_keep_mb"] = found.log.letters_keep_mb
     for name, value in positive.items():
         if not 0 < value < math.inf:
             raise ConfigurationError(f"{name} is {value}, expected a number above 0")

@@ -69,7 +69,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse()
 
     def on_message_begin(self) -> None:
-        """Count anew."""
+        """Start counting again."""
         self._head_bytes = self._fields = 0
         super().on_message_begin()
 
@@ -123,7 +123,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _end(self, status: int, error: str, message: str) -> None:
         """Answer, unless an answer to an earlier request would be mixed up with it, and end the connection."""
-        _log.warning("connection_ended", why=message, status=status)
+        client = self.client[0] if self.client else ""
+        _log.warning("connection_ended", why=message, status=status, client=client)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             self.transport.abort()

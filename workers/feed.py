@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import IO, NamedTuple
 
 from omdml.comparisons import conversion, kind_of
 from omdml.errors import FeedbackError
-from omdml.feedback import AnyFeedback, Pair, decode
+from omdml.feedback import MAX_EVENT_BYTES, AnyFeedback, Pair, decode
 from omdml.learners.pairs import ONLY_TASK, task_numbers
 from streams.catalogues.inline import InlineTable
 from streams.protocols import Sink
 from workers.intake import check_name, unknown_model
 from workers.lookup import compared
 from workers.specs import Spec, Specs
+
+SHOWN = 20  # refused lines that are told of
+MAX_LINE_BYTES = 2 * MAX_EVENT_BYTES  # white space around the event included
+ENDLESS_BYTES = 1 << 30
 
 
 class Refused(NamedTuple):
@@ -28,7 +32,8 @@ class Fed(NamedTuple):
     """What became of the lines."""
 
     accepted: Counter[str]  # by kind
-    refused: list[Refused]
+    refused: list[Refused]  # the first of them
+    total_refused: int = 0
 
     @property
     def kinds(self) -> str:
@@ -69,6 +74,7 @@ def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:
     """Send every line that holds a sound event; blank ones are skipped. Without a sink nothing is sent."""
     accepted: Counter[str] = Counter()
     refused: list[Refused] = []
+    count = 0
     for number, line in enumerate(lines, start=1):
         payload = line.strip()
         if not payload:
@@ -76,11 +82,31 @@ def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:
         try:
             event = validate(payload, specs)
         except FeedbackError as error:
-            refused.append(Refused(number, error))
+            count += 1
+            refused += [Refused(number, error)] if count <= SHOWN else []
             continue
         if sink is not None:
             sink.send(payload, key=event.model)
         accepted[kind_of(event)] += 1
     if sink is not None:
         sink.flush()
-    return Fed(accepted, refused)
+    return Fed(accepted, refused, count)
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, a pipe or standard input; of one that is too long, the beginning: it is refused as oversize.
+
+    Raises FeedbackError if a line does not end at all.
+    """
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES):
+        number, size = number + 1, len(line)
+        end = line
+        while not end.endswith(b"\n") and (end := file.readline(MAX_LINE_BYTES)):
+            size += len(end)
+            if size > ENDLESS_BYTES:
+                raise FeedbackError(
+                    f"{file.name}: line {number} has no end within {ENDLESS_BYTES:,} bytes, expected one event a line",
+                    reason="oversize",
+                )
+        yield line

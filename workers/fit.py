@@ -113,7 +113,7 @@ def check_absent(store: Store, name: str) -> None:
 
 def check_whole(model: ReplayedModel) -> None:
     """Raise StoreError if events of a model came by other partitions than its home: they were not learned."""
-    elsewhere = sum(error.reason == "wrong_partition" for _, error, _ in model.refused)
+    elsewhere = sum(error.reason == "wrong_partition" for _, error, *_ in model.refused)
     if elsewhere:
         raise StoreError(
             f"{elsewhere:,} events of model {model.name!r} came by other partitions than its home: omdml doctor says "
@@ -140,7 +140,7 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     claim = store.claim(model.name)
     if claim.checkpoint is not None:
         raise exists(model.name, claim.checkpoint.version)
-    for record, error, name in model.refused:
+    for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
     model.epoch, model.oldest = claim.epoch, None  # old news: nobody measures its freshness

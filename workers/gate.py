@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 from collections.abc import Collection
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workers.access import AccessError, is_local
+from omdml.errors import OmdmlError
+from workers.access import is_local
 
 # Bytes of all bodies that have come, whole or in part, and are not answered yet: four of the largest.
 MAX_BODIES_BYTES = 64 << 20
+# After a body as large as this, what the C library keeps for later is given back to the system.
+LARGE_BYTES = 1 << 20
+# Seconds after such a body; several of them are given back at once.
+TRIM_AFTER_S = 1.0
+
+
+class ForeignHost(OmdmlError):
+    """A request that names another host than this node."""
+
+    reason = "foreign_host"
+
+
+class Busy(OmdmlError):
+    """A body for which there is no room just now."""
+
+    reason = "busy"
 
 
 class Hosts:
@@ -29,13 +48,12 @@ class Hosts:
         self._app, self._names = app, frozenset(name.lower() for name in names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raise AccessError ``foreign_host``, or go on."""
+        """Go on, or raise ForeignHost."""
         for host in Headers(scope=scope).getlist("host"):
             if not self._knows(host.lower()):
-                raise AccessError(
-                    f"this node is not {host!r}: a node without node.token answers only to localhost, to addresses of "
-                    "this machine, and to the names in node.hosts; ask for one of these, or add the name there",
-                    "foreign_host",
+                raise ForeignHost(
+                    f"this node is not {host!r}: it answers only to localhost, to loopback addresses, to the host in "
+                    "node.bind and to the names in node.hosts; ask for one of these, or add the name there"
                 )
         await self._app(scope, receive, send)
 
@@ -49,10 +67,10 @@ class Bodies:
     """Bounds what the bodies of all requests together take until these are answered."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self._held = app, 0
+        self._app, self._held, self._trimming = app, 0, False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on; reading a body raises AccessError ``busy`` as soon as all of them are too large."""
+        """Go on; reading a body raises Busy as soon as all of them together are too large."""
         held = 0
 
         async def counted() -> Message:
@@ -60,10 +78,9 @@ class Bodies:
             message = await receive()
             size = len(message.get("body", b""))
             if self._held + size > MAX_BODIES_BYTES:
-                raise AccessError(
+                raise Busy(
                     f"this node is taking in {self._held} bytes of bodies just now, at most {MAX_BODIES_BYTES} at "
-                    "once: send this again a little later, or smaller bodies",
-                    "busy",
+                    "once: send this again a little later, or smaller bodies"
                 )
             held += size
             self._held += size
@@ -73,3 +90,15 @@ class Bodies:
             await self._app(scope, counted, send)
         finally:
             self._held -= held
+            if held >= LARGE_BYTES and not self._trimming:
+                self._trimming = True
+                asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim)
+
+    def _trim(self) -> None:
+        """Give freed memory back. Bodies come in pieces between which smaller things stay, so glibc does not by itself.
+
+        Other C libraries have no such function, or need none.
+        """
+        self._trimming = False
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+            trim(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
 from omdml.comparisons import Conversion, conversion
@@ -15,7 +15,8 @@ from streams.placement import Placement
 from streams.protocols import Partition, Record
 
 JSON = "application/json"
-
+UNKNOWN = "unknown"  # kind of what does not decode
+KINDS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
 
 MAX_NAME = 200  # of a model, percent-encoded: a folder's limit is 255
 PIECE = 32_000  # comparisons at most: about a second of the widest models
@@ -24,11 +25,18 @@ CLOCKS_DIFFER_S = 1.0  # between machines whose clocks are right, at most
 
 
 class Refusal(NamedTuple):
-    """An event that becomes a dead letter."""
+    """An event that becomes a dead letter; ``kind`` of feedback, empty if nobody has looked yet."""
 
     record: Record
     error: FeedbackError
     model: str | None = None
+    kind: str = ""
+
+
+def refusal(record: Record, error: FeedbackError, model: str | None, kind: str) -> Refusal:
+    """A refusal whose error holds no traceback: with one, thousands of them keep the garbage collector busy."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return Refusal(record, error, model, kind)
 
 
 class Batch:
@@ -112,10 +120,10 @@ def sort_out(
     refused: dict[str | None, list[Refusal]] = {}
     known: dict[str, tuple[Conversion, frozenset[str]] | FeedbackError] = {}
     for record in records:
-        model = None
+        model, kind = None, UNKNOWN
         try:
             event = decode(record.value, content_type(record.headers) if record.headers else JSON)
-            model = event.model
+            model, kind = event.model, KINDS[type(event)]
             if model not in known:
                 known[model] = _known(model, accepts)
             learned = known[model]
@@ -125,7 +133,7 @@ def sort_out(
             convert, kinds = learned
             ids = convert(event, kinds)
         except FeedbackError as error:
-            refused.setdefault(model, []).append(Refusal(record, error, model))
+            refused.setdefault(model, []).append(refusal(record, error, model, kind))
             continue
         if model not in batches:
             batches[model] = Batch()
@@ -171,13 +179,13 @@ def kind_of(record: Record) -> str:
     try:
         event = decode(record.value, content_type(record.headers) if record.headers else JSON)
     except FeedbackError:
-        return "unknown"
-    return said_as(type(event))
+        return UNKNOWN
+    return KINDS[type(event)]
 
 
 def said_as(kind: type[AnyFeedback]) -> str:
     """A kind of feedback as events name it in ``type``."""
-    return str(kind.__struct_config__.tag)
+    return KINDS[kind]
 
 
 def event_time(at: float | None, logged: float | None) -> float | None:

@@ -93,6 +93,7 @@ class LearnerWorker:
             self._close()
 
     def _close(self) -> None:
+        self.services.refusals.tell(at_once=True)
         try:
             self.services.source.close()
         finally:
@@ -166,6 +167,7 @@ class LearnerWorker:
         if now - self._measured_at < MEASURE_S:
             return
         self._measured_at = now
+        self.services.refusals.tell()
         positions = {}
         for partition, (position, end) in self.services.source.progress().items():
             untaken = self._untaken(partition)

@@ -14,9 +14,9 @@ from omdml.comparisons import Judgement
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import AnyFeedback, SetJudgement
 from omdml.learners import Learner
-from streams.catalogues.inline import InlineTable
-from streams.protocols import Catalogue
-from workers.intake import Batch, Refusal
+from streams.catalogues.inline import InlineTable, unknown_item
+from streams.protocols import Catalogue, Record
+from workers.intake import Batch, Refusal, refusal, said_as
 
 Array = NDArray[Any]
 Compared = Array | list[Judgement]  # rows (T, w) of as many comparisons, or a judgement each
@@ -92,15 +92,34 @@ class Lookup:
         rows = self._rows([name for name in batch.ids if name not in sets] if sets else batch.ids)
         if width and rows.min(initial=0) >= 0 and not batch.inline:
             return self._located(batch, rows.reshape(-1, width), self._catalogue.features), []
-        table, found, refused = InlineTable(self._catalogue), Batch(), []
+        refused: list[Refusal] = []
+        if width and not batch.inline:
+            rows, batch = self._known(batch, rows, refused)
+            return self._located(batch, rows.reshape(-1, width), self._catalogue.features), refused
+        table, found = InlineTable(self._catalogue), Batch()
         parts: list[Compared] = []
         for record, event, ids in batch.each():
             try:
                 parts.append(compared(event, ids, width, table, self._catalogue))
                 found.add(record, event, ids)
             except FeedbackError as error:
-                refused.append(Refusal(record, error, self._model))
+                refused.append(self._refusal(record, event, error))
         return self._located(found, joined(parts, width), table.features), refused
+
+    def _known(self, batch: Batch, rows: Array, refused: list[Refusal]) -> tuple[Array, Batch]:
+        """The events all of whose items have rows, and these; the others are ``refused``."""
+        named = np.array(batch.named, np.int64)
+        unknown = np.flatnonzero(rows < 0)
+        events, first = np.unique(np.repeat(np.arange(len(named)), named)[unknown], return_index=True)
+        stay = np.ones(len(named), bool)
+        stay[events] = False
+        for event, place in zip(events.tolist(), unknown[first].tolist(), strict=True):
+            error = unknown_item(self._catalogue, batch.ids[place])
+            refused.append(self._refusal(batch.records[event], batch.events[event], error))
+        return rows[np.repeat(stay, named)], batch.only(stay.tolist())
+
+    def _refusal(self, record: Record, event: AnyFeedback, error: FeedbackError) -> Refusal:
+        return refusal(record, error, self._model, said_as(type(event)))
 
     def _rows(self, ids: Sequence[str]) -> Array:
         """Row numbers, -1 where even a second look at the catalogue finds no such item."""

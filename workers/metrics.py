@@ -88,10 +88,10 @@ class WorkerMetrics:
         for kind, count in kinds.items():
             self.events.labels(label, kind, outcome).inc(count)
 
-    def refused(self, label: str, kind: str, reason: str) -> None:
-        """One dead letter."""
-        self.events.labels(label, kind, "refused").inc()
-        self.letters.labels(reason).inc()
+    def refused(self, label: str, kind: str, reason: str, count: int = 1) -> None:
+        """Dead letters."""
+        self.events.labels(label, kind, "refused").inc(count)
+        self.letters.labels(reason).inc(count)
 
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:
         """A publication, or a snapshot put on record as held back, and what the model looks like at it."""

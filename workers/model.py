@@ -21,7 +21,7 @@ from streams.protocols import Catalogue, Partition, Record
 from workers.drift import Drift
 from workers.guard import NEAR, Guard, Yardstick
 from workers.hold_out import HoldOut
-from workers.intake import Batch, Refusal
+from workers.intake import Batch, Refusal, said_as
 from workers.lookup import Located, Lookup
 from workers.repeats import SeenIds
 from workers.tally import Tally
@@ -158,7 +158,8 @@ class OwnedModel:
                 if error.row is None:
                     raise
                 bad[located.event(first, error.row)] = error
-        return [Refusal(records[event], error, self.name) for event, error in sorted(bad.items())]
+        kinds = [said_as(type(event)) for event in located.events.events] if bad else []
+        return [Refusal(records[event], error, self.name, kinds[event]) for event, error in sorted(bad.items())]
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)

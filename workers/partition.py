@@ -69,7 +69,7 @@ class OwnedPartition:
         self.mark = Mark(partition, services.store)
         self._committed: int | None = None
         self._blocked = Blocked(services.clock, services.metrics.waiting)
-        self._burial = Burial(services.letters, services.specs, services.metrics)
+        self._burial = Burial(services.letters, services.specs, services.metrics, services.refusals)
 
     # 1
     def start(self, committed: int | None) -> int | None:

@@ -168,7 +168,7 @@ class ReplayedModel(OwnedModel):
     def _bury(self, refused: list[Refusal]) -> None:
         """Keep refusals; like a worker's dead letters they move ``next``."""
         self.refused += refused
-        for record, _, _ in refused:
+        for record, *_ in refused:
             if self.home == record.partition:
                 self.next = max(self.next, record.offset + 1)
 
@@ -234,6 +234,6 @@ def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table
 
 def refusals(model: ReplayedModel) -> str:
     """One line about the events that a learner did not take."""
-    reasons = Counter(error.reason for _, error, _ in model.refused)
+    reasons = Counter(error.reason for _, error, *_ in model.refused)
     told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
     return f"{model.learner.name}: refused {told}" if told else ""

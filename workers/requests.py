@@ -23,9 +23,8 @@ MAX_MOVE_BYTES = 1 << 10
 MAX_EVENTS = 10_000  # in one request
 MAX_ERRORS = 20  # told about one request
 MinVersion = Annotated[
-    int,
+    Annotated[int, msgspec.Meta(ge=0)] | None,
     msgspec.Meta(
-        ge=0,
         description="The version that has to answer, at least: one that an earlier answer, of any node, named. A node "
         "that does not have it yet waits two seconds for it; then it answers 503 `behind`, with its own.",
     ),
@@ -40,7 +39,7 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     k: int = DEFAULT_K
     task: str | None = None
-    min_version: MinVersion | None = None
+    min_version: MinVersion = None
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +55,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     k: int = DEFAULT_K
     task: str | None = None
-    min_version: MinVersion | None = None
+    min_version: MinVersion = None
     by: Literal["vector", "aggregate", "elements"] | None = None
     rerank: int | None = None
 

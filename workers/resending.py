@@ -11,12 +11,14 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Collection, Container, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import AnyFeedback, decode
 from streams import protocols
 from streams.files.log import reaching
+from streams.files.regular import open_regular
 from streams.files.source import FileSink
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import RESENT, Book, Letter, Position, Resent, position_of, resent_header
@@ -122,7 +124,7 @@ class FileSender:
 def sending_alone(letters: FileSink) -> int:
     """A lock on these dead letters: the descriptor that holds it."""
     with reaching(letters.log.path):
-        lock = os.open(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        lock = open_regular(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -156,5 +158,9 @@ def headers_again(letter: Letter) -> list[tuple[str, bytes]]:
 
 
 def named(record: Record) -> list[Position]:
-    """The letter that a record of the log names, if it was sent again."""
-    return [position_of(value.decode()) for name, value in record.headers if name == RESENT]
+    """The letter that a record of the log names, if it was sent again; what others put there names none."""
+    found = []
+    for name, value in record.headers:
+        with suppress(ValueError):
+            found += [position_of(value.decode())] if name == RESENT else []
+    return found

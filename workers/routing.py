@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK
 from streams.protocols import Partition, Record
-from workers.intake import JSON, check_name, content_type
+from workers.intake import JSON, MAX_NAME, check_name, content_type
 from workers.metrics import SECONDS
 
 
@@ -31,8 +31,11 @@ def key_of(record: Record) -> bytes | None:
     kind = content_type(record.headers) if record.headers else JSON
     try:
         model = (_messagepack if kind == MESSAGEPACK else _json).decode(record.value).model
-        check_name(model)
-        return model.encode() or None
+        name = model.encode()
+        # Percent-encoding makes three bytes of one at most, and takes as long as all the rest here.
+        if 3 * len(name) > MAX_NAME:
+            check_name(model)
+        return name or None
     except (msgspec.DecodeError, UnicodeError, RecursionError, FeedbackError):
         return None
 

@@ -5,10 +5,10 @@ So secrets need be neither in the configuration nor in the environment, both of 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from omdml.errors import ConfigurationError
+from streams.files.regular import SECRET_BYTES, read_regular
 
 SECRETS = ("sasl_plain_password", "ssl_password", "token")
 IN_FILES = {"log": SECRETS[:2], "store": ("url",), "node": SECRETS[2:]}
@@ -42,7 +42,7 @@ def _text(path: object, where: str) -> str:
     if not isinstance(path, str):
         raise ConfigurationError(f"{where} is {path!r}, expected the name of a file")
     try:
-        text = Path(path).read_text().strip()
+        text = read_regular(path, SECRET_BYTES).decode().strip()
     except (OSError, ValueError) as error:  # no text, or a name with a NUL in it
         told = getattr(error, "strerror", None) or "it is no text"
         raise ConfigurationError(f"{where} {path!r}: cannot be read ({told})") from None

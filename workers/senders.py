@@ -22,6 +22,7 @@ from workers.feed import amount
 from workers.findings import Remark, error, warning
 from workers.intake import JSON, content_type
 from workers.times import span, when
+from workers.topics import advice as advice_on_added
 
 RECENT_S = 3600.0  # senders that were corrected longer ago than this are no error any more
 LIBRDKAFKA = {"murmur2": "murmur2_random", "crc32": "consistent_random"}  # what librdkafka calls our partitioners
@@ -206,8 +207,8 @@ def other_count(senders: Senders, count: int, looked: str, learned: bool) -> str
     """Clients know of partitions that were added since."""
     return (
         f"{count:,} of {looked} lie where {senders.partitioner} puts their model among {senders.partitions} "
-        f"partitions, but models have their homes among {senders.homes}: partitions were added. Stop the workers once "
-        "the old partitions are learned, then run omdml topics rehome."
+        f"partitions, but models have their homes among {senders.homes}: partitions were added. What to do: "
+        f"{advice_on_added(senders.homes, senders.partitions)}."
     )
 
 

@@ -49,6 +49,8 @@ class HttpServer:
             loop="asyncio",
             ws="none",
             log_config=None,
+            # Of a request that is none it warns without saying of what; the connection says it in a sentence.
+            log_level="error",
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=GRACE_S,

@@ -9,6 +9,7 @@ from streams.letters import DeadLetters
 from streams.protocols import Source, Store
 from workers.metrics import WorkerMetrics
 from workers.newcomers import Newcomers
+from workers.refusal_log import RefusalLog
 from workers.residents import Allowance, Residents
 from workers.specs import Specs
 
@@ -27,4 +28,5 @@ class Services:
     accept_gap: bool = False
     residents: Residents = field(default_factory=Residents)
     newcomers: Newcomers = field(default_factory=Newcomers)
+    refusals: RefusalLog = field(default_factory=RefusalLog)
     allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now

@@ -28,4 +28,4 @@ def span(seconds: float) -> str:
     for size, unit in SPANS:
         if seconds >= size:
             return f"{seconds // size:,.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
+    return f"{max(0, int(seconds))} s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
+from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, StoreError
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
 from streams.protocols import Partition, Store, Written
@@ -46,6 +46,8 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
             epoch, kept, fell_back = store.claim(name)
             if fell_back:
                 raise CorruptError(f"model {name!r}: its newest checkpoint is damaged")
+        except FormatError:
+            raise
         except CorruptError:
             store.delete(name)
             model = begun(spec, name, store.claim(name).epoch)

@@ -18,7 +18,7 @@ from streams.files.bystander import FileBystander
 from streams.files.log import OFFSET_BITS, reaching
 from streams.files.newest import newest_records as newest_in_files
 from streams.files.reader import open_log
-from streams.files.source import FileSink, FileSource
+from streams.files.source import SEGMENT_BYTES, FileSink, FileSource
 from streams.kafka.extents import Extent, Member, extents, members
 from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
@@ -26,7 +26,7 @@ from streams.kafka.routed import RoutedSource
 from streams.kafka.router import Router, Targets
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
-from streams.kafka.topic import create_topic, look_up, message_limit
+from streams.kafka.topic import create_topic, look_up
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters
 from streams.newest import Newest
@@ -54,6 +54,7 @@ MEGABYTE = 1_000_000
 LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE  # of a partition of their topic; of their files
 EVENTS = 200  # of a partition, for who asks what is sent now
 LOOK_S = 5.0  # spent on reading either
+KEPT_SEGMENTS = 8  # of dead letters: an eighth of them goes at a time
 
 
 def open_source(log: FileLog | KafkaLog) -> Source:
@@ -172,11 +173,17 @@ def require_stopped(log: FileLog | KafkaLog) -> None:
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
     """The dead letters beside the log; the topic of their own is created unless the configuration names one."""
     if isinstance(log, FileLog):
-        return DeadLetters(FileSink(log.letters))
+        return DeadLetters(letters_folder(log))
     if not log.letters:
         create_topic(connection(log), letters_topic(log))
     sink = KafkaSink(connection(log), topic=letters_topic(log))
     return DeadLetters(sink, sink.max_message_bytes)
+
+
+def letters_folder(log: FileLog) -> FileSink:
+    """Where the dead letters of a log in files are written: in so many segments that thinning takes a part of them."""
+    keep = int(log.letters_keep_mb * MEGABYTE)
+    return FileSink(log.letters, segment_bytes=min(SEGMENT_BYTES, keep // KEPT_SEGMENTS), keep_bytes=keep)
 
 
 def letters_topic(log: KafkaLog) -> str:
@@ -196,7 +203,7 @@ def open_sender(log: FileLog | KafkaLog) -> Sender:
     if isinstance(log, KafkaLog):
         letters = letters_topic(log)
         return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner), log.topic, letters)
-    return FileSender(open_sink(log), FileSink(log.letters), read_whole(open_bystander(log)))
+    return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))
 
 
 def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegistry, accept_gap: bool) -> Router:
@@ -215,7 +222,7 @@ def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegist
         )
     if not log.letters:
         create_topic(options, letters)
-    targets = Targets(log.topic, letters, message_limit(options, log.topic), message_limit(options, letters))
+    targets = Targets(log.topic, letters).measured(options)
     source = RoutedSource(
         options,
         topic=origin,

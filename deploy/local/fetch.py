@@ -44,16 +44,6 @@ def valkey() -> Program:
     return Program(Path(get_binary_path()))
 
 
-def faketime() -> Path:
-    """The library that gives a process a clock of its own: the installed one, else one unpacked into the cache."""
-    name = "faketime/libfaketimeMT.so.1"
-    installed = sorted(Path("/usr/lib").glob(f"*/{name}"))
-    if installed:
-        return installed[0]
-    root = cache.once(f"faketime-{debian.release()}", _fetch_faketime)
-    return next(iter(sorted(root.glob(f"usr/lib/*/{name}"))))
-
-
 def everything() -> dict[str, Path]:
     """Fetch all of it; what was found, by name."""
     runtime, jars = kafka()
@@ -72,15 +62,6 @@ def _fetch_redis(into: Path) -> None:
         into,
         wanted=lambda name: name.startswith(NEEDED_BY_REDIS),
         do="put redis-server (7 or newer) on PATH, or let apt-get reach the machine's package sources",
-    )
-
-
-def _fetch_faketime(into: Path) -> None:
-    debian.unpack(
-        "libfaketime",
-        into,
-        wanted=lambda name: False,
-        do="install libfaketime, or let apt-get reach the machine's package sources",
     )
 
 

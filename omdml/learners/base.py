@@ -204,7 +204,7 @@ class Learner(base.Base):
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """A learner that continues with the same bytes; raises CorruptError."""
-        tensors, metadata = unpack(data, "learner state")
+        tensors, metadata = unpack(data)
         name = metadata.get("learner")
         if not isinstance(name, str) or name not in LEARNERS:
             raise CorruptError(f"learner state of {name!r}; known: {', '.join(sorted(LEARNERS))}")

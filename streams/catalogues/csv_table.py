@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
 from streams.catalogues.tables import Chunk, Columns, numbered_columns, require_columns, require_modality
+from streams.files.regular import LINE_CHARACTERS, text_lines
 
 CHUNK_CELLS = 500_000  # text in memory at a time: about 60 bytes a cell
 
@@ -64,16 +65,16 @@ class CsvTable:
     def _lines(self) -> Iterator[list[str]]:
         width = 0
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
-                reader = csv.reader(file, strict=True)
-                for line in reader:
-                    width = width or len(line)
-                    if line and len(line) != width:
-                        raise CatalogueError(
-                            f"{self.path}: line {reader.line_num} has {len(line)} fields, the header has {width}"
-                        )
-                    if line:
-                        yield line
+            lines = text_lines(self.path, LINE_CHARACTERS, encoding="utf-8-sig", newline="")
+            reader = csv.reader(lines, strict=True)
+            for line in reader:
+                width = width or len(line)
+                if line and len(line) != width:
+                    raise CatalogueError(
+                        f"{self.path}: line {reader.line_num} has {len(line)} fields, the header has {width}"
+                    )
+                if line:
+                    yield line
         except (csv.Error, UnicodeDecodeError) as error:
             raise CatalogueError(f"{self.path}: no CSV in UTF-8 ({error})") from error
 

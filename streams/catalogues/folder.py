@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from streams.catalogues.manifest import IDS, SETS, FolderManifest, Manifest, Par
 from streams.catalogues.matrix import map_rows, row_chunks
 from streams.catalogues.redis import RedisCatalogue, is_redis_url, read_redis_manifest
 from streams.catalogues.sets import decode_sets
+from streams.files.regular import DOCUMENT_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
 PREVIOUS = ".previous"  # suffix of the catalogue that the newest build took the place of
@@ -112,7 +114,7 @@ def read_manifest(folder: Path) -> FolderManifest:
     """What the catalogue in this folder says of itself; CatalogueError where there is none."""
     path = folder / MANIFEST
     try:
-        data = path.read_bytes()
+        data = read_regular(path, DOCUMENT_BYTES)
     except OSError as error:
         raise CatalogueError(f"{path}: no catalogue to read ({error.strerror}): {_advice(folder)}") from error
     return decode_manifest(data, FolderManifest, str(path))
@@ -125,9 +127,14 @@ def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> byte
     try:
         if not written:
             return b""
-        with path.open("rb") as file:
+        with opened(path) as file:
             file.seek(sum(part.size(path.name) for part in known))
             for part in written:
+                left = os.fstat(file.fileno()).st_size - file.tell()
+                if not 0 <= part.size(path.name) <= left:  # what is asked for is taken from memory before it is read
+                    raise CatalogueError(
+                        f"{path}: {left} bytes left, expected {part.size(path.name)}: restore or build again"
+                    )
                 lines.append(file.read(part.size(path.name)))
                 if hashlib.sha256(lines[-1]).hexdigest() != part.sha256[path.name]:
                     raise CatalogueError(f"{path}: another sha256 than {MANIFEST} says: restore or build again")

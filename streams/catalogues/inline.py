@@ -62,12 +62,17 @@ class InlineTable:
     def _known(self, ids: Sequence[str]) -> dict[str, int]:
         rows = self._catalogue.rows(ids).tolist()
         if -1 in rows:
-            raise FeedbackError(
-                f"event: item {ids[rows.index(-1)]!r} is not in the catalogue (generation "
-                f"{self._catalogue.generation}), and the event brings no vectors for it",
-                reason="unknown_item",
-            )
+            raise unknown_item(self._catalogue, ids[rows.index(-1)])
         return dict(zip(ids, rows, strict=True))
+
+
+def unknown_item(catalogue: Catalogue, item: str) -> FeedbackError:
+    """The error for an item that is not in the catalogue, and comes without vectors."""
+    return FeedbackError(
+        f"event: item {item!r} is not in the catalogue (generation {catalogue.generation}), and the event brings no "
+        "vectors for it",
+        reason="unknown_item",
+    )
 
 
 def scaled_item(catalogue: Catalogue, item: str, vectors: Vectors) -> dict[str, NDArray[np.float32]]:

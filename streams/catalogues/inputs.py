@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ import numpy as np
 from omdml.errors import CatalogueError
 from streams.catalogues.csv_table import CsvTable
 from streams.catalogues.manifest import MODALITY_NAME
-from streams.catalogues.numpy_tables import ArrayTable, NpzTable
+from streams.catalogues.numpy_tables import ID_BYTES, ArrayTable, NpzTable, check_header
 from streams.catalogues.parquet_table import ParquetTable
-from streams.catalogues.tables import Columns, Table
+from streams.catalogues.tables import UNREADABLE, Columns, Table
+from streams.files.regular import opened, read_regular
 
 Inputs = Sequence[str | Path] | Mapping[str, Any]
 SUFFIXES = ".npy, .npz, .csv, .parquet"
@@ -58,7 +58,7 @@ def _open(text: str, ids: Sequence[str] | None, id_column: str, columns: Columns
                 return CsvTable(Path(text), id_column, columns)
             case ".parquet":
                 return ParquetTable(Path(text), id_column, columns)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise CatalogueError(f"{text}: cannot be read as {suffix} ({error})") from error
     raise CatalogueError(f"{text}: unknown kind {suffix!r}, expected one of {SUFFIXES}")
 
@@ -68,11 +68,13 @@ def _open_npy(text: str, ids: Sequence[str] | None) -> ArrayTable:
     modality, equals, path = text.partition("=")
     if not equals or not re.match(MODALITY_NAME, modality):
         modality, path = Path(text).stem, text
+    with opened(path) as file:
+        check_header(path, modality, file)
     return ArrayTable(path, {modality: np.load(path, mmap_mode="r")}, ids)
 
 
 def _read_id_lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        return read_regular(path, ID_BYTES).decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise CatalogueError(f"{path}: no list of ids, one a line, in UTF-8 ({error})") from error

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from omdml.errors import CatalogueError
+from omdml.formats import CATALOGUE, REDIS_CATALOGUE, Format
 from streams.catalogues.scaling import MinMax, Scaling
 
-FORMAT = 1
 IDS, SETS = "ids.txt", "sets.jsonl"  # files of a folder
 MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"  # it names a file and a field in Redis
 GENERATION_DIGITS = 16  # of a sha256: enough to tell generations apart, short enough for a key of each item in Redis
@@ -27,9 +27,10 @@ class Modality(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same in every place that a generation is kept in."""
+    """What is the same in every place that a generation is kept in; as it lies in Redis."""
 
-    format: int = FORMAT
+    kind: ClassVar[Format] = REDIS_CATALOGUE
+    format: int = REDIS_CATALOGUE.number
     generation: str
     modalities: Annotated[dict[Annotated[str, Meta(pattern=MODALITY_NAME)], Modality], Meta(min_length=1)]
 
@@ -58,12 +59,20 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):  # so that sets cha
 class FolderManifest(Manifest, frozen=True, kw_only=True):
     """``catalogue.json``: what the files beside it hold. What lies in them past the last part was never finished."""
 
+    kind: ClassVar[Format] = CATALOGUE
+    format: int = CATALOGUE.number
     parts: Annotated[tuple[Part, ...], Meta(min_length=1)]
 
     @property
     def count(self) -> int:
         """Number of items."""
         return sum(part.count for part in self.parts)
+
+
+class _Numbered(msgspec.Struct):
+    """What a manifest of any format has."""
+
+    format: int
 
 
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
@@ -82,13 +91,11 @@ def encode_manifest(manifest: Any) -> bytes:
 def decode_manifest(data: bytes, kind: type[AnyManifest], what: str) -> AnyManifest:
     """The inverse of :func:`encode_manifest`; CatalogueError names ``what`` and the field that is wrong."""
     try:
+        numbered = msgspec.json.decode(data, type=_Numbered)
+        kind.kind.check(numbered.format, what, CatalogueError)
         manifest = msgspec.json.decode(data, type=kind, dec_hook=lambda _, values: np.array(values, np.float64))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CatalogueError(f"{what}: not a manifest ({error}): build the catalogue again") from error
-    if manifest.format != FORMAT:
-        raise CatalogueError(
-            f"{what}: format {manifest.format}, this omdml reads format {FORMAT}: use the release that wrote it"
-        )
     for name, modality in manifest.modalities.items():
         scaling = modality.scaling
         if isinstance(scaling, MinMax) and not (scaling.low.shape == scaling.high.shape == (modality.dim,)):

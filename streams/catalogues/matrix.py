@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from streams.files.regular import opened
 
 DTYPE = np.dtype("<f4")
 UNREADABLE = (OSError, ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # numpy parses Python
@@ -31,7 +32,7 @@ def map_rows(path: Path, rows: int, dim: int, writable: bool = False) -> NDArray
         The file is missing, too short, or no C-contiguous float32 matrix of this width.
     """
     try:
-        with path.open("r+b" if writable else "rb") as file:
+        with opened(path, "r+b" if writable else "rb") as file:
             start = _data_start(file, path, dim)
             if os.fstat(file.fileno()).st_size < start + rows * dim * DTYPE.itemsize:
                 raise CatalogueError(f"{path}: shorter than its {rows} rows of {dim} numbers: restore or build again")
@@ -46,7 +47,7 @@ def extend(path: Path, rows: int, more: int, dim: int) -> NDArray[np.float32]:
 
     The disk's room is taken at once: a full disk is an OSError here, not a SIGBUS at some later write.
     """
-    with path.open("r+b" if rows else "w+b") as file:
+    with opened(path, "r+b" if rows else "w+b") as file:
         if not rows:
             _write_header(file, 0, dim)
         start = _data_start(file, path, dim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,9 +15,13 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.catalogues.tables import Chunk, require_modality
+from streams.catalogues.tables import Chunk, require_modality, rows_at_once
+from streams.files.regular import opened
 
 PREFIX = "X_"
+HEADER_BYTES = 10_000  # of a .npy file: numpy's own limit, which it looks at too late
+ID_BYTES = 1 << 30  # of all ids together
+WHOLE_BYTES = 1 << 30  # of an array that must be read at once
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 log = structlog.get_logger(__name__)
@@ -33,6 +38,7 @@ class ArrayTable:
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
         """See :class:`streams.catalogues.tables.Table`."""
+        rows = rows_at_once(self.name, rows, {name: array.shape[1] for name, array in self.arrays.items()})
         for start in range(0, self.count or 0, rows):
             vectors = {name: array[start : start + rows] for name, array in self.arrays.items()}
             yield Chunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
@@ -47,22 +53,26 @@ class NpzTable:
     def __init__(self, path: Path, ids: Sequence[str] | None = None) -> None:
         self.path = path
         self.name = str(path)
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             self.members = self._modalities(names)
             require_modality(self.name, self.members, "an array (n, d) named like its modality, such as color", names)
             shapes = {name: _header(self.name, archive, member)[0] for name, member in self.members.items()}
-        if "ids" in names:
-            if ids is not None:
-                raise CatalogueError(f"{path}: ids come from its array `ids`; leave the other ids out")
-            ids = _text(self.name, _whole(path, "ids"))
+            self.count: int | None = row_count(self.name, shapes, ids)
+            self.dims = {name: shape[1] for name, shape in shapes.items()}
+            rows_at_once(self.name, 1, self.dims)
+            if "ids" in names:
+                if ids is not None:
+                    raise CatalogueError(f"{path}: ids come from its array `ids`; leave the other ids out")
+                ids = _text(self.name, _whole(self.name, archive, "ids", ID_BYTES))
         self.ids, self.numbered = ids, ids is None
-        self.count: int | None = row_count(self.name, shapes, ids)
+        self.count = row_count(self.name, shapes, ids)
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
         """See :class:`streams.catalogues.tables.Table`. Arrays are decompressed as they are read, never whole."""
+        rows = rows_at_once(self.name, rows, self.dims)
         with ExitStack() as stack:
-            archive = stack.enter_context(zipfile.ZipFile(self.path))
+            archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(opened(self.path))))
             arrays = {name: self._rows(archive, member, rows) for name, member in self.members.items()}
             for start in range(0, self.count or 0, rows):
                 vectors = {name: next(array) for name, array in arrays.items()}
@@ -79,7 +89,7 @@ class NpzTable:
     def _rows(self, archive: zipfile.ZipFile, member: str, rows: int) -> Iterator[NDArray[Any]]:
         shape, fortran, dtype = _header(self.name, archive, member)
         if fortran:
-            whole = _whole(self.path, member)
+            whole = _whole(self.name, archive, member, WHOLE_BYTES)
             yield from (whole[start : start + rows] for start in range(0, len(whole), rows))
             return
         with archive.open(member + ".npy") as file:
@@ -114,18 +124,41 @@ def _text(table: str, ids: NDArray[Any]) -> list[str]:
     return texts
 
 
-def _whole(path: Path, member: str) -> NDArray[Any]:
-    try:
-        with np.load(path) as archive:
-            array: NDArray[Any] = archive[member]
-            return array
-    except ValueError as error:  # an array of Python objects, which only pickle could read
-        raise CatalogueError(f"{path}: array {member!r} cannot be read ({error}): save numbers or text") from error
+def _whole(table: str, archive: zipfile.ZipFile, member: str, limit: int) -> NDArray[Any]:
+    """An array of at most so many bytes, read at once."""
+    shape, fortran, dtype = _header(table, archive, member)
+    size = math.prod(shape) * dtype.itemsize
+    if size > limit:
+        raise CatalogueError(
+            f"{table}: array {member!r} has {size:,} bytes, expected at most {limit:,}: split the file"
+            + (", or save it in C order" if fortran else "")
+        )
+    with archive.open(member + ".npy") as file:
+        _read_header(table, member, file)
+        data = file.read(size)
+    array: NDArray[Any] = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    return array
 
 
 def _header(table: str, archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    with archive.open(member + ".npy") as file:
-        return _read_header(table, member, file)
+    """What an array claims to be, held against the bytes that the archive says there are."""
+    info = archive.getinfo(member + ".npy")
+    with archive.open(info) as file:
+        check_header(table, member, file)
+    with archive.open(info) as file:
+        shape, fortran, dtype = _read_header(table, member, file)
+        size, held = math.prod(shape) * dtype.itemsize, info.file_size - file.tell()
+    if min(shape, default=0) < 0 or size != held:
+        raise CatalogueError(f"{table}: array {member!r} claims {shape} {dtype}, {size:,} bytes, but holds {held:,}")
+    return shape, fortran, dtype
+
+
+def check_header(table: str, member: str, file: IO[bytes]) -> None:
+    """Raise CatalogueError if the header of a ``.npy`` file says that it is endless: numpy would read it all."""
+    start = file.read(12)
+    size = int.from_bytes(start[8 : 10 if start[6:7] == b"\x01" else 12], "little")
+    if size > HEADER_BYTES:
+        raise CatalogueError(f"{table}: the header of {member!r} has {size:,} bytes, expected at most {HEADER_BYTES:,}")
 
 
 def _read_header(table: str, member: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -89,7 +89,12 @@ class RedisCatalogue(Items):
         self._room: dict[str, NDArray[np.float32]] = {}
         self.refresh()
         with _reaching(where):
-            self.first = int(self._client.get(self._keys.first) or len(self.ids))
+            first = self._client.get(self._keys.first) or b"%d" % len(self.ids)
+        if not re.fullmatch(b"[0-9]{1,19}", first):
+            raise CatalogueError(
+                f"{where}: key {self._keys.first} holds {first[:40]!r}, expected how many items came first"
+            )
+        self.first = int(first)
 
     def refresh(self) -> int:
         """Take in the items added since; answers how many. Rows that were there keep their numbers."""

@@ -11,9 +11,7 @@ from omdml.errors import CatalogueError
 from streams.catalogues.manifest import MODALITY_NAME, Modality
 from streams.catalogues.scaling import Floats, not_finite, unfitted
 from streams.catalogues.sets import ItemSet, check_sets
-from streams.catalogues.tables import Chunk, Table, chunks_of
-
-ID_LENGTH = 512  # what an event may name, see omdml.feedback.Id
+from streams.catalogues.tables import ID_LENGTH, Chunk, Table, chunks_of
 
 Advance = Callable[[int], None]  # told how many rows were read
 

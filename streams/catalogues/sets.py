@@ -13,7 +13,9 @@ from msgspec import Meta
 from omdml.errors import CatalogueError
 from omdml.feedback import Id
 from streams.catalogues.tables import require_columns
+from streams.files.regular import LINE_CHARACTERS, read_regular, text_lines
 
+SETS_BYTES = 1 << 30  # of a file of sets
 JSON_LINES = (".jsonl", ".ndjson")
 SET, ITEM = "set", "item"  # columns of a CSV
 
@@ -44,7 +46,7 @@ def open_sets(sets: str | Path | Sets | None) -> list[ItemSet]:
         if path.suffix.lower() == ".csv":
             return [_converted(str(path), one, items) for one, items in _read_csv(path).items()]
         if path.suffix.lower() in JSON_LINES:
-            return decode_sets(path.read_bytes(), str(path))
+            return decode_sets(read_regular(path, SETS_BYTES), str(path))
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise CatalogueError(f"{path}: cannot be read as {path.suffix} ({error})") from error
     raise CatalogueError(f"{path}: unknown kind {path.suffix!r} of sets, expected .csv or {', '.join(JSON_LINES)}")
@@ -79,7 +81,7 @@ def decode_sets(data: bytes, where: str) -> list[ItemSet]:
     for number, line in enumerate(data.splitlines(), start=1):
         try:
             sets += [_decoder.decode(line)] if line.strip() else []
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             expected = '{"set": "photo-5", "items": ["face-1"]}'
             raise CatalogueError(f"{where}: line {number}: {error}, expected {expected}") from error
     return sets
@@ -96,11 +98,10 @@ def _converted(where: str, one: Any, items: Iterable[Any]) -> ItemSet:
 def _read_csv(path: Path) -> dict[str, list[str]]:
     """Items by set, both in the order of the lines."""
     sets: dict[str, list[str]] = {}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.DictReader(file, strict=True)
-        require_columns(str(path), (SET, ITEM), list(lines.fieldnames or ()))
-        for line in lines:
-            if not line[SET] or not line[ITEM]:
-                raise CatalogueError(f"{path}: line {lines.line_num} names no set, or no item: fill it or leave it out")
-            sets.setdefault(line[SET], []).append(line[ITEM])
+    lines = csv.DictReader(text_lines(path, LINE_CHARACTERS, encoding="utf-8-sig", newline=""), strict=True)
+    require_columns(str(path), (SET, ITEM), list(lines.fieldnames or ()))
+    for line in lines:
+        if not line[SET] or not line[ITEM]:
+            raise CatalogueError(f"{path}: line {lines.line_num} names no set, or no item: fill it or leave it out")
+        sets.setdefault(line[SET], []).append(line[ITEM])
     return sets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,14 @@ from numpy.typing import NDArray
 from omdml.errors import CatalogueError
 
 CHUNK_ROWS = 4096  # raw and scaled copies of these rows are all the memory that building takes, beside the ids
+
+CHUNK_BYTES = 64 << 20  # of one modality's raw numbers, at most
+ID_LENGTH = 512  # what an event may name, see omdml.feedback.Id
+MAX_DIM = 1_000_000  # numbers of an item in one modality
+UNREADABLE = (  # what numpy (which parses Python), zipfile, zlib and pyarrow raise of bytes that are not theirs
+    OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError, NotImplementedError,
+    RuntimeError, zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
 
 Columns = Mapping[str, Sequence[str]]  # modality to the columns that its numbers stand in, in this order
 _NUMBERED = re.compile(r"(?P<modality>.+)[._](?P<number>\d+)")
@@ -43,8 +52,18 @@ def chunks_of(table: Table) -> Iterator[Chunk]:
     """All items of a table; what goes wrong in the file is a CatalogueError."""
     try:
         yield from table.chunks(CHUNK_ROWS)
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise CatalogueError(f"{table.name}: cannot be read to its end ({error})") from error
+
+
+def rows_at_once(table: str, rows: int, dims: Mapping[str, int]) -> int:
+    """How many rows to read at a time; CatalogueError if one row would be too many numbers."""
+    for name, dim in dims.items():
+        if dim > MAX_DIM:
+            raise CatalogueError(
+                f"{table}: modality {name!r} has {dim:,} numbers an item, expected at most {MAX_DIM:,}"
+            )
+    return max(1, min(rows, CHUNK_BYTES // (8 * max(dims.values(), default=1) or 1)))
 
 
 def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:

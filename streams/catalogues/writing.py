@@ -21,6 +21,7 @@ from streams.catalogues.scaling import not_finite, scaled
 from streams.catalogues.scan import Advance, Scan, raw_vectors
 from streams.catalogues.sets import encode_sets
 from streams.catalogues.tables import Table, chunks_of
+from streams.files.regular import opened
 
 UNFINISHED = ".unfinished"
 
@@ -140,7 +141,7 @@ def _write_table(
 
 
 def _write_lines(path: Path, start: int, data: bytes) -> None:
-    with path.open("r+b" if start else "wb") as file:
+    with opened(path, "r+b" if start else "wb") as file:
         file.truncate(start)
         file.seek(start)
         file.write(data)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from streams.files.regular import open_regular
+
 
 class Appender:
     """An open file that grows. Its methods are called under the log's lock, and nobody else appends meanwhile."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._descriptor = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._inode = os.fstat(self._descriptor).st_ino
         self._whole = 0  # the size up to which the file is known to end in a newline
         self._dirty = False
@@ -27,8 +29,12 @@ class Appender:
         size = os.fstat(self._descriptor).st_size
         return not size or size + length <= limit
 
+    def room(self, limit: int) -> int:
+        """Bytes that fit below the limit."""
+        return limit - os.fstat(self._descriptor).st_size
+
     def append(self, line: bytes) -> None:
-        """Write a line, after ending a torn one that a killed writer or a full disk left.
+        """Write a line, or several, after ending a torn one that a killed writer or a full disk left.
 
         On an error a part of it may stay, and is such a torn one: a file that readers follow never shrinks, for they
         have read that part already.

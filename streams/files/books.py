@@ -11,7 +11,11 @@ from urllib.parse import quote
 import msgspec
 
 from omdml.errors import GapError, SourceError
+from omdml.formats import COMMIT
 from streams.files.log import OFFSET_BITS, Log, reaching, sync_folder, write_durably
+from streams.files.regular import open_regular, read_regular
+
+COMMIT_BYTES = 64 << 10
 
 LOOK_S = 0.1  # longer than anybody looks who only asks whether there is a reader
 
@@ -22,11 +26,16 @@ class Committed(msgspec.Struct, frozen=True):
     topic_id: str
     offset: Annotated[int, msgspec.Meta(ge=0)]
     fingerprint: str | None = None
+    format: int = COMMIT.number
 
     @property
     def segment(self) -> int:
         """Number of the segment that the offset lies in."""
         return self.offset >> OFFSET_BITS
+
+
+class _Numbered(msgspec.Struct):
+    format: int = 1  # written without a number at first
 
 
 class Books:
@@ -41,7 +50,7 @@ class Books:
     def lock(self) -> None:
         """Become the group's only reader, for as long as this process lives; raises SourceError where there is one."""
         with reaching(self._lock_path):
-            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = open_regular(self._lock_path, os.O_RDWR | os.O_CREAT)
             if not _locked(descriptor, fcntl.LOCK_EX, LOOK_S):
                 holder = _holder(descriptor)
                 os.close(descriptor)
@@ -82,10 +91,11 @@ class Books:
         with reaching(self.path):
             if not self.path.exists():
                 return None
-            data = self.path.read_bytes()
+            data = read_regular(self.path, COMMIT_BYTES)
         try:
+            COMMIT.check(msgspec.json.decode(data, type=_Numbered).format, str(self.path), SourceError)
             committed = msgspec.json.decode(data, type=Committed)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise SourceError(f"{self.path}: damaged ({error}): remove it, the store's marks say more") from error
         if committed.topic_id != self.log.topic_id:
             raise GapError(

@@ -24,7 +24,7 @@ import msgspec
 
 from streams.protocols import Partition, Record
 
-_SPLICE = re.compile(rb'\{"logged":(\d+\.\d{6}),"key":(?:"([^"\\]*)"|null),(.*)', re.DOTALL)
+_SPLICE = re.compile(rb'\{"logged":(\d{1,12}\.\d{6}),"key":(?:"([^"\\]*)"|null),(.*)', re.DOTALL)
 _ENVELOPE = b'{"record":'
 
 

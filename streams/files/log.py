@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from omdml.errors import SourceError
+from streams.files.regular import opened
 
 OFFSET_BITS = 40
+IDENTITY_BYTES = 33
 FIRST = 1  # number of a log's first segment
 
 
@@ -49,6 +51,12 @@ class Log(Protocol):
     def next_segment(self) -> Path | None:
         """The file to go on with when the growing one is full; None where something else rotates."""
 
+    def thin_out(self, most: int) -> list[str]:
+        """Remove the oldest segments until the others have at most so many bytes, never the growing one; their names.
+
+        None where something else rotates.
+        """
+
     def beside(self, name: str) -> Path:
         """Where a file about the log lies, such as a group's books."""
 
@@ -68,7 +76,8 @@ def identify(path: Path) -> str:
 
 def read_identity(path: Path) -> str:
     """The identity in a file; raises FileNotFoundError, and SourceError where it is damaged."""
-    data = path.read_bytes().split(b"\n", 1)[0]
+    with opened(path) as file:
+        data: bytes = file.readline(IDENTITY_BYTES).removesuffix(b"\n")
     if not re.fullmatch(b"[0-9a-f]{32}", data):
         raise SourceError(f"{path}: holds {data[:40]!r}, expected 32 hexadecimal digits: restore it from a backup")
     return data.decode()

@@ -13,13 +13,14 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from omdml.errors import GapError, SourceError
 from streams.files.log import FIRST, identify, locked, reaching
+from streams.files.regular import open_regular, opened
 from streams.files.tail import read_first_line
 
-LEDGER_LINE = re.compile(rb"(\d+) (\d+) ([0-9a-f]{64})")
+LEDGER_LINE = re.compile(rb"(\d{1,19}) (\d{1,20}) ([0-9a-f]{64})")
 QUIET_S = 1.0  # a writer may go on for a moment in a file that was renamed under it
 
 
@@ -85,7 +86,7 @@ class RotatedLog:
                     "back (uncompressed, `delaycompress` in logrotate), or accept the loss (omdml worker --accept-gap)"
                 )
             try:
-                descriptor = os.open(self._places[number].path, os.O_RDONLY)
+                descriptor = open_regular(self._places[number].path)
             except FileNotFoundError:
                 continue  # renamed since the survey
             if os.fstat(descriptor).st_ino == self._places[number].inode:
@@ -107,6 +108,10 @@ class RotatedLog:
     def next_segment(self) -> None:
         """Rotating is somebody else's business."""
 
+    def thin_out(self, most: int) -> list[str]:
+        """Likewise."""
+        return []
+
     def beside(self, name: str) -> Path:
         """Beside the file, with its name in front."""
         return self.path.with_name(f"{self.path.name}.{name}")
@@ -125,7 +130,7 @@ class RotatedLog:
 
     def _survey(self) -> dict[int, Found]:
         """Where each segment lies now; what was never seen before is numbered, oldest first."""
-        with self.identity.open("r+b") as ledger, locked(ledger.fileno()):
+        with opened(self.identity, "r+b") as ledger, locked(ledger.fileno()):
             known, found = read_ledger(ledger), self._find()
             places = match(known, found, self.path)
             self._last = known[-1].number if known else FIRST - 1
@@ -150,7 +155,7 @@ class RotatedLog:
 def look(path: Path) -> Found | None:
     """The file as it is now; None where it is gone or its first line unfinished."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = open_regular(path)
     except FileNotFoundError:
         return None
     try:
@@ -184,7 +189,7 @@ def match(known: Sequence[Segment], found: Iterable[Found], growing: Path) -> di
     return places
 
 
-def read_ledger(ledger: BinaryIO) -> list[Segment]:
+def read_ledger(ledger: IO[bytes]) -> list[Segment]:
     """The segments written down, in the order of their numbers; cuts off what a crash left at the end.
 
     Raises SourceError where a line is damaged that sound ones follow.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from omdml.errors import GapError
 from streams.files.log import FIRST, identify, reaching
+from streams.files.regular import open_regular
 
 _NAME = re.compile(r"(\d{8,})\.jsonl")
 
@@ -44,7 +45,7 @@ class SegmentedLog:
                 f"{self._segment(min(missing))} is missing, the folder holds segments {numbers or 'of no number'}: "
                 "put it back, or accept the loss (omdml worker --accept-gap)"
             )
-        return os.open(self._segment(number), os.O_RDONLY)
+        return open_regular(self._segment(number))
 
     def successor(self, number: int, descriptor: int) -> int | None:
         """The next number as soon as its file is there: our sinks never append to an older one."""
@@ -59,6 +60,17 @@ class SegmentedLog:
     def next_segment(self) -> Path:
         """The one after the newest."""
         return self._segment(self._growing + 1)
+
+    def thin_out(self, most: int) -> list[str]:
+        """The oldest ones go."""
+        paths = [self._segment(number) for number in self._numbers()]
+        sizes = [path.stat().st_size for path in paths]
+        gone = []
+        while len(paths) > 1 and sum(sizes) > most:
+            paths[0].unlink()
+            gone.append(paths.pop(0).name)
+            del sizes[0]
+        return gone
 
     def beside(self, name: str) -> Path:
         """In the folder."""

@@ -20,6 +20,7 @@ from streams.files.books import Books, Committed
 from streams.files.lines import encode_line
 from streams.files.log import OFFSET_BITS, locked, reaching, sync_folder
 from streams.files.reader import LogReader, open_log
+from streams.files.regular import open_regular
 from streams.protocols import Listener, Partition, Record
 
 SEGMENT_BYTES = 256 << 20
@@ -160,18 +161,27 @@ class FileSink:
         A folder of segments (made where there is none), or a file.
     segment_bytes
         Where a folder's segment is full and the next one begun; a file is left to whatever rotates it.
+    keep_bytes
+        Of a folder, at most: its oldest segments go when a new one is begun. None: all stay.
     fsync
         Whether ``flush`` waits for the disk. Without, events survive the death of the process but not of the machine.
     """
 
-    def __init__(self, path: str | Path, segment_bytes: int = SEGMENT_BYTES, fsync: bool = True) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        segment_bytes: int = SEGMENT_BYTES,
+        fsync: bool = True,
+        keep_bytes: int | None = None,
+    ) -> None:
         self.log = open_log(path)
         self.segment_bytes = segment_bytes
+        self.keep_bytes = keep_bytes
         self.fsync = fsync
         self._threads = threading.Lock()
         self._file: Appender | None = None
         with reaching(self.log.path):
-            self._lock: int | None = os.open(self.log.identity, os.O_RDONLY)
+            self._lock: int | None = open_regular(self.log.identity)
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Append one event; readers see it at once. Raises SourceError on a full disk: it may leave a torn piece."""
@@ -180,8 +190,16 @@ class FileSink:
                 raise SourceError(f"feedback log {self.log.path}: sent to after close()")
             with locked(self._lock):
                 # the clock is read under the lock, so that time stamps ascend with offsets
-                line = encode_line(value, time.time(), key, headers)
-                self._file_for(len(line)).append(line)
+                self._append([encode_line(value, time.time(), key, headers)])
+
+    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
+        """Append events under one lock, by as few writes as there are segments to write to."""
+        with self._threads, reaching(self.log.path):
+            if self._lock is None:
+                raise SourceError(f"feedback log {self.log.path}: sent to after close()")
+            with locked(self._lock):
+                now = time.time()
+                self._append([encode_line(value, now, key) for value, key in events])
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Wait for the disk, if asked to; the operating system knows no time limit here."""
@@ -201,6 +219,16 @@ class FileSink:
                     os.close(self._lock)
                 self._file = self._lock = None
 
+    def _append(self, lines: list[bytes]) -> None:
+        """Write lines, each whole into one segment; the log's lock is held."""
+        while lines:
+            file, count = self._file_for(len(lines[0])), 1
+            length, room = len(lines[0]), file.room(self.segment_bytes)
+            while count < len(lines) and length + len(lines[count]) <= room:
+                length, count = length + len(lines[count]), count + 1
+            file.append(lines[0] if count == 1 else b"".join(lines[:count]))
+            lines = lines[count:]
+
     def _file_for(self, length: int) -> Appender:
         """The file that takes the next line; the log's lock is held."""
         path = self.log.growing()
@@ -208,7 +236,19 @@ class FileSink:
             self._file = self._opened(path)
         if not self._file.has_room(length, self.segment_bytes) and (path_after := self.log.next_segment()):
             self._file = self._opened(path_after)
+            if self.keep_bytes is not None:
+                self._thin_out(self.keep_bytes)
         return self._file
+
+    def _thin_out(self, keep_bytes: int) -> None:
+        """Remove the oldest segments until the others, with the one just begun, take no more than that."""
+        if gone := self.log.thin_out(keep_bytes - self.segment_bytes):
+            _log.warning(
+                "log_thinned",
+                log=str(self.log.path),
+                segments=gone,
+                reason=f"it would have more than {keep_bytes / 1e6:g} MB",
+            )
 
     def _opened(self, path: Path) -> Appender:
         """Leave the file so far, which nobody flushes later, for another one."""

@@ -10,6 +10,8 @@ from kafka.record import memory_records
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import decode_varint
 
+from streams.kafka.expansion import MAX_EXPANDED_BYTES, too_large
+
 FIELDS_BEFORE_KEY = 4  # the record's length, its attributes, how much later and how far behind the batch's first it is
 
 
@@ -39,8 +41,13 @@ class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no ty
 
     def _maybe_uncompress(self) -> None:
         try:
+            data = memoryview(self._buffer)[self._pos :]
+            if not self._decompressed and self.compression_type and too_large(self.compression_type, data):
+                raise self._unreadable(
+                    f"its {len(data):,} bytes become more than {MAX_EXPANDED_BYTES:,} when they are decompressed"
+                )
             super()._maybe_uncompress()
-        except kafka.errors.UnsupportedCodecError:
+        except (kafka.errors.UnsupportedCodecError, Unreadable):
             raise
         except Exception as error:  # every codec has its own
             raise self._unreadable(f"it cannot be decompressed: {error!r}") from error

@@ -13,6 +13,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from omdml.errors import SourceRefused
+from streams.files.regular import opened
 from streams.kafka.options import KafkaOptions, refused
 
 LIMIT_S = 3.0
@@ -59,7 +60,7 @@ async def _made(connection: Any) -> Any:
 def _readable(option: str, path: str) -> None:
     """Refuse a file that cannot be read, by its name: OpenSSL does not say it."""
     try:
-        with open(path, "rb"):
+        with opened(path):
             pass
     except OSError as error:
         told = f"log.{option} {path}: cannot be read ({error.strerror}); expected a PEM file"

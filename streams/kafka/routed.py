@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import kafka.errors
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
@@ -19,8 +20,15 @@ class RoutedSource(KafkaSource):
 
     @property
     def member(self) -> Any:
-        """Who this member is in its group: the cluster refuses a transaction of one that is out of it."""
-        return self._consumer.group_metadata()
+        """Who this member is in its group: the cluster refuses a transaction of one that is out of it.
+
+        Raises SourceError if it already knows that it is out: under no name at all, the cluster would refuse nothing.
+        """
+        member = self._consumer.group_metadata()
+        with translated(self.options, "committing offsets in a transaction"):
+            if member.generation_id < 0 or not member.member_id:
+                raise kafka.errors.CommitFailedError(f"this member is out of group {self.group!r}")
+        return member
 
     def books(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a transaction has to say to the group about these partitions, as :meth:`commit` would."""
@@ -36,6 +44,7 @@ class RoutedSource(KafkaSource):
 
         A transaction that is not over yet is waited for, up to ``ANSWER_LIMIT_S``.
         """
+        self._forget_answers()
         for at, partition in list(self._owned.items()):
             if at in self._gaps.stopped:
                 continue
@@ -43,3 +52,13 @@ class RoutedSource(KafkaSource):
                 committed = self._consumer.committed(at, timeout_ms=milliseconds(ANSWER_LIMIT_S))
                 start = offset_range(self._consumer, at)[0] if committed is None else committed
             self.seek(partition, start)
+
+    def _take_over(self) -> None:
+        self._forget_answers()
+        super()._take_over()
+
+    def _forget_answers(self) -> None:
+        """Have the group's offsets asked for anew: kafka-python keeps a question that ran out of time, and answers the
+        next one with what comes of it, however long ago it was asked. From an old answer, events would be routed twice.
+        """
+        self._consumer._coordinator._offset_fetch_futures.clear()

@@ -27,6 +27,7 @@ import structlog
 from omdml.errors import FeedbackError, GapError, SourceError, SourceRefused
 from streams.kafka.options import KafkaOptions
 from streams.kafka.routed import RoutedSource
+from streams.kafka.topic import message_limit
 from streams.kafka.transaction import BATCH_BYTES, KafkaTransactions
 from streams.kafka.watch import Failures, Outage
 from streams.letters import Letter
@@ -52,8 +53,14 @@ class Targets(NamedTuple):
 
     topic: str
     letters: str
-    max_bytes: int
-    max_letter_bytes: int
+    max_bytes: int = 0
+    max_letter_bytes: int = 0
+
+    def measured(self, options: KafkaOptions) -> Targets:
+        """The same, as the cluster describes them now; raises SourceError if one is missing, or unfit for feedback."""
+        return Targets(
+            self.topic, self.letters, message_limit(options, self.topic), message_limit(options, self.letters)
+        )
 
 
 class Copy(NamedTuple):
@@ -183,6 +190,7 @@ class Router:
 
     def _connect(self) -> None:
         """Make a producer, which ends what one before it left open; then go where the group's offsets are."""
+        self.targets = self.targets.measured(self._options)
         self._transactions = KafkaTransactions(
             self._options,
             self._name,
@@ -215,11 +223,13 @@ class Router:
         """Steps 2 to 4 for what was gathered."""
         assert self._transactions is not None
         begun, fates = time.monotonic(), Counter[str]()
+        # Before the writing, not after it: who is out of the group by then must not pass for its later self.
+        member = self.source.member
         self._transactions.begin()
         for records in self._gathered.values():
             self._write(self._transactions, records, fates)
         offsets = {partition: records[-1].offset + 1 for partition, records in self._gathered.items()}
-        self._transactions.send_offsets(self.source.books(offsets), self.source.member)
+        self._transactions.send_offsets(self.source.books(offsets), member)
         self._transactions.commit()
         self._gathered.clear()
         self._failures = Failures()

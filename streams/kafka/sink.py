@@ -101,6 +101,11 @@ class KafkaSink:
         self._on_the_way.append(Sent(sent, key, size, time.monotonic()))
         self._bytes += size
 
+    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
+        """Queue events; raises SourceError as :meth:`send` does."""
+        for value, key in events:
+            self.send(value, key)
+
     def flush(self, timeout_s: float = 30.0) -> None:
         """Return when everything sent is acknowledged by all replicas.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
-from omdml.errors import CorruptError, StoreLost
+from omdml.errors import CorruptError, FormatError, StoreLost
 from omdml.snapshot import Checkpoint
 from streams.protocols import Partition, Position, Written
 
@@ -50,9 +50,14 @@ def next_epoch(owner: str | None) -> str:
 
 
 def read_checkpoint(model: str, data: bytes, where: str, quiet: bool = False) -> Checkpoint | None:
-    """The checkpoint in these bytes; None where they are damaged or another model's, and an error in the log."""
+    """The checkpoint in these bytes; None if they are damaged or another model's, and an error in the log.
+
+    Raises FormatError if another release wrote it: an older checkpoint must not take its place.
+    """
     try:
         checkpoint = Checkpoint.from_bytes(data)
+    except FormatError as error:
+        raise FormatError(f"model {model!r} in {where}: {error}") from error
     except CorruptError as error:
         if not quiet:
             log.error("checkpoint_damaged", model=model, store=where, error=str(error), size=len(data))

@@ -2,6 +2,7 @@
 
 ==================================================  ================================================================
 ``store-id``                                        a random id, made once
+``format``                                          number of this layout (omdml/formats.py)
 ``marks/<topic id>.<partition>``                    an offset, in digits
 ``placements/<topic id>.json``                      streams/placement.py
 ``models/<name>/checkpoints/<epoch>/``              streams/stores/directory_checkpoints.py
@@ -24,8 +25,10 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from omdml.errors import CorruptError, StoreError, StoreLost
+from omdml.formats import FOLDER_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.files.log import identify
+from streams.files.regular import DOCUMENT_BYTES, read_regular
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores.directory_checkpoints import CheckpointFolder
@@ -34,6 +37,8 @@ from streams.stores.durable import ASIDE, put, put_if_absent
 from streams.stores.journaled import JournaledSnapshots
 from streams.stores.many import together
 from streams.stores.retention import RETENTION, RetentionOf
+
+MAX_NUMBER_BYTES = 100
 
 
 class DirectoryStore(JournaledSnapshots):
@@ -128,7 +133,7 @@ class DirectoryStore(JournaledSnapshots):
         """Where the models of a log live."""
         with self._reaching():
             path = self._placement(topic_id)
-            return Placement.decode(path.read_bytes(), str(path)) if path.exists() else None
+            return Placement.decode(read_regular(path, DOCUMENT_BYTES), str(path)) if path.exists() else None
 
     def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
         """Record a placement, if it is as expected.
@@ -193,10 +198,20 @@ class DirectoryStore(JournaledSnapshots):
             return DirectoryWatch({model: self.journal(model) for model in models}, self._reaching)
 
     def _make_folders(self) -> None:
+        self._check_format()
         self._models.mkdir(parents=True, exist_ok=True)
         self._marks.mkdir(exist_ok=True)
         self._placements.mkdir(exist_ok=True)
         identify(self.path / "store-id")
+
+    def _check_format(self) -> None:
+        """Refuse the layout of another release; one without a number is of before there were any, which is 1."""
+        path, new = self.path / "format", not (self.path / "store-id").exists()
+        number = read_number(path, "the number of the layout") if path.exists() else FOLDER_STORE.number if new else 1
+        FOLDER_STORE.check(number, f"store {self}", StoreError)
+        if number != FOLDER_STORE.number or not path.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            put(path, b"%d\n" % FOLDER_STORE.number)
 
     def _checkpoints(self, model: str) -> CheckpointFolder:
         return CheckpointFolder(self._folder(model) / "checkpoints", model)
@@ -224,9 +239,14 @@ def encoded(name: str) -> str:
     return f"%2E{escaped[1:]}" if escaped.startswith(".") else escaped
 
 
-def read_mark(path: Path) -> int:
-    """The offset in this file; raises StoreError where it is damaged."""
-    content = path.read_text(errors="replace")
+def read_number(path: Path, expected: str) -> int:
+    """The whole number in this file; raises StoreError if it holds none."""
+    content = read_regular(path, MAX_NUMBER_BYTES).decode(errors="replace")
     if not content.strip().isascii() or not content.strip().isdigit():
-        raise StoreError(f"{path}: {content[:40]!r}, expected an offset: write the one to replay from into it")
+        raise StoreError(f"{path}: {content[:40]!r}, expected {expected}")
     return int(content)
+
+
+def read_mark(path: Path) -> int:
+    """The offset in this file; raises StoreError if it is damaged."""
+    return read_number(path, "an offset: write the one to replay from into it")

@@ -19,7 +19,7 @@ from omdml.snapshot import Checkpoint
 from streams.files.log import sync_folder
 from streams.protocols import Claim, Position, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
-from streams.stores.durable import put
+from streams.stores.durable import put, read_state
 
 EPOCH = re.compile(r"\d{10}-[0-9a-f]{16}")
 NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|damaged)")
@@ -57,7 +57,7 @@ class CheckpointFolder:
         """The newest checkpoint that can be read."""
         for file in reversed(self._files()):
             with suppress(FileNotFoundError):  # dropped since we looked: a newer one took its place
-                data = b"" if file.damaged else file.path.read_bytes()
+                data = b"" if file.damaged else read_state(file.path)
                 if found := read_checkpoint(self.model, data, str(file.path), quiet=True):
                     return found
         return None
@@ -108,7 +108,7 @@ class CheckpointFolder:
         fell_back = len(files) == 1 and files[0].number > 1  # two are kept, so one was removed: perhaps a newer one
         for file in reversed(files):
             if not file.damaged:
-                checkpoint = read_checkpoint(self.model, file.path.read_bytes(), str(file.path))
+                checkpoint = read_checkpoint(self.model, read_state(file.path), str(file.path))
                 if checkpoint:
                     return Claim(epoch, checkpoint, fell_back)
                 file.path.replace(file.path.with_suffix(".damaged"))  # for the next claim, and for who examines it

@@ -17,7 +17,8 @@ from pathlib import Path
 import msgspec
 
 from omdml.errors import StoreError
-from streams.stores.durable import ASIDE, put, put_if_absent
+from streams.files.regular import DOCUMENT_BYTES, read_regular
+from streams.stores.durable import ASIDE, put, put_if_absent, read_state
 from streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
 
 NAMELESS_S = 600.0  # after so long, a snapshot that no entry names has no publisher any more
@@ -93,7 +94,7 @@ class DirectoryJournal:
     def read(self, key: SnapshotKey) -> bytes | None:
         """The bytes of a snapshot."""
         try:
-            return (self._snapshots / snapshot_name(key)).read_bytes()
+            return read_state(self._snapshots / snapshot_name(key))
         except FileNotFoundError:
             return None
 
@@ -120,10 +121,10 @@ class DirectoryJournal:
         """The entry; None where it was dropped meanwhile."""
         path = self._path(number)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Entry)
+            return msgspec.json.decode(read_regular(path, DOCUMENT_BYTES), type=Entry)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits
             raise StoreError(f"{path}: damaged ({error}): remove it, the entry before it counts then") from error
 
 

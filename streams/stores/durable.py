@@ -8,8 +8,12 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from streams.files.log import sync_folder, write_durably
+import structlog
 
+from streams.files.log import sync_folder, write_durably
+from streams.files.regular import STATE_BYTES, Unfit, opened, read_regular
+
+log = structlog.get_logger(__name__)
 ASIDE = "."  # names of files that are being written begin with it
 
 
@@ -29,6 +33,21 @@ def put_if_absent(path: Path, data: bytes, aside: Path) -> bool:
             return False
     sync_folder(path.parent)
     return True
+
+
+def read_state(path: Path) -> bytes:
+    """A checkpoint or a snapshot; empty, which is damaged, and an error in the log, if that cannot be one.
+
+    Its first bytes say how long its header is: of a file that cannot be safetensors no more is read.
+    """
+    try:
+        with opened(path) as file:
+            begin, size = file.read(9), os.fstat(file.fileno()).st_size
+        header = int.from_bytes(begin[:8], "little")
+        return read_regular(path, STATE_BYTES) if begin[8:] == b"{" and header <= size - 8 else begin
+    except Unfit as error:
+        log.error("state_file_unfit", file=str(path), reason=error.strerror, action="treated as damaged")
+        return b""
 
 
 @contextlib.contextmanager

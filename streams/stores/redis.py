@@ -13,6 +13,7 @@
 ``omdml:mark:<topic id>:<partition>``                  an offset
 ``omdml:placement:<topic id>``                         streams/placement.py, as JSON
 ``omdml:models``, ``omdml:store``                      set of names; the store's random id
+``omdml:format``                                       number of these keys and fields (omdml/formats.py)
 =====================================================  =============================================================
 
 The name of a model is percent-encoded and, in braces, decides the slot of a cluster.
@@ -30,7 +31,8 @@ from typing import Any
 import redis
 from redis import exceptions
 
-from omdml.errors import CorruptError, StoreError, StoreLost
+from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
+from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
@@ -96,10 +98,16 @@ class RedisStore:
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
         """Become the owner of each.
 
-        1. The store's id and the models' names. A crash after this leaves names that nobody owns.
-        2. The epochs, together with the newest checkpoints.
-        3. A newest checkpoint that is damaged is marked. If it is that, or gone, the one before it is read.
+        1. The number of this format, looked at before anything is written.
+        2. The store's id and the models' names. A crash after this leaves names that nobody owns.
+        3. The epochs, together with the newest checkpoints.
+        4. A newest checkpoint that is damaged is marked. If it is that, or gone, the one before it is read.
         """
+        with reaching(self._where):
+            number = self._client.get(self._keys.format)
+            self._check_format(number)
+            if number != b"%d" % REDIS_STORE.number:
+                self._client.set(self._keys.format, REDIS_STORE.number)
         with self._asking([None, None, *models]) as (pipeline, answers):
             pipeline.set(self._keys.store, secrets.token_hex(16), nx=True)
             pipeline.sadd(self._keys.models, *models)
@@ -109,7 +117,11 @@ class RedisStore:
         found = [Found(*answer) for answer in answers[2:]]
         claims: dict[str, Claim | CorruptError] = {}
         for model, one in zip(models, found, strict=True):
-            checkpoint = one.data and not one.damaged and read_checkpoint(model, one.data, self._where)
+            try:
+                checkpoint = one.data and not one.damaged and read_checkpoint(model, one.data, self._where)
+            except FormatError as error:
+                claims[model] = error
+                continue
             if checkpoint:
                 claims[model] = Claim(one.epoch.decode(), checkpoint)
         rest = {model: one for model, one in zip(models, found, strict=True) if model not in claims}
@@ -126,7 +138,11 @@ class RedisStore:
                 pipeline.hget(keys.previous, "data")
         claims: dict[str, Claim | CorruptError] = {}
         for (model, one), data in zip(found.items(), before, strict=True):
-            checkpoint = None if data is None else read_checkpoint(model, data, self._where)
+            try:
+                checkpoint = None if data is None else read_checkpoint(model, data, self._where)
+            except FormatError as error:
+                claims[model] = error
+                continue
             if checkpoint:
                 claims[model] = Claim(one.epoch.decode(), checkpoint, fell_back=True)
             elif one.data or data:
@@ -295,11 +311,12 @@ class RedisStore:
 
     def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
         """The live pointers."""
-        with self._asking([None, *models]) as (pipeline, answers):
-            pipeline.get(self._keys.store)
+        with self._asking([None, None, *models]) as (pipeline, answers):
+            pipeline.get(self._keys.store).get(self._keys.format)
             for model in models:
                 pipeline.hgetall(self._keys.model(model).current)
-        store_id, *found = answers
+        store_id, number, *found = answers
+        self._check_format(number)
         return [read_pointer(fields, store_id) if fields else None for fields in found]
 
     def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
@@ -353,6 +370,12 @@ class RedisStore:
     def watch(self, models: Iterable[str]) -> Watch:
         """A subscription."""
         return RedisWatch(self._url, {model: self._keys.model(model).updates for model in models})
+
+    def _check_format(self, number: bytes | None) -> None:
+        """Refuse what another release wrote; without a number it was written before there were any, which is 1."""
+        with understanding(number):
+            found = 1 if number is None else int(number)
+        REDIS_STORE.check(found, f"store {self._where}", StoreError)
 
     def _pointer(self, model: str, version: int | None) -> Pointer | None:
         """The live pointer, or that to the last publication of ``version``."""

@@ -19,6 +19,7 @@ class StoreKeys:
         self._prefix = prefix
         self.store = f"{prefix}:store"
         self.models = f"{prefix}:models"
+        self.format = f"{prefix}:format"
 
     def mark(self, partition: Partition) -> str:
         """Where the mark of a partition lies."""

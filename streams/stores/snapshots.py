@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omdml.errors import CorruptError, NotKept, StoreError
+from omdml.errors import CorruptError, FormatError, NotKept, StoreError
 from omdml.snapshot import Snapshot
 from streams.protocols import Pointer
 
@@ -30,6 +30,8 @@ def read_snapshot(model: str, pointer: Pointer, data: bytes, where: str) -> Snap
         snapshot = Snapshot.from_bytes(data)
         if (snapshot.model, snapshot.version) != (model, pointer.version):
             raise CorruptError(f"snapshot of model {snapshot.model!r}, version {snapshot.version}, in its place")
+    except FormatError as error:
+        raise FormatError(f"model {model!r}: version {pointer.version} in {where}: {error}") from error
     except CorruptError as error:
         raise CorruptError(
             f"model {model!r}: version {pointer.version} in {where}: {error}: go back to another version"

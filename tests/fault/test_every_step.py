@@ -31,7 +31,7 @@ from tests.worlds import catalogue, events
 
 STORED = ("publish", "save", "mark")  # of which real servers are asked too: what they keep is the same for the others
 PARTITIONS = 2
-RANK, LIMIT_S, PAUSE_S = 3, 90, 0.02
+RANK, LIMIT_S, PAUSE_S = 3, 240, 0.02
 BROKEN_EVERY, KEYLESS_EVERY, FOREIGN_EVERY = 20, 5, 7  # rounds
 
 

@@ -75,7 +75,7 @@ def test_two_routers_killed_paused_and_without_a_broker_copy_each_event_once(rou
         # If they are left alone then, I expect each event once.
         sender.join(120)
         route.wait(routers["one"], timeout_s=120)
-        assert [router.stop() for router in routers.values()] == [0, 0], [router.said for router in routers.values()]
+        assert route.stop(*routers.values()) == [0, 0], [router.said for router in routers.values()]
         route.check()
     finally:
         stop.set()

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from kafka import KafkaProducer
+from click.testing import CliRunner
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewPartitions
 
 from omdml.feedback import Triplet, encode
+from streams.kafka.extents import extents
 from streams.kafka.newest import newest_records
 from streams.kafka.options import KafkaOptions
 from streams.partitioners import PARTITIONERS
+from streams.placement import Placement
+from streams.stores.directory import DirectoryStore
+from tests.processes import wait_for
 from tests.worlds import catalogue
 from workers import doctor
+from workers.cli import main
 from workers.config import load
 from workers.findings import Level
 
@@ -95,3 +104,41 @@ def test_a_topic_that_is_not_there_has_no_newest_records_and_is_not_made(kafka):
     options = KafkaOptions(servers=kafka.servers)
     assert newest_records(options, "nobody-made-this", "omdml", 3, 5.0) == ([], True)
     assert newest_records(options, "nobody-made-this", "omdml", 3, 5.0) == ([], True)
+
+
+def test_added_partitions_are_told_until_rehome_and_a_worker_that_is_gone_as_well(kafka, installed, send, tmp_path):
+    topic, findings = installed
+    options = KafkaOptions(servers=kafka.servers)
+    (topic_id,) = {extent.partition.topic_id for extent in extents(options, topic, "omdml")}
+    DirectoryStore(tmp_path / "state").place(topic_id, None, Placement.first("murmur2", 4))
+    assert findings()["partitions"].level is Level.OK
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    admin.create_partitions({topic: NewPartitions(8)})
+    admin.close()
+    wait_for(lambda: len(extents(options, topic, "omdml")) == 8, "eight partitions")
+    found = findings()["partitions"]
+    assert found.level is Level.WARNING
+    assert "partitions 4, 5, 6, 7 came after models were placed on 4" in found.text
+    assert "stop the workers, then omdml topics rehome" in found.text
+    send(topic, str.encode, by("murmur2"))
+    assert "no worker is a member of the group" in findings()["partitions"].text
+
+
+def test_a_replay_learns_what_lies_at_the_models_home_and_no_stray(kafka, new_topic, send, tmp_path):
+    # Given each model's event once at its home and once elsewhere, on a lower or a higher partition
+    topic = new_topic(partitions=4)
+    home = by("murmur2")
+    send(topic, str.encode, lambda model: (home(model) + 1) % 4)
+    send(topic, str.encode, home)
+    catalogue(tmp_path / "items")
+    file = tmp_path / "omdml.toml"
+    file.write_text(
+        f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\n'
+        f'[store]\nurl = "dir:{tmp_path}/state"\n'
+        f'[catalogues.items]\npath = "{tmp_path}/items"\n[models."user-*"]\nrank = 2\n[guard]\non = false\n'
+    )
+    for model in MODELS[:4]:
+        printed = CliRunner().invoke(main, ["replay", "-c", str(file), "--model", model])
+        assert printed.exit_code == 0, printed.output
+        assert "lomdml: refused 1 wrong_partition" in printed.output
+        assert re.search(r"lomdml\W+1 ", printed.output)

@@ -153,6 +153,8 @@ def test_a_static_member_replaced_by_its_twin_cannot_commit(
     first = open_reader(topic, group_instance_id="one").read_to_the_end()
     second = open_reader(topic, group_instance_id="one").read_to_the_end()
     assert first.commit() is False
+    with pytest.raises(SourceRefused, match="another process took the place of member 'one'"):
+        first.source.poll(10, 1.0)
 
     # If the replaced one closes, I expect its successor to stay in the group.
     first.source.close()

@@ -6,16 +6,22 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import MemberToRemove
+from kafka.future import Future
+from prometheus_client import CollectorRegistry
 
 from omdml.errors import SourceError
 from omdml.feedback import MESSAGEPACK, Triplet, encode
 from streams.kafka.options import KafkaOptions
+from streams.kafka.routed import RoutedSource
+from streams.kafka.router import Router, Targets
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import Letter
 from tests.processes import wait_for
 from tests.routes import PARTITIONS, Route
 from workers.cli import main
+from workers.routing import RouterMetrics, key_of
 
 
 @pytest.fixture
@@ -128,3 +134,67 @@ def test_a_transaction_with_a_record_that_ran_out_of_time_is_not_committed(kafka
     transactions.drop()
     KafkaTransactions(KafkaOptions(servers=kafka.servers), f"letters-{one}").close()
     assert (committed(kafka, one), committed(kafka, two)) == ([], [])
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noticed):
+    # Given a router that gathered events, and was then put out of its group; another one takes them
+    origin, target, letters = new_topic(), new_topic(), new_topic()
+    options, name = KafkaOptions(servers=kafka.servers), f"route-{origin}"
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
+    producer.close()
+
+    def router(number):
+        source = RoutedSource(options, topic=origin, group=name)
+        told = RouterMetrics(CollectorRegistry())
+        made = Router(source, Targets(target, letters), key_of, told, name=f"{name}.{number}", partitioner="murmur2")
+        source.subscribe(made)
+        made._connect()
+        return made
+
+    def gathered(made):
+        made._gather()
+        return made._gathered
+
+    first = second = router(1)
+    try:
+        wait_for(lambda: gathered(first), "the first to have gathered")
+        member = first.source.member
+        admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+        admin.remove_group_members(name, [MemberToRemove(member_id=member.member_id, group_instance_id=None)])
+        admin.close()
+        second = router(2)
+        wait_for(lambda: gathered(second), "the second to have gathered")
+        second._route()
+        if noticed:
+            wait_for(lambda: first.source._consumer.group_metadata().generation_id < 0, "it to notice")
+        # If the first goes on, I expect that it is refused, and the event once.
+        with pytest.raises(SourceError):
+            first._route()
+        assert len(committed(kafka, target)) == 1
+    finally:
+        first._close()
+        second._close()
+
+
+def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
+    # Given a router that routed an event, whose client has an older answer: that nothing was committed yet
+    origin, target, letters = new_topic(), new_topic(), new_topic()
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
+    producer.close()
+    source = RoutedSource(KafkaOptions(servers=kafka.servers), topic=origin, group=f"route-{origin}")
+    told = RouterMetrics(CollectorRegistry())
+    router = Router(source, Targets(target, letters), key_of, told, name=origin, partitioner="murmur2")
+    source.subscribe(router)
+    try:
+        wait_for(lambda: router._turn() or committed(kafka, target), "the event to be routed")
+        asked = source._consumer._coordinator._offset_fetch_futures
+        asked[frozenset([TopicPartition(origin, 0)])] = Future().success({})
+        # If it goes back, I expect it to go on behind the event.
+        source.go_back()
+        (position,) = source.progress().values()
+        assert position == (1, 1)
+    finally:
+        router._close()

@@ -13,6 +13,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tests.support.records import Event, Place, read_checkpoint, read_letters
@@ -80,6 +81,17 @@ class Placement(NamedTuple):
         return HASHES[self.partitioner](model.encode()) % self.steps[step].partitions
 
 
+def drawn(secret: bytes, every: int) -> Callable[[str, Event], bool]:
+    """Whether an event is held out, by the store's secret: a keyed hash of the model's name and the event's place."""
+
+    def held_out(model: str, event: Event) -> bool:
+        hashed = blake2b(model.encode(), key=secret, digest_size=8)
+        hashed.update(event.partition.to_bytes(4, "big") + event.offset.to_bytes(8, "big"))
+        return int.from_bytes(hashed.digest(), "big") % every == 0
+
+    return held_out
+
+
 class Finding(NamedTuple):
     """Something that does not add up: a word for it, so many events, and a sentence that names positions."""
 
@@ -95,6 +107,8 @@ class Oracle:
     ----------
     bad
         Says of an event whether the test made it so that it cannot be learned, whichever partition it came by.
+    held_out
+        Says whether a model's event is held out (:func:`drawn`). Without it only sums are judged: learned + held out.
 
     Attributes
     ----------
@@ -106,8 +120,14 @@ class Oracle:
         Events in partitions that are not read yet.
     """
 
-    def __init__(self, log: Iterable[Event], placement: Placement, bad: Callable[[Event], bool] = lambda _: False):
-        self.placement, self.log = placement, list(log)
+    def __init__(
+        self,
+        log: Iterable[Event],
+        placement: Placement,
+        bad: Callable[[Event], bool] = lambda _: False,
+        held_out: Callable[[str, Event], bool] | None = None,
+    ) -> None:
+        self.placement, self.log, self.held_out = placement, list(log), held_out
         self.taken: dict[str, list[Event]] = defaultdict(list)
         self.letters: dict[Place, str] = {}
         self.unread: list[Event] = []
@@ -173,6 +193,9 @@ class Oracle:
         if behind:
             yield Finding("lost", len(behind), f"{model}: not taken are its events from {said(behind[:1])} on")
         over = learned + held - len(events) + len(behind)
+        due = held if self.held_out is None else len(events) - len(behind) - len(self.learned(model, behind))
+        if held != due:
+            yield Finding("count", abs(held - due), f"{model}: {held} were held out, but {due} should have been")
         if over:
             text = f"{model}: {learned} learned + {held} held out, but {len(events) - len(behind)} events taken"
             where = f"from {said(events[:1])} to below {home}/{checkpoint['next']}"
@@ -191,6 +214,11 @@ class Oracle:
                 yield Finding("letter", 1, f"{told} about an event that is not there, or not read yet")
             elif len(reasons) > 1 or self.letters[place] == STRAY != min(reasons):
                 yield Finding("letter", 1, f"{told}, expected one reason: {self.letters[place]}")
+
+    def learned(self, model: str, without: Sequence[Event] = ()) -> list[Event]:
+        """The events of a model that are learned, in order."""
+        taken = self.taken[model][: len(self.taken[model]) - len(without)]
+        return [event for event in taken if not (self.held_out and self.held_out(model, event))]
 
     def outcomes(self) -> Counter[str]:
         """What the metrics of workers must add up to if none of them was killed or took over what another had taken."""

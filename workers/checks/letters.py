@@ -11,7 +11,7 @@ from workers.findings import Remark, warning
 from workers.times import day, when
 
 FRESH_S = 7 * 86_400.0  # older letters are told of, and are no warning any more
-SHOWN = 160  # characters of an error
+SHOWN = 400  # characters of an error
 
 
 def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
@@ -46,7 +46,7 @@ def newest(letter: Letter) -> str:
     """The newest letter as an example, and what to do with all of them."""
     number, offset = letter.partition.number, letter.offset
     model = f", model {letter.model}" if letter.model else ""
-    error = letter.error if len(letter.error) <= SHOWN else f"{letter.error[:SHOWN]}..."
+    error = letter.error if len(letter.error) <= SHOWN else f"{letter.error[:SHOWN]} ..."
     return (
         f"The newest, of {when(letter.at) or 'an unknown time'} at {number}/{offset}{model}, is {letter.reason}: "
         f"{error}. All of them: omdml letters list --open. One: omdml letters explain {number}/{offset}. "

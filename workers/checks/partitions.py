@@ -49,18 +49,23 @@ def unread(added: Sequence[Line], count: int, partitions: int) -> list[Remark]:
         return []
     waiting = sum(line.lag for line in added)
     remark = error if waiting else warning
-    which = f"{count} to {partitions - 1}" if len(added) > 1 else f"{count}"
-    return [remark(f"partition{'s' * (len(added) > 1)} {which} came after models were placed on {count}, and no worker "
+    return [remark(f"{numbered(added)} came after models were placed on {count}, and no worker "
                    f"reads there; {amount(waiting, 'event')} wait: {advice(count, partitions)}")]  # fmt: skip
 
 
 def stopped(known: Sequence[Line]) -> list[Remark]:
-    """Partitions that workers cannot go on with."""
-    wrong = [line for line in known if line.wrong]
-    if not wrong:
-        return []
-    more = f"; {len(wrong) - 1} more have problems too: omdml topics status" if wrong[1:] else ""
-    return [error(f"partition {wrong[0].extent.partition.number}: {wrong[0].wrong}{more}")]
+    """Partitions that workers cannot go on with, by what is wrong with them."""
+    alike: dict[str, list[Line]] = {}
+    for line in known:
+        if line.wrong:
+            alike.setdefault(line.wrong, []).append(line)
+    return [error(f"{numbered(lines)}: {wrong}; {amount(sum(line.lag for line in lines), 'event')} wait there")
+            for wrong, lines in alike.items()]  # fmt: skip
+
+
+def numbered(lines: Sequence[Line]) -> str:
+    """These partitions by their numbers."""
+    return f"partition{'s' * (len(lines) > 1)} {', '.join(str(line.extent.partition.number) for line in lines)}"
 
 
 def unowned(lines: Sequence[Line]) -> list[Remark]:
@@ -69,7 +74,6 @@ def unowned(lines: Sequence[Line]) -> list[Remark]:
         return []
     waiting = sum(line.lag for line in lines)
     remark = error if waiting else warning
-    numbers = ", ".join(str(line.extent.partition.number) for line in lines)
-    return [remark(f"there are workers, but none owns partition {numbers}; {amount(waiting, 'event')} wait there. A "
+    return [remark(f"there are workers, but none owns {numbered(lines)}; {amount(waiting, 'event')} wait there. A "
                    "rebalance ends within seconds: run this again. If it stays so, a worker's log says why it cannot "
                    "take the partition")]  # fmt: skip

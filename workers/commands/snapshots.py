@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from os.path import isfile
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ import msgspec
 
 from omdml.errors import OmdmlError, StoreError
 from omdml.snapshot import Snapshot
+from streams.files.regular import STATE_BYTES, read_regular
 from streams.protocols import Pointer, Store
 from workers import config, moves
 from workers.commands.options import print_table, stored
@@ -75,7 +75,7 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     from workers.inspection import parts, weights
 
     if isfile(model):  # also for a name that no file can have
-        pointer, snapshot, order = None, Snapshot.from_bytes(Path(model).read_bytes()), ""
+        pointer, snapshot, order = None, Snapshot.from_bytes(read_regular(model, STATE_BYTES)), ""
     else:
         store = open_known(configuration, model)
         pointer, snapshot = loaded(store, model, version)

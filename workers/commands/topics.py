@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import click
@@ -70,7 +71,7 @@ def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
     """
     from workers import topics, wiring
 
-    if to != "beginning" and not to.isdecimal():
+    if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
     extents = wiring.look_at_topic(configuration.log)
     wiring.require_stopped(configuration.log)

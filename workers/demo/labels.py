@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from omdml.errors import ConfigurationError
+from streams.files.regular import LINE_CHARACTERS, text_lines
 
 HELD_OUT = 200  # queries kept back, at most
 HELD_OUT_SHARE = 1 / 8  # of a label's items, at most
@@ -93,16 +94,15 @@ def read_labels(path: str | Path, column: str = "label") -> dict[str, str]:
     """
     found: dict[str, str] = {}
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            if not {"id", column} <= set(rows.fieldnames or ()):
-                raise ConfigurationError(f"labels {path}: columns are {rows.fieldnames}, expected id and {column}")
-            for row in rows:
-                item, label = row["id"], row[column]
-                if not item or not label or item in found:
-                    what = "is there already" if item in found else f"has {column} {label!r}, expected both"
-                    raise ConfigurationError(f"labels {path}, line {rows.line_num}: id {item!r} {what}")
-                found[item] = label
+        rows = csv.DictReader(text_lines(path, LINE_CHARACTERS, newline="", encoding="utf-8-sig"))
+        if not {"id", column} <= set(rows.fieldnames or ()):
+            raise ConfigurationError(f"labels {path}: columns are {rows.fieldnames}, expected id and {column}")
+        for row in rows:
+            item, label = row["id"], row[column]
+            if not item or not label or item in found:
+                what = "is there already" if item in found else f"has {column} {label!r}, expected both"
+                raise ConfigurationError(f"labels {path}, line {rows.line_num}: id {item!r} {what}")
+            found[item] = label
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigurationError(f"labels {path}: cannot be read as CSV in UTF-8 ({error})") from error
     return found

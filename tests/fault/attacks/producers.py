@@ -53,7 +53,7 @@ def _killed(folder: Path, partition_of: Callable[[bytes], int] | None) -> Measur
                     routers[name] = route.router(name)
                 sender.join(120)
                 route.wait(timeout_s=120)
-                ended = [router.stop() for router in routers.values()]
+                ended = route.stop(*routers.values())
                 lost, doubled, wrong = route.faults()
             finally:
                 stop.set()

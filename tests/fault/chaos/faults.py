@@ -20,6 +20,7 @@ from tests.fault.chaos import (
     pauses,
     rebalances,
     restarts,
+    routers,
     stepped,
     stores,
 )
@@ -85,6 +86,7 @@ FAULTS = {
     "paused-cut": Fault("Worker paused and cut off amid a rebalance", pauses.amid_a_rebalance, 6),
     "books": Fault("Kafka's commits moved back, or ahead", deliveries.books_rewritten, 10),
     "grow": Fault("Partitions doubled, topics rehome", growing.more_partitions, 2),
+    "routers": Fault("kill -9 of one of two routers at random, restarted", routers.killed, 10),
     "clocks": Fault("Events from tomorrow, workers' clocks jump", clocks.ahead, 10, entry="tests.fault.chaos.clocks"),
     "clock-steps": Fault("Workers' clocks set by an hour", stepped.stepped, 5, entry="tests.fault.chaos.stepped"),
     "disk-full": Fault("Disk of the store full for 3 s", disks.full, 10, "small disk"),

@@ -42,6 +42,8 @@ class Load(threading.Thread):
 
     Attributes
     ----------
+    careless
+        As above; more may be added.
     sent
         How many so far; they carry the numbers from 0 on in the header ``number``.
     ahead_s
@@ -50,7 +52,7 @@ class Load(threading.Thread):
 
     def __init__(self, senders: Sequence[Sender], careless: Sequence[Sender], models: Sequence[str]) -> None:
         super().__init__()
-        self._senders, self._careless, self._models = senders, careless, models
+        self._senders, self.careless, self._models = senders, careless, models
         self._triplets = [named(seed) for seed in range(len(models))]
         self._enough, self._going, self._resting = threading.Event(), threading.Event(), threading.Event()
         self.sent, self.ahead_s = 0, 0.0
@@ -87,7 +89,7 @@ class Load(threading.Thread):
     def _send_one(self) -> None:
         turn, which = divmod(self.sent, len(self._models))
         turns, careless = divmod(turn, CARELESS_EVERY)
-        senders, turn = (self._senders, turn) if careless else (self._careless, turns)
+        senders, turn = (self._senders, turn) if careless else (self.careless, turns)
         sender, model, number = senders[turn % len(senders)], self._models[which], str(self.sent).encode()
         query, relevant, irrelevant = next(self._triplets[which])
         at = time.time() + self.ahead_s
@@ -97,7 +99,7 @@ class Load(threading.Thread):
         self.sent += 1
 
     def _flush(self) -> None:
-        for sender in (*self._senders, *self._careless):
+        for sender in (*self._senders, *self.careless):
             until_taken(sender.sink.flush)
 
 

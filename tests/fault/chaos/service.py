@@ -60,6 +60,8 @@ class Service:
         How many events a store's checkpoints lacked each time that it came back.
     away
         Numbers of workers that a fault has ended, and starts again itself.
+    routers
+        Processes that copy another topic into the log, if a fault is about these.
     learning, serving
         Who watches the versions in the store, and those that the node answers with.
     """
@@ -84,6 +86,7 @@ class Service:
         self._configure(NODE, servers.kafka.servers, url + prefix)
         options = KafkaOptions(servers=servers.kafka.servers)
         partitioners = ["murmur2"] * SENDERS + ["crc32"]
+        self.routers: list[Process] = []
         self.sinks = [KafkaSink(options, topic=self.topic, delivery_s=120, partitioner=one) for one in partitioners]
 
     @staticmethod
@@ -114,7 +117,7 @@ class Service:
         self.servers.start()
         for thread in (self.load, *self.watches):
             thread.end()
-        for process in (*self.workers, self.node):
+        for process in (*self.workers, *self.routers, self.node):
             process.close()
         for sink in self.sinks:
             sink.close()

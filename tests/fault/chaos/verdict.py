@@ -29,8 +29,7 @@ def judge(service: Service) -> Verdict:
     end as it should; if the node does not come to serve what was learned last.
     """
     sent = service.load.end()
-    oracle = service.oracle()
-    found = settled(service, oracle, [str(number).encode() for number in range(sent)])
+    oracle, found = settled(service, [str(number).encode() for number in range(sent)])
     for worker in service.workers:
         assert (code := worker.stop()) == 0, f"{worker.output.name} ended with {code}: {worker.said[-2000:]}"
     service.serves(service.live())
@@ -45,12 +44,13 @@ def judge(service: Service) -> Verdict:
     return Verdict(sent, len(oracle.letters), lost, doubled)
 
 
-def settled(service: Service, oracle: Oracle, numbers: list[bytes]) -> list[Finding]:
-    """What does not add up once every event was taken, or once time is up."""
+def settled(service: Service, numbers: list[bytes]) -> tuple[Oracle, list[Finding]]:
+    """What does not add up once every event was routed and taken, or once time is up."""
     deadline = time.monotonic() + LIMIT_S
-    while found := oracle.findings(service.checkpoints(), service.letters(), numbers):
-        if time.monotonic() > deadline:
-            break
+    while True:
+        oracle = service.oracle()
+        found = oracle.findings(service.checkpoints(), service.letters(), numbers)
+        if not found or time.monotonic() > deadline:
+            return oracle, found
         service.wait(lambda: True, "events to be taken")
         time.sleep(LOOK_EVERY_S)
-    return found

@@ -1,0 +1,68 @@
+"""The number of each format that outlives a process, written and checked here alone.
+
+A number rises when what is written changes so that another release would misread it: a key that is new, gone or means
+something else. ``tests/formats`` keeps a sample of every number there was, and fails if what is written has another
+structure than the sample of its number.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from omdml.errors import CorruptError, FormatError, OmdmlError
+
+
+class Format(NamedTuple):
+    """A kind of file or message: the number that this omdml writes, and the oldest that it still reads."""
+
+    what: str
+    number: int
+    oldest: int = 1
+
+    def check(self, number: object, where: str, error: type[OmdmlError] = FormatError) -> None:
+        """Raise ``error``, saying who wrote it, unless this omdml reads this number.
+
+        Examples
+        --------
+        >>> Format("checkpoint", 2).check(3, "checkpoint")
+        Traceback (most recent call last):
+        omdml.errors.FormatError: checkpoint: written by a newer omdml (format 3, this one reads up to 2): run that
+        release here too, nothing was changed
+        """
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            error = CorruptError if error is FormatError else error
+            raise error(f"{where}: its format is {number!r:.40}, expected a number from 1: damaged")
+        if number > self.number:
+            raise error(
+                f"{where}: written by a newer omdml (format {number}, this one reads up to {self.number}): run that "
+                "release here too, nothing was changed"
+            )
+        if number < self.oldest:
+            raise error(
+                f"{where}: written by an older omdml (format {number}, this one reads {self.oldest} to {self.number}): "
+                "run the release that wrote it, or make it again; nothing was changed"
+            )
+
+
+STATE = Format("learner state", 1)
+CHECKPOINT = Format("checkpoint", 1)  # its progress included (workers/model.py)
+SNAPSHOT = Format("snapshot", 1)
+CATALOGUE = Format("catalogue", 1)  # a folder
+REDIS_CATALOGUE = Format("catalogue in Redis", 1)
+FOLDER_STORE = Format("folder store", 1)  # its layout, marks and history entries
+REDIS_STORE = Format("Redis store", 1)  # its keys and their fields
+COMMIT = Format("committed position", 1)  # of a group that reads a log in files
+LETTER = Format("dead letter", 1)
+PLACEMENT = Format("placement", 1)  # of models on partitions
+FORMATS: tuple[Format, ...] = (
+    STATE,
+    CHECKPOINT,
+    SNAPSHOT,
+    CATALOGUE,
+    REDIS_CATALOGUE,
+    FOLDER_STORE,
+    REDIS_STORE,
+    COMMIT,
+    LETTER,
+    PLACEMENT,
+)

@@ -1,0 +1,47 @@
+"""How large a compressed batch becomes, found out without keeping it: a megabyte of zstd can stand for gigabytes."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterator
+
+import lz4.frame
+import zstandard
+from kafka.record.default_records import DefaultRecordBatch
+
+MAX_EXPANDED_BYTES = 128 << 20  # of a batch: a hundred times what a topic takes by default
+PIECE_BYTES = 1 << 20
+HARMLESS = 1032  # what deflate makes of a byte at most; the largest of the codecs with a bound (snappy 22, lz4 255)
+
+
+def too_large(codec: int, data: memoryview, limit: int = MAX_EXPANDED_BYTES) -> bool:
+    """Whether these compressed records have more bytes than the limit; at most so many are looked at."""
+    if codec != DefaultRecordBatch.CODEC_ZSTD and len(data) * HARMLESS <= limit:
+        return False
+    size = 0
+    for piece in _pieces(codec, data):
+        size += piece
+        if size > limit:
+            return True
+    return False
+
+
+def _pieces(codec: int, data: memoryview) -> Iterator[int]:
+    """The sizes of what comes out, piece by piece; nothing for snappy, which never expands much."""
+    if codec == DefaultRecordBatch.CODEC_ZSTD:
+        with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
+            while piece := reader.read(PIECE_BYTES):
+                yield len(piece)
+    elif codec == DefaultRecordBatch.CODEC_LZ4:
+        lz4_reader = lz4.frame.LZ4FrameDecompressor()
+        piece = lz4_reader.decompress(data, PIECE_BYTES)
+        while piece or not (lz4_reader.eof or lz4_reader.needs_input):
+            yield len(piece)
+            piece = b"" if lz4_reader.eof else lz4_reader.decompress(b"", PIECE_BYTES)
+    elif codec == DefaultRecordBatch.CODEC_GZIP:
+        reader_z = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        rest: bytes | memoryview = data
+        while rest and not reader_z.eof:
+            yield len(reader_z.decompress(rest, PIECE_BYTES))
+            rest = reader_z.unconsumed_tail

@@ -1,0 +1,130 @@
+"""Events and files that are small and mean a lot: what they cost a worker, ``omdml feed`` and a catalogue's build."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from streams.files.lines import encode_line
+from tests import test_bombs, worlds
+from tests.fault.attacks.attack import Attack, Measured
+from tests.fault.attacks.measuring import omdml
+from tests.fault.attacks.store import CONFIGURATION
+
+MORE_MB = 150
+DIGITS = b"9" * 5000
+MEGABYTE = 1 << 20
+
+
+def event(**fields: object) -> bytes:
+    """A triplet with other fields."""
+    return msgspec.json.encode({"type": "triplet", "model": "shop", "query": "i1", "relevant": "i2", **fields})
+
+
+def bombs() -> Iterator[bytes]:
+    """Events that are to become dead letters, each a few of a kind."""
+    ids = [f"i{number}" for number in range(1_000_000)]
+    for turn in range(20):
+        yield b"[" * MEGABYTE
+        yield b'{"a":' * 150_000
+        yield event(irrelevant="i3").replace(b'"i3"', DIGITS)
+        yield event(irrelevant="i3", at=5).replace(b'"at":5', b'"at":' + DIGITS)
+        yield event(irrelevant="i3", at=5).replace(b'"at":5', b'"at":1e' + DIGITS)
+        yield event(irrelevant=f"i{turn}", features={"new": {"shape": [0.0] * 200_000}})
+        yield event(irrelevant="i3", features={f"n{number}": {"shape": [1]} for number in range(30_000)})
+        yield msgspec.json.encode({"type": "ranking", "model": "shop", "query": "i1", "relevant": ids[:60_000],
+                                   "irrelevant": ids[60_000:120_000]})  # fmt: skip
+        yield event(irrelevant="x" * (MEGABYTE - 200))
+        yield event(irrelevant="i3", model="m" * (MEGABYTE - 200))
+    yield msgspec.json.encode({"type": "ranking", "model": "shop", "query": "i1", "relevant": ids, "irrelevant": ids})
+
+
+def installation(folder: Path) -> None:
+    """A catalogue and a configuration."""
+    worlds.catalogue(folder / "items")
+    (folder / "omdml.toml").write_text(CONFIGURATION)
+
+
+def lines(folder: Path, events: Iterator[bytes]) -> int:
+    """A log of sound events, among which these are; answers how many these are."""
+    sound, count = list(worlds.events(400)), 0
+    (folder / "feedback").mkdir()
+    with (folder / "feedback" / "00000001.jsonl").open("wb") as file:
+        file.writelines(encode_line(one, 1.5, "shop") for one in sound[:200])
+        for count, bomb in enumerate(events, start=1):  # noqa: B007
+            file.write(encode_line(bomb, 1.5, "shop"))
+        file.writelines(encode_line(one, 1.5, "shop") for one in sound[200:])
+    return count
+
+
+def feedback_bombs(folder: Path) -> Measured:
+    """A worker over such a log, beside one over sound events alone."""
+    with contextlib.redirect_stdout(None):
+        (folder / "plain").mkdir()
+        (folder / "bombs").mkdir()
+        for place in (folder / "plain", folder / "bombs"):
+            installation(place)
+    lines(folder / "plain", iter(()))
+    count = lines(folder / "bombs", bombs())
+    plain = omdml(folder / "plain", "replay", "--model", "shop")
+    run = omdml(folder / "bombs", "worker", until="dead_letters")
+    replayed = omdml(folder / "bombs", "replay", "--model", "shop")
+    letters = omdml(folder / "bombs", "letters", "list", "--last", "5")
+    more = max(run.megabytes, replayed.megabytes) - plain.megabytes
+    held = not any(one.failed_badly for one in (plain, run, replayed, letters)) and more < MORE_MB
+    told = f"{more:.0f} MB more than {plain.megabytes:.0f}; {count} bombs; worker ended with {run.code} after "
+    return Measured(f"{told}{run.seconds:.0f} s, replay after {replayed.seconds:.0f} s", held)
+
+
+def fed(write: Callable[[Path], None]) -> Callable[[Path], Measured]:
+    """``omdml feed`` of a file."""
+
+    def attack(folder: Path) -> Measured:
+        installation(folder)
+        write(folder / "clicks.jsonl")
+        run = omdml(folder, "feed", "--dry-run", "clicks.jsonl")
+        held = not run.failed_badly and run.code == 1 and run.megabytes < 300 + MORE_MB
+        return Measured(f"exit code {run.code} after {run.seconds:.1f} s, {run.megabytes:.0f} MB", held)
+
+    return attack
+
+
+def an_endless_line(path: Path) -> None:
+    """Four gigabytes without a newline."""
+    with path.open("wb") as file:
+        file.truncate(4 << 30)
+
+
+def every_bomb(path: Path) -> None:
+    """All events that are refused."""
+    with path.open("wb") as file:
+        file.writelines(one + b"\n" for one in bombs())
+
+
+def built(bomb: test_bombs.Bomb, told: str) -> Callable[[Path], Measured]:
+    """``omdml catalogue build`` from a file that claims to be huge, under a limit of memory."""
+
+    def attack(folder: Path) -> Measured:
+        run: subprocess.CompletedProcess[str] = test_bombs.build(bomb(folder), folder / "items")
+        held = run.returncode == 2 and told in run.stderr and "Traceback" not in run.stderr
+        return Measured(f"exit code {run.returncode}: {run.stderr.strip()[-120:]}", held)
+
+    return attack
+
+
+BUILT = f"refused with limit and got, in less than {test_bombs.LIMIT} MB"
+FED = f"feed refuses it, in less than {300 + MORE_MB} MB"
+ATTACKS = [
+    Attack("201 bombs among sound events", f"less than {MORE_MB} MB more than sound events take", feedback_bombs),
+    Attack("feed: a line of 4 GB", FED, fed(an_endless_line)),
+    Attack("feed: every bomb", FED, fed(every_bomb)),
+    *(
+        Attack(f"catalogue: {bomb.__name__.replace('_', ' ')}", BUILT, built(bomb, told),
+               quick=bomb in (test_bombs.a_trillion_rows, test_bombs.a_long_id_in_every_row))
+        for bomb, told in test_bombs.REFUSED
+    ),
+]  # fmt: skip

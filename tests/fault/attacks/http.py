@@ -1,0 +1,312 @@
+"""Attacks over HTTP on a real node without a token, by clients on the same machine; nothing here knows a secret."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from streams.stores.directory import DirectoryStore
+from tests.fault.attacks.attack import Attack, Measured
+from tests.processes import Process, free_port, wait_for
+from tests.shops import Shop
+
+HEAD_LIMIT = 64 << 10
+# What a node may grow by under any of these: the bodies it takes at once are 64 MB, heads and what was read ahead come
+# on top.
+GROWTH_MB = 200
+# What of it may stay after the attackers left.
+STAYS_MB = 40
+FLOOD_S = 5.0
+MEGABYTE = 1 << 20
+CONFIGURATION = """
+[log]
+path = "feedback"
+[store]
+url = "dir:state"
+[catalogues.items]
+path = "items"
+[models.shop]
+[node]
+bind = "127.0.0.1:{port}"
+"""
+
+
+class Node:
+    """A real node with a version live, its memory, and connections to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        (folder / "omdml.toml").write_text(CONFIGURATION.format(port=self.port))
+        Shop(folder, store=DirectoryStore(str(folder / "state"))).publish()
+        self.process = Process(folder, "node")
+        wait_for(lambda: self.answers("/readyz"), "the node to be ready", process=self.process)
+        # The first requests import and allocate what stays.
+        for _ in range(50):
+            self.answers("/search?id=i1")
+
+    def answers(self, path: str, timeout_s: float = 30.0) -> bool:
+        """Whether an honest request is answered with 200."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        """A connection of an attacker."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=40)
+
+    @property
+    def memory_mb(self) -> float:
+        """Memory that it holds now."""
+        pages = int(Path(f"/proc/{self.process._child.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE") / MEGABYTE
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds that it has computed so far."""
+        fields = Path(f"/proc/{self.process._child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def exchange(self, words: bytes) -> bytes:
+        """What is answered to some bytes until the node ends the connection."""
+        heard = b""
+        with self.connect() as connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            connection.sendall(words)
+            while part := connection.recv(65536):
+                heard += part
+        return heard
+
+
+@contextlib.contextmanager
+def node(folder: Path) -> Iterator[Node]:
+    """A node to attack."""
+    attacked = Node(folder)
+    try:
+        yield attacked
+    finally:
+        attacked.process.close()
+
+
+class Grown(NamedTuple):
+    """Megabytes by which a node grew: at most while it was attacked, and a while after the attackers left."""
+
+    peak: float
+    after: float
+
+
+def grown(attacked: Node, attack: Callable[[], None]) -> Grown:
+    """Attack, and watch the node's memory."""
+    before = peak = attacked.memory_mb
+    attacker = threading.Thread(target=attack)
+    attacker.start()
+    while attacker.is_alive():
+        peak = max(peak, attacked.memory_mb)
+        attacker.join(0.02)
+    wait_for(lambda: attacked.answers("/search?id=i1"), "honest clients to be answered again")
+    # Memory goes back some moments after the connections are closed.
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline and attacked.memory_mb - before > STAYS_MB:
+        time.sleep(0.1)
+    return Grown(peak - before, attacked.memory_mb - before)
+
+
+def within(found: Grown) -> Measured:
+    """Whether memory stayed within the bound, and was given back."""
+    held = found.peak < GROWTH_MB and found.after < STAYS_MB
+    return Measured(f"{found.peak:.0f} MB, {found.after:.0f} MB afterwards", held)
+
+
+def flood(attacked: Node, begin: bytes, piece: bytes, connections: int) -> None:
+    """Open connections, and send the same piece on each for ever, beginning again if the node ends one."""
+
+    def one() -> None:
+        deadline = time.monotonic() + FLOOD_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), attacked.connect() as connection:
+                connection.sendall(begin)
+                while time.monotonic() < deadline:
+                    connection.sendall(piece)
+
+    threads = [threading.Thread(target=one) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+CHUNKED = b"POST /search HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def endless_trailers(folder: Path) -> Measured:
+    """Trailers of short fields, on two connections."""
+    with node(folder) as attacked:
+        return within(grown(attacked, lambda: flood(attacked, CHUNKED + b"0\r\n", b"a:b\r\n" * 20_000, 2)))
+
+
+def endless_trailer(folder: Path) -> Measured:
+    """One trailer that does not end, on two connections."""
+    with node(folder) as attacked:
+        return within(grown(attacked, lambda: flood(attacked, CHUNKED + b"0\r\na: ", b"b" * 100_000, 2)))
+
+
+def endless_head(folder: Path) -> Measured:
+    """Fields of a head without end, on two connections."""
+    begin = b"GET /search HTTP/1.1\r\nhost: localhost\r\n"
+    with node(folder) as attacked:
+        return within(grown(attacked, lambda: flood(attacked, begin, b"a:b\r\n" * 20_000, 2)))
+
+
+def half_sent_bodies(folder: Path) -> Measured:
+    """150 bodies of 16 MB, each without its last byte."""
+    size = 16 * MEGABYTE
+    head = f"POST /feedback HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n".encode()
+    piece = b" " * MEGABYTE
+
+    def attack() -> None:
+        held = []
+        for _ in range(150):
+            connection = attacked.connect()
+            held.append(connection)
+            with contextlib.suppress(OSError):
+                connection.sendall(head)
+                for _ in range(15):
+                    connection.sendall(piece)
+        for connection in held:
+            connection.close()
+
+    with node(folder) as attacked:
+        return within(grown(attacked, attack))
+
+
+def half_sent_heads(folder: Path) -> Measured:
+    """900 heads of 63,000 bytes in short fields, each without its end."""
+    head = b"GET /search HTTP/1.1\r\nhost: localhost\r\n" + b"".join(
+        b"a%d: %s\r\n" % (i, b"b" * 700) for i in range(88)
+    )
+
+    def attack() -> None:
+        held = []
+        for _ in range(900):
+            connection = attacked.connect()
+            held.append(connection)
+            with contextlib.suppress(OSError):
+                connection.sendall(head)
+        for connection in held:
+            connection.close()
+
+    with node(folder) as attacked:
+        return within(grown(attacked, attack))
+
+
+def huge_heads(folder: Path) -> Measured:
+    """Heads of 65,537 to 250,000 bytes, whole, in one piece."""
+    with node(folder) as attacked:
+        answered = [size for size in (HEAD_LIMIT + 1, 70_000, 250_000) if searched(attacked, size)]
+        return Measured(f"answered: {answered or 'none'}", held=not answered)
+
+
+def searched(attacked: Node, size: int) -> bool:
+    """Whether a search with a head of this size is answered."""
+    head = b"GET /search?id=i1 HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * size + b"\r\n\r\n"
+    return b'"items"' in attacked.exchange(head)
+
+
+def slow_heads(folder: Path) -> Measured:
+    """A byte of a head every half second, on 50 connections: how long the last is kept."""
+    with node(folder) as attacked:
+        began, held = time.monotonic(), [attacked.connect() for _ in range(50)]
+        for connection in held:
+            connection.sendall(b"GET /models HTTP/1.1\r\nhost: localhost\r\nx: ")
+        while held and time.monotonic() - began < 60:
+            for connection in list(held):
+                try:
+                    connection.sendall(b"y")
+                except OSError:
+                    held.remove(connection)
+            time.sleep(0.5)
+        took = time.monotonic() - began
+        return Measured(f"{took:.0f} s", held=not held and took < 35)
+
+
+def pipelining(folder: Path) -> Measured:
+    """Requests sent ahead without reading answers, on 20 connections."""
+    ask = b"GET /schema HTTP/1.1\r\nhost: localhost\r\n\r\n" * 500
+    with node(folder) as attacked:
+        return within(grown(attacked, lambda: flood(attacked, b"", ask, 20)))
+
+
+def tiny_chunks(folder: Path) -> Measured:
+    """A body of 2 MB in chunks of one byte: what it costs the node, which answers nobody else meanwhile."""
+    with node(folder) as attacked:
+        before = attacked.cpu_s
+        with attacked.connect() as connection, contextlib.suppress(OSError):
+            connection.sendall(CHUNKED + b"1\r\nx\r\n" * (2 * MEGABYTE // 6))
+            connection.recv(65536)
+        wait_for(lambda: attacked.answers("/search?id=i1"), "honest clients to be answered again")
+        spent = (attacked.cpu_s - before) / 2
+        return Measured(f"{spent:.2f} s", held=spent < 1)
+
+
+def foreign_host(folder: Path) -> Measured:
+    """The names that a page of somebody else can send, on every path that reads."""
+    hosts = ("evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example")
+    paths = ("/search?id=i1", "/models", "/metrics", "/readyz", "/schema")
+    with node(folder) as attacked:
+        ask = "GET {} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n"
+        heard = [attacked.exchange(ask.format(path, host).encode()) for host in hosts for path in paths]
+        read = sum(b" 200 " in answer for answer in heard)
+        return Measured(f"{read} of {len(heard)} were answered", held=read == 0)
+
+
+def garbage(folder: Path) -> Measured:
+    """Random bytes, a TLS hello and broken requests; honest searches go on."""
+    draw = np.random.default_rng(0)
+    words = [draw.bytes(int(size)) for size in draw.integers(1, 5000, 100)]
+    words += [
+        b"\x16\x03\x01\x02\x00" * 50,
+        b"GET\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+        b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n{}",
+        b"POST /search HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /search?id=%00%ff HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+    ]
+    with node(folder) as attacked:
+        failures = 0
+        for word in words:
+            with attacked.connect() as connection, contextlib.suppress(OSError):
+                connection.sendall(word)
+                connection.shutdown(socket.SHUT_WR)
+                failures += b" 500 " in connection.recv(65536)
+        answered = attacked.answers("/search?id=i1")
+        value = f"{failures} answers 500 to {len(words)}, honest searches {'go on' if answered else 'fail'}"
+        return Measured(value, held=failures == 0 and answered)
+
+
+GROWTH = f"memory grows by less than {GROWTH_MB} MB, and less than {STAYS_MB} MB stay"
+ATTACKS = [
+    Attack("endless trailers, 2 connections", GROWTH, endless_trailers, quick=True),
+    Attack("one endless trailer, 2 connections", GROWTH, endless_trailer),
+    Attack("endless heads, 2 connections", GROWTH, endless_head),
+    Attack("900 half-sent heads of 63 kB", GROWTH, half_sent_heads),
+    Attack("150 half-sent bodies of 16 MB", GROWTH, half_sent_bodies, quick=True),
+    Attack("heads longer than 64 KiB", "none is answered", huge_heads, quick=True),
+    Attack("slow heads, 50 connections", "all are ended within 35 s", slow_heads),
+    Attack("requests sent ahead, 20 connections", GROWTH, pipelining),
+    Attack("chunks of one byte", "a megabyte costs less than 1 s of one core", tiny_chunks, quick=True),
+    Attack("foreign names in Host", "none is answered", foreign_host, quick=True),
+    Attack("garbage", "no answer 500, and honest searches go on", garbage, quick=True),
+]

@@ -1,0 +1,56 @@
+"""Running a command as a process of its own, and what it took: processor time, and the most memory it ever had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.processes import ROOT, die_with_parent
+
+PAUSE_S = 0.05
+LIMIT_S = 120.0  # after which a command has hung
+
+
+class Run(NamedTuple):
+    """What a command did. ``code`` is None if it was still at work when its time was up; ``seconds`` of processor."""
+
+    code: int | None
+    output: str
+    seconds: float
+    megabytes: float
+
+    @property
+    def failed_badly(self) -> bool:
+        """It hung, was killed, or ended with a traceback."""
+        return self.code is None or self.code < 0 or "Traceback" in self.output
+
+
+def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = "", name: str = "run") -> Run:
+    """Run an ``omdml`` command in this folder; with ``until`` it is asked to end (SIGTERM) once it has said that."""
+    begin, log = time.monotonic(), folder / f"{name}.log"
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "workers.cli", *arguments],
+            cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    asked = killed = False
+    while True:
+        ended, status, used = os.wait4(child.pid, os.WNOHANG)
+        if ended:
+            break
+        if until and not asked and until in log.read_text(errors="replace"):
+            child.send_signal(signal.SIGTERM)
+            asked = True
+        if not killed and time.monotonic() - begin > limit_s:
+            child.kill()
+            killed = True
+        time.sleep(PAUSE_S)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    code = None if killed else child.returncode
+    return Run(code, log.read_text(errors="replace"), used.ru_utime + used.ru_stime, used.ru_maxrss / 1000)

@@ -1,0 +1,53 @@
+"""What holds of every format; the tests of those in Redis, which need a server, call the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from omdml.errors import OmdmlError
+from tests.formats.samples import Sample
+
+HOW = "python -m tests.formats --replace"
+
+
+def check_that_kept_samples_load(sample: Sample, folder: Path) -> None:
+    """Every number that this release reads loads; an older one is refused by its number."""
+    assert sample.format.number in sample.kept(), f"no sample of {sample.name}: run python -m tests.formats"
+    for number, kept in sample.kept().items():
+        copy = shutil.copytree(kept, folder / str(number))
+        if number >= sample.format.oldest:
+            sample.read(copy)
+        else:
+            with pytest.raises(OmdmlError, match=rf"written by an older omdml \(format {number}, this one reads"):
+                sample.read(copy)
+
+
+def check_that_a_newer_number_is_refused(sample: Sample, folder: Path) -> None:
+    """By its number, with what to do, and not as damaged."""
+    number = sample.format.number
+    copy = shutil.copytree(sample.kept()[number], folder / "newer")
+    sample.renumber(copy, number)
+    sample.read(copy)
+    sample.renumber(copy, number + 1)
+    told = rf"written by a newer omdml \(format {number + 1}, this one reads up to {number}\): run that release"
+    with pytest.raises(OmdmlError, match=told) as caught:
+        sample.read(copy)
+    assert "damaged" not in str(caught.value)
+
+
+def check_that_what_is_written_is_as_its_sample(sample: Sample, folder: Path) -> None:
+    """Another structure needs another number."""
+    (folder / "today").mkdir()
+    sample.write(folder / "today")
+    kept, today = (
+        json.dumps(sample.shape(one), indent=1, sort_keys=True).splitlines()
+        for one in (sample.kept()[sample.format.number], folder / "today")
+    )
+    assert today == kept, (
+        f"what is written as {sample.name} differs from its sample: raise its number in omdml/formats.py and run "
+        f"python -m tests.formats; or, if no release has written number {sample.format.number}, {HOW} {sample.name}"
+    )

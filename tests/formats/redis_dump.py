@@ -1,0 +1,78 @@
+"""What keys of a Redis hold, as JSON, there and back; binary values as base64, which says so."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+from tests.formats.shapes import LONG, shape
+
+
+def text(data: bytes) -> str:
+    """Bytes in JSON."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"base64:{b64encode(data).decode()}"
+
+
+def blob(value: str) -> bytes:
+    """The inverse of :func:`text`."""
+    return b64decode(value[7:]) if value.startswith("base64:") else value.encode()
+
+
+def texts(fields: dict[bytes, bytes]) -> dict[str, str]:
+    """A hash in JSON."""
+    return {text(name): text(value) for name, value in fields.items()}
+
+
+def dump(client: Any, path: Path) -> None:
+    """Write down every key of this database."""
+    kept: dict[str, Any] = {}
+    for key in sorted(client.keys()):
+        match client.type(key):
+            case b"hash":
+                kept[text(key)] = {"hash": texts(client.hgetall(key))}
+            case b"list":
+                kept[text(key)] = {"list": [text(one) for one in client.lrange(key, 0, -1)]}
+            case b"set":
+                kept[text(key)] = {"set": sorted(text(one) for one in client.smembers(key))}
+            case b"stream":
+                kept[text(key)] = {"stream": [texts(fields) for _, fields in client.xrange(key)]}
+            case _:
+                kept[text(key)] = {"string": text(client.get(key))}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def restore(client: Any, path: Path) -> None:
+    """Write these keys into an empty database."""
+    for key, kept in json.loads(path.read_text()).items():
+        for kind, value in kept.items():
+            match kind:
+                case "hash":
+                    client.hset(key, mapping={blob(name): blob(one) for name, one in value.items()})
+                case "list":
+                    client.rpush(key, *map(blob, value))
+                case "set":
+                    client.sadd(key, *map(blob, value))
+                case "stream":
+                    for fields in value:
+                        client.xadd(key, {blob(name): blob(one) for name, one in fields.items()})
+                case _:
+                    client.set(key, blob(value))
+
+
+def keys(path: Path) -> dict[str, Any]:
+    """The names of the keys with their types, the names of the fields of hashes and streams, and the shape of JSON."""
+    found: dict[str, Any] = {}
+    for key, kept in json.loads(path.read_text()).items():
+        for kind, value in kept.items():
+            fields = sorted(value) if kind == "hash" else []
+            if kind == "stream":
+                fields = sorted({name for entry in value for name in entry})
+            if kind == "string" and value.startswith("{"):
+                fields = [json.dumps(shape(json.loads(value)), sort_keys=True)]
+            found[LONG.sub("#", key)] = [kind, fields]
+    return found

@@ -1,0 +1,85 @@
+"""The same as :mod:`tests.formats.samples` for what lies in Redis; the server must be empty."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from omdml import formats
+from streams.catalogues.redis import RedisCatalogue, upload_catalogue
+from streams.stores.redis import RedisStore
+from tests import store_samples, worlds
+from tests.formats import redis_dump
+from tests.formats.samples import PARTITION, Sample
+
+DUMP = "dump.json"
+
+
+def samples(url: str) -> list[Sample]:
+    """The formats in Redis, by way of the server there."""
+    client: Any = redis.Redis.from_url(url)
+
+    def write_store(folder: Path) -> None:
+        client.flushall()
+        store = RedisStore(url)
+        epoch = store_samples.published(store, 1, 2)
+        for offset in (1, 2):
+            store.save(store_samples.checkpoint(offset), epoch)
+        store.publish(store_samples.snapshot(3), epoch, "held for a reason")
+        store.note("shop", epoch, "drift", "mistakes went up")
+        store.move("shop", 1, pin=True)
+        store.move_mark(PARTITION, None, 7)
+        redis_dump.dump(client, folder / DUMP)
+
+    def read_store(folder: Path) -> None:
+        client.flushall()
+        redis_dump.restore(client, folder / DUMP)
+        store = RedisStore(url)
+        pointer, snapshot = store.load("shop") or (None, None)
+        assert pointer
+        assert snapshot
+        assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
+        assert [line["what"] for line in store.history("shop")] == [
+            "published",
+            "published",
+            "held",
+            "drift",
+            "rolled back",
+        ]
+        checkpoint = store.claim("shop").checkpoint
+        assert checkpoint
+        assert checkpoint.next == 2
+        assert store.marks([PARTITION]) == {PARTITION: 7}
+
+    def write_catalogue(folder: Path) -> None:
+        client.flushall()
+        with tempfile.TemporaryDirectory() as other:
+            upload_catalogue(worlds.catalogue(other), f"{url}#shop")
+        redis_dump.dump(client, folder / DUMP)
+
+    def read_catalogue(folder: Path) -> None:
+        client.flushall()
+        redis_dump.restore(client, folder / DUMP)
+        catalogue = RedisCatalogue(f"{url}#shop")
+        assert (len(catalogue.ids), len(catalogue.sets)) == (worlds.ITEMS, worlds.ITEMS)
+
+    def renumber(folder: Path, number: int) -> None:
+        kept = json.loads((folder / DUMP).read_text())
+        for key, value in kept.items():
+            if key == "omdml:format":
+                value["string"] = str(number)
+            elif value.get("string", "").startswith('{"format":'):
+                value["string"] = json.dumps({**json.loads(value["string"]), "format": number})
+        (folder / DUMP).write_text(json.dumps(kept))
+
+    def shape(folder: Path) -> dict[str, Any]:
+        return redis_dump.keys(folder / DUMP)
+
+    return [
+        Sample(formats.REDIS_STORE, write_store, read_store, renumber, shape),
+        Sample(formats.REDIS_CATALOGUE, write_catalogue, read_catalogue, renumber, shape),
+    ]

@@ -1,0 +1,276 @@
+"""What this omdml writes of each format, how each is read again, and how its number is made another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from safetensors.numpy import load, save
+
+from omdml import LEARNERS, formats
+from omdml import snapshot as packing
+from omdml.errors import FeedbackError
+from omdml.formats import Format
+from omdml.learners import Learner
+from omdml.snapshot import Checkpoint, Snapshot
+from streams.catalogues.folder import MANIFEST, MappedCatalogue
+from streams.files.books import Books, Committed
+from streams.files.segments import SegmentedLog
+from streams.letters import Letter, Resent, read_book
+from streams.placement import Placement
+from streams.protocols import Partition, Record
+from streams.stores.directory import DirectoryStore
+from tests import store_samples, worlds
+from tests.formats import shapes
+from tests.test_learners import comparisons, learn, made
+from workers.claim import claim
+from workers.config import load as configured
+from workers.specs import Specs
+
+HERE = Path(__file__).parent
+PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)
+
+
+class Sample(NamedTuple):
+    """A format: what writes a folder of files in it, what reads one, and what gives one another number."""
+
+    format: Format
+    write: Callable[[Path], None]
+    read: Callable[[Path], object]
+    renumber: Callable[[Path, int], None]
+    shape: Callable[[Path], Any] = shapes.of_folder
+
+    @property
+    def name(self) -> str:
+        """What its folders are called."""
+        return self.format.what.replace(" ", "-")
+
+    def kept(self) -> dict[int, Path]:
+        """The samples by their numbers."""
+        folders = HERE.glob(f"{self.name}-[0-9]*")
+        return {int(folder.name.removeprefix(f"{self.name}-")): folder for folder in folders}
+
+
+def sealed_again(folder: Path, number: int) -> None:
+    """Give every safetensors file another number, under a checksum that fits."""
+    for path in folder.iterdir():
+        data = path.read_bytes()
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        metadata = msgspec.json.decode(header["__metadata__"][packing.KEY])
+        rest = {name: value for name, value in metadata.items() if name not in ("format", "sha256", "check")}
+        path.write_bytes(packing.pack(load(data), rest, Format("renumbered", number)))
+        assert save(load(path.read_bytes()))
+
+
+def in_json(name: str) -> Callable[[Path, int], None]:
+    """Give the first line of JSON in this file another number."""
+
+    def renumber(folder: Path, number: int) -> None:
+        first, *rest = (folder / name).read_text().splitlines()
+        (folder / name).write_text("\n".join([json.dumps({**json.loads(first), "format": number}), *rest]) + "\n")
+
+    return renumber
+
+
+def learned() -> Iterable[Learner]:
+    """One of each learner, its block still open."""
+    for name in sorted(LEARNERS):
+        model = made(name)
+        learn(model, *comparisons(name), end=21)
+        yield model
+
+
+def write_states(folder: Path) -> None:
+    """A state of each learner."""
+    for model in learned():
+        (folder / f"{model.name}.safetensors").write_bytes(model.to_bytes())
+
+
+def read_states(folder: Path) -> None:
+    """Each goes on learning."""
+    for path in sorted(folder.iterdir()):
+        model = Learner.from_bytes(path.read_bytes())
+        learn(model, *comparisons(model.name, 40))
+
+
+def write_snapshots(folder: Path) -> None:
+    """What a node gets of each learner."""
+    for model in learned():
+        snapshot = Snapshot(
+            model="shop", learner=model.name, version=21, generation="g", event_time=5.5, oldest_event_time=5.0,
+            progress={"mistake_rate": 0.5, "recent_mistake_rate": 0.5}, metric=model.metric,
+        )  # fmt: skip
+        (folder / f"{model.name}.safetensors").write_bytes(snapshot.to_bytes())
+
+
+def read_snapshots(folder: Path) -> None:
+    """Each is whole."""
+    for path in sorted(folder.iterdir()):
+        assert Snapshot.from_bytes(path.read_bytes()).metric.dims
+
+
+def guarded(folder: Path) -> worlds.World:
+    """A world whose model holds every other event out, so that its checkpoint holds something of everything."""
+    place = worlds.World(folder)
+    place.configuration = configured(
+        None,
+        {},
+        {
+            "catalogues": {"items": {"path": str(folder / "items")}},
+            "models": {"shop": {"rank": 3}},
+            "guard": {"hold_out": 2},
+        },
+    )
+    return place
+
+
+def write_checkpoint(folder: Path) -> None:
+    """What a worker saved after 60 events."""
+    with tempfile.TemporaryDirectory() as other:
+        place = guarded(Path(other))
+        place.send(*worlds.events(60))
+        worker = place.worker()
+        worker.step()
+        next(iter(worker.partitions.values())).save()
+        checkpoint = place.store.peek("shop")
+    assert checkpoint
+    (folder / "shop.checkpoint").write_bytes(checkpoint.to_bytes())
+
+
+def read_checkpoint(folder: Path) -> None:
+    """A worker goes on from it, with what it held out."""
+    checkpoint = Checkpoint.from_bytes((folder / "shop.checkpoint").read_bytes())
+    with tempfile.TemporaryDirectory() as other:
+        place = guarded(Path(other))
+        place.store.save(checkpoint, place.store.claim("shop").epoch)
+        spec = Specs(place.configuration, {"items": place.catalogue}).find("shop")
+        assert spec
+        model = claim("shop", spec, place.store, "test").model
+    assert (model.learner.version, len(model.progress.hold_out.kept)) == (30, 30)
+
+
+def write_catalogue(folder: Path) -> None:
+    """Items and sets."""
+    worlds.catalogue(folder)
+
+
+def read_catalogue(folder: Path) -> None:
+    """Every vector is as it was."""
+    catalogue = MappedCatalogue(folder)
+    catalogue.verify()
+    assert (len(catalogue.ids), len(catalogue.sets)) == (worlds.ITEMS, worlds.ITEMS)
+
+
+def write_store(folder: Path) -> None:
+    """A folder store in which everything has happened once."""
+    store = DirectoryStore(folder)
+    epoch = store_samples.published(store, 1, 2)
+    for offset in (1, 2):
+        store.save(store_samples.checkpoint(offset), epoch)
+    store.publish(store_samples.snapshot(3), epoch, "held for a reason")
+    store.note("shop", epoch, "drift", "mistakes went up")
+    store.move("shop", 1, pin=True)
+    store.move_mark(PARTITION, None, 7)
+
+
+def read_store(folder: Path) -> None:
+    """All of it is there."""
+    with tempfile.TemporaryDirectory() as other:
+        store = DirectoryStore(shutil.copytree(folder, Path(other) / "state"))
+        pointer, snapshot = store.load("shop") or (None, None)
+        assert pointer
+        assert snapshot
+        assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
+        assert [line["what"] for line in store.history("shop")] == [
+            "published",
+            "published",
+            "held",
+            "drift",
+            "rolled back",
+        ]
+        checkpoint = store.claim("shop").checkpoint
+        assert checkpoint
+        assert checkpoint.next == 2
+        assert store.marks([PARTITION]) == {PARTITION: 7}
+
+
+def renumber_store(folder: Path, number: int) -> None:
+    """The layout's number is a file."""
+    (folder / "format").write_text(f"{number}\n")
+
+
+def books(folder: Path) -> Books:
+    """Those of the group ``omdml`` of a log whose identity is known."""
+    (folder / "log.id").write_text(f"{PARTITION.topic_id}\n")
+    return Books(SegmentedLog(folder), "omdml")
+
+
+def write_commit(folder: Path) -> None:
+    """A committed position."""
+    books(folder).write(Committed(PARTITION.topic_id, 1 << 40 | 99, "0" * 64))
+
+
+def read_commit(folder: Path) -> None:
+    """It is the one."""
+    committed = books(folder).read()
+    assert committed
+    assert (committed.offset, committed.fingerprint) == (1 << 40 | 99, "0" * 64)
+
+
+PLACED = Placement.first("crc32", 2).grown(4, {0: 7, 1: 9})
+
+
+def write_placement(folder: Path) -> None:
+    """Where models live after a rehome."""
+    (folder / "placement.json").write_bytes(PLACED.encode())
+
+
+def read_placement(folder: Path) -> None:
+    """As it was written."""
+    assert Placement.decode((folder / "placement.json").read_bytes(), "here") == PLACED
+
+
+def write_letters(folder: Path) -> None:
+    """Letters with and without everything, one cut, and the mark of one that was sent again."""
+    error = FeedbackError("no such item", reason="unknown_item")
+    records = [
+        Record(PARTITION, 1, b'{"type":"triplet"}', b"shop", 5.5, (("content-type", b"application/json"),)),
+        Record(PARTITION, 2, b"\xff\xfe", b"\xff", None, (("trace", b"\xff"),)),
+        Record(PARTITION, 3, b"x" * 2000),
+    ]
+    lines = [
+        Letter.of(records[0], error, "shop"),
+        Letter.of(records[1], FeedbackError("no JSON", reason="not_json")),
+        Letter.of(records[2], FeedbackError("too large", reason="oversize")),
+        Resent((PARTITION, 1)),
+    ]
+    (folder / "letters.jsonl").write_bytes(b"".join(line.encode() + b"\n" for line in lines))
+
+
+def read_letters(folder: Path) -> None:
+    """All of them, and which was sent again."""
+    lines = (folder / "letters.jsonl").read_bytes().splitlines()
+    book = read_book(Record(Partition("letters", 0), offset, line) for offset, line in enumerate(lines))
+    letters = book.letters
+    assert [offset for _, offset in letters] == [1, 2, 3]
+    assert letters[PARTITION, 1].payload == b'{"type":"triplet"}'
+    assert letters[PARTITION, 2].headers == (("trace", b"\xff"),)
+    assert letters[PARTITION, 3].digest
+    assert book.resent == {(PARTITION, 1)}
+
+
+SAMPLES = [
+    Sample(formats.STATE, write_states, read_states, sealed_again),
+    Sample(formats.CHECKPOINT, write_checkpoint, read_checkpoint, sealed_again),
+    Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again),
+    Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
+    Sample(formats.FOLDER_STORE, write_store, read_store, renumber_store),
+    Sample(formats.PLACEMENT, write_placement, read_placement, in_json("placement.json")),
+    Sample(formats.COMMIT, write_commit, read_commit, in_json("omdml.commit")),
+    Sample(formats.LETTER, write_letters, read_letters, in_json("letters.jsonl")),
+]
