@@ -99,8 +99,8 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What must hold before a snapshot goes live.
 
     About one event of ``hold_out`` is never learned: on 256 of these a candidate's margins may be lower than those of
-    an earlier version by ``tolerance`` at most, at this ``confidence``. Where they say nothing good of it, its norms and its
-    spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
+    an earlier version by ``tolerance`` at most, at this ``confidence``. If they say nothing good of it, its norms and
+    its spread over directions stay within a factor of ``growth``, and at most the share ``moved`` of the weight moves
     between modalities.
     """
 
