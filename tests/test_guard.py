@@ -463,19 +463,18 @@ def run(folder, said, cuts, seconds, killed=()):
     return allowed, world.store.claim("shop").checkpoint
 
 
-@settings(max_examples=2, deadline=None)
-@given(
-    cuts=st.lists(st.integers(1, 79).map(lambda number: 25 * number), max_size=5, unique=True).map(sorted).map(sorted),
-    seconds=st.sampled_from([0.001, 0.3, 5.0]),
-    killed=st.sets(st.integers(0, 5)),
+@pytest.mark.parametrize(
+    ("cuts", "seconds", "killed"),
+    [([325], 0.3, {0}), ([10, 340, 341, 600], 5.0, set())],
+    ids=["killed", "other batches"],
 )
 def test_what_is_allowed_is_a_function_of_the_log(tmp_path_factory, cuts, seconds, killed):
-    said = [*events(1000), *inverted(events(300, seed=5)), *events(700, seed=9)]
+    said = [*events(350), *inverted(events(300, seed=5)), *events(50, seed=9)]
     runs = []
-    for batches, pace, deaths in ((range(100, 2000, 100), 1.0, ()), (cuts, seconds, killed)):
+    for batches, pace, deaths in ((range(100, 700, 100), 1.0, ()), (cuts, seconds, killed)):
         runs.append(run(tmp_path_factory.mktemp("run"), said, batches, pace, deaths))
     (often, kept), (seldom, kept_too) = runs
-    assert kept.next == 2000
+    assert kept.next == 700
     assert kept.to_bytes() == kept_too.to_bytes()
     assert {bool(reason) for reason in often.values()} == {True, False}
     shared = often.keys() & seldom.keys()
