@@ -444,7 +444,7 @@ def test_a_model_that_is_claimed_again_goes_on_with_guard_and_window_as_they_wer
 
 def run(folder, said, cuts, seconds, killed=()):
     """Which versions could have gone live, and the last checkpoint, of a worker with these batches and this clock."""
-    world = guarded(folder)
+    world = guarded(folder, tolerance=0.0, confidence=0.6)  # so that some versions are withheld
     world.log = MemoryLog(1, topic_id="same")
     world.now = itertools.count(step=seconds).__next__
     allowed, worker = {}, world.worker()
@@ -463,21 +463,20 @@ def run(folder, said, cuts, seconds, killed=()):
     return allowed, world.store.claim("shop").checkpoint
 
 
-@settings(max_examples=2, deadline=None)
-@given(
-    cuts=st.lists(st.integers(1, 79).map(lambda number: 25 * number), max_size=5, unique=True).map(sorted),
-    seconds=st.sampled_from([0.001, 0.3, 5.0]),
-    killed=st.sets(st.integers(0, 5)),
+@pytest.mark.parametrize(
+    ("cuts", "seconds", "killed"),
+    [([325], 0.3, {0}), ([10, 340, 341, 600], 5.0, set())],
+    ids=["killed", "other batches"],
 )
 def test_what_is_allowed_is_a_function_of_the_log(tmp_path_factory, cuts, seconds, killed):
-    said = [*events(1000), *inverted(events(600, seed=5)), *events(400, seed=9)]
+    said = [*events(460), *inverted(events(200, seed=5)), *events(40, seed=9)]
     runs = []
-    for batches, pace, deaths in ((range(100, 2000, 100), 1.0, ()), (cuts, seconds, killed)):
+    for batches, pace, deaths in ((range(100, 700, 100), 1.0, ()), (cuts, seconds, killed)):
         runs.append(run(tmp_path_factory.mktemp("run"), said, batches, pace, deaths))
     (often, kept), (seldom, kept_too) = runs
-    assert kept.next == 2000
+    assert kept.next == 700
     assert kept.to_bytes() == kept_too.to_bytes()
-    assert {bool(reason) for reason in often.values()} == {True, False}
+    assert kept.progress["yardstick"]["decided"] == 512
     shared = often.keys() & seldom.keys()
     assert {version: often[version] for version in shared} == {version: seldom[version] for version in shared}
 
