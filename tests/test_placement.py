@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError, StoreRefused
+from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError, StoreLost, StoreRefused
 from streams.placement import Placement, Step
 from streams.protocols import Position
+from streams.stores.memory import MemoryStore
 from tests.test_worker_protocol import _no_waiting, kill, mark  # noqa: F401
 from tests.worlds import (
     World,
@@ -261,6 +262,35 @@ def test_a_rewind_walks_the_steps_again_and_learns_the_same_bytes(tmp_path):
     rehomed(world)
     run_until_idle(world.worker())
     assert {name: world.store.peek(name).state for name in names} == before
+
+
+def test_a_new_store_is_told_how_many_partitions_the_topic_began_with(tmp_path):
+    world, names = grown(tmp_path)
+    saved(world, world.worker())
+    rehomed(world)
+    saved(world, world.worker())
+    before = {name: world.store.peek(name).state for name in names}
+    world.store = MemoryStore()
+    topics.rewind(extents(world), world.store, "crc32", [], None, count=2)
+    saved(world, world.worker())
+    rehomed(world)
+    run_until_idle(world.worker())
+    assert {name: world.store.peek(name).state for name in names} == before
+    assert letters(world) == []
+    with pytest.raises(ConfigurationError, match="has 4 partitions, it cannot have begun with 5"):
+        topics.rewind(extents(world), world.store, "crc32", [], None, count=5)
+
+
+def test_a_store_that_was_emptied_under_a_worker_is_not_taken_for_a_rehome(tmp_path):
+    world, _ = grown(tmp_path)
+    worker = world.worker()
+    run_until_idle(worker)
+    world.store._placements.clear()
+    world.store._marks.clear()
+    world.store._models.clear()
+    world.send(*events(5, model="user-1"), key="user-1")
+    with pytest.raises(StoreLost):
+        run_until_idle(worker)
 
 
 def test_a_rewind_to_after_the_rehome_keeps_it(tmp_path):

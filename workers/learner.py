@@ -378,7 +378,8 @@ class LearnerWorker:
         What it saves then would be learned here, and become a letter with the partition's next owner.
         """
         topic_id = self.services.source.topic_id
-        if self.partitions and self.services.store.placement(topic_id) != self._placement:
+        # A store without any placement was emptied: the look at its marks says so.
+        if self.partitions and self.services.store.placement(topic_id) not in (None, self._placement):
             raise PlacementChanged(topic_id)
 
     def revoked(self, partitions: Iterable[Partition]) -> None:

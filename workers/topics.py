@@ -79,7 +79,12 @@ def advice(count: int, partitions: int) -> str:
 
 
 def rewind(
-    extents: Sequence[Extent], store: Store, partitioner: str, named: Sequence[str], to: int | None
+    extents: Sequence[Extent],
+    store: Store,
+    partitioner: str,
+    named: Sequence[str],
+    to: int | None,
+    count: int | None = None,
 ) -> list[str]:
     """Have every model learn again from ``to`` on, or from each partition's beginning.
 
@@ -87,6 +92,11 @@ def rewind(
     2. The marks go back. A crash after it: models skip what they have taken.
     3. The models of this log are deleted, and those ``named`` that have no checkpoint. A crash between two: call this
        again.
+
+    Parameters
+    ----------
+    count
+        How many partitions the topic began with; as the store remembers it, unless it is given.
 
     Answers the names of the models that were deleted. Raises ConfigurationError if a partition does not hold that
     offset, StoreError if a worker moves a mark.
@@ -99,7 +109,11 @@ def rewind(
     topic_id = extents[0].partition.topic_id
     starts = {extent.partition: extent.begin if to is None else to for extent in extents}
     before = store.placement(topic_id)
-    if before:
+    if count is not None and not 1 <= count <= len(extents):
+        raise ConfigurationError(f"the topic has {len(extents)} partitions, it cannot have begun with {count}")
+    if count is not None:
+        _place(store, topic_id, before, Placement.first(partitioner, count))
+    elif before:
         after = before.rewound({at.number: start for at, start in starts.items()}, partitioner)
         _place(store, topic_id, before, after)
     marks = store.marks(list(starts))
@@ -173,7 +187,7 @@ def _missing(extent: Extent, mark: int | None) -> str:
     return ""
 
 
-def _place(store: Store, topic_id: str, before: Placement, after: Placement) -> None:
+def _place(store: Store, topic_id: str, before: Placement | None, after: Placement) -> None:
     if not store.place(topic_id, before, after):
         raise StoreError(f"log {topic_id}: another process changed where models live meanwhile: try again")
 

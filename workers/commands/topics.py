@@ -58,9 +58,14 @@ def none(offset: int | None) -> str:
 
 @topics.command("rewind")
 @click.option("--to", default="beginning", show_default=True, metavar="beginning|OFFSET", help="Where to begin.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="How many the topic began with, if it has grown since and the store does not know.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @stored
-def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
+def rewind(configuration: config.Configuration, to: str, partitions: int | None, yes: bool) -> None:
     """Learn every model again from the log. Stop the workers first.
 
     The models are deleted from the store with their snapshots: nodes answer that they are not ready, until they are
@@ -81,7 +86,7 @@ def rewind(configuration: config.Configuration, to: str, yes: bool) -> None:
     store = wiring.open_stores(configuration)
     named = [name for name in store.models() if configuration.match(name)]
     partitioner = wiring.partitioner(configuration.log)
-    deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to))
+    deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
     click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     placement = store.placement(extents[0].partition.topic_id)
     if placement and placement.count < len(extents):
