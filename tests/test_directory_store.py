@@ -189,7 +189,7 @@ def test_no_name_leads_out_of_the_folder(store: DirectoryStore, tmp_path: Path) 
         store.save(checkpoint(1, model=name, home=("../../topic", 0)), published(store, 1, model=name))
         store.move_mark(Partition(f"../{name}", 0), None, 1)
     assert os.listdir(tmp_path) == ["store"]
-    assert sorted(os.listdir(store.path)) == ["format", "marks", "models", "store-id"]
+    assert sorted(os.listdir(store.path)) == ["format", "marks", "models", "placements", "store-id"]
     assert store.models() == sorted([*ODD_NAMES, "../../outside", "/etc"])
 
 

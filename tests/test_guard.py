@@ -329,22 +329,26 @@ def held_gauge(worker):
 
 @pytest.fixture
 def burst(tmp_path):
-    """A world and its worker after good clicks, then a burst of inverted ones."""
+    """A world and its worker after good clicks, then a burst of inverted ones.
+
+    It is too short for its held-out queries to be believed: forty that agree count as a change of taste.
+    """
     world = guarded(tmp_path)
     worker = world.worker()
     world.send(*events(1000))
     run_until_idle(worker)
     assert (world.store.current("shop").version, held_gauge(worker)) == (learned(world), 0.0)
     for seed in (5, 6, 7):
-        world.send(*inverted(events(200, seed=seed)))
+        world.send(*inverted(events(40, seed=seed)))
         run_until_idle(worker)
     return world, worker
 
 
 def test_what_a_burst_of_inverted_clicks_makes_is_withheld_while_learning_goes_on(burst):
     world, worker = burst
-    before = len(not_held_out(whole_log(world)[:1000], world.store.secret(), every=5))
-    assert world.store.current("shop").version == before
+    # A few inverted clicks do next to no harm: what follows them does not go live.
+    before = len(not_held_out(whole_log(world)[:1080], world.store.secret(), every=5))
+    assert world.store.current("shop").version <= before < learned(world)
     assert world.store.claim("shop").checkpoint.version == learned(world)
     what, version, reason = told_of(world)[-1]
     assert (what, version) == ("held", learned(world))

@@ -38,7 +38,7 @@ TORN = b'{"type":"triplet","model":"shop"'
 class Shop(World):
     """One model on real files, and a configuration file for commands."""
 
-    def __init__(self, folder, models=None) -> None:
+    def __init__(self, folder, models=None, guard="false") -> None:
         models = models or {"shop": {"learner": "qwise"}, "user-*": {"rank": 2}}
         super().__init__(folder, models=models)
         self.folder, self.store = folder, DirectoryStore(folder / "state")
@@ -51,7 +51,7 @@ class Shop(World):
         )
         self.file.write_text(
             f'[log]\npath = "{folder}/feedback"\nletters = "{folder}/letters"\n[store]\nurl = "dir:{folder}/state"\n'
-            f'[catalogues.items]\npath = "{folder}/items"\n{tables}\n'
+            f'[catalogues.items]\npath = "{folder}/items"\n[guard]\non = {guard}\n{tables}\n'
         )
 
     @property
@@ -205,7 +205,7 @@ def shares(text):
 
 
 def test_held_out_events_show_the_gain_over_the_plain_distance_and_the_start(tmp_path):
-    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop = Shop(tmp_path, {"shop": {"rank": 3}}, guard="true")
     shop.tell(*events(3000))
     printed = shop.omdml("--learner", "lomdml", "--learner", "diagonal").output
     plain = next(line for line in printed.splitlines() if "plain distance, nothing learned" in line)
@@ -241,7 +241,7 @@ def test_without_held_out_events_there_is_no_plain_row(shop):
 def test_the_plain_distance_is_asked_about_feedback_of_every_kind(tmp_path, kind):
     learner = {"pair": "cpmtml", "quadruplet": "omdml", "set": "setnet"}[kind]
     options = {"learner": learner} | ({"rank": 3, "tasks": list(TASKS)} if kind == "pair" else {})
-    shop = Shop(tmp_path, {"shop": options})
+    shop = Shop(tmp_path, {"shop": options}, guard="true")
     shop.tell(*map(encode, feedback(kind, 600)))
     printed = shop.omdml()
     assert printed.exit_code == 0, printed.output
@@ -252,7 +252,7 @@ def test_the_plain_distance_is_asked_about_feedback_of_every_kind(tmp_path, kind
 
 
 def test_inspect_shows_the_same_baselines(tmp_path):
-    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop = Shop(tmp_path, {"shop": {"rank": 3}}, guard="true")
     shop.tell(*events(3000))
     assert shop.omdml("--publish").exit_code == 0
     printed = shop.omdml().output
@@ -321,7 +321,7 @@ def test_a_worker_goes_on_where_a_published_replay_ended_to_the_byte(shop, optio
     saved = (shop.folder / "state.bin").read_bytes()
     _, snapshot = shop.store.load("shop")
     twin = Learner.from_bytes(saved)
-    assert snapshot.version == twin.version == (49 if "--fit" in options else 98)
+    assert snapshot.version == twin.version == (50 if "--fit" in options else 100)
     # If a worker starts then, and feedback goes on
     shop.tell(*events(30, seed=9))
     checkpoint = shop.worked()

@@ -213,10 +213,8 @@ def test_a_pair_of_an_unknown_task_is_a_dead_letter_that_names_the_tasks_there_a
     world.send(*map(encode, (*said[:5], strange, *said[5:])), key="faces")
     run_until_idle(world.worker())
     (letter,) = letters(world)
-    assert (letter.reason, letter.error) == (
-        "unknown_task",
-        "comparison 5 is of task 'three', there are one, other; nothing was learned",
-    )
+    assert letter.reason == "unknown_task"
+    assert letter.error.endswith("is of task 'three', there are one, other; nothing was learned")
     assert world.store.load("faces")[1].version == 10
 
 

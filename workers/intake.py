@@ -128,7 +128,7 @@ def sort_out(
                 known[model] = _known(model, accepts)
             learned = known[model]
             if isinstance(learned, FeedbackError):
-                refused.setdefault(model, []).append(Refusal(record, learned, model))
+                refused.setdefault(model, []).append(Refusal(record, learned, model, kind))
                 continue
             convert, kinds = learned
             ids = convert(event, kinds)

@@ -69,7 +69,7 @@ class Books:
         """
         with reaching(self._lock_path):
             try:
-                descriptor = os.open(self._lock_path, os.O_RDONLY)
+                descriptor = open_regular(self._lock_path, os.O_RDONLY)
             except FileNotFoundError:
                 return ""
             try:
