@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
@@ -24,7 +25,7 @@ from streams.placement import Placement
 from streams.protocols import Record
 from streams.stores.memory import MemoryStore
 from workers import topics, wiring
-from workers.config import Configuration, WorkerConfig, load
+from workers.config import Configuration, FileLog, WorkerConfig, load
 from workers.learner import LearnerWorker
 from workers.metrics import WorkerMetrics
 from workers.replay import read_whole
@@ -88,7 +89,10 @@ def not_held_out(records: Iterable[Record], secret: bytes, model: str = "shop", 
 
 def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
     """The same of the log that a configuration names."""
-    log = wiring.open_bystander(load(str(file), {}, {}).log)
+    log = load(str(file), {}, {}).log
+    if isinstance(log, FileLog):
+        log = replace(log, path=str(file.parent / log.path))
+    log = wiring.open_bystander(log)
     return not_held_out([record for records in read_whole(log) for record in records], secret, model)
 
 

@@ -45,6 +45,7 @@ def place(tmp_path, secured):
         log["sasl_plain_password_file"] = str(tmp_path / f"{user}.password")
         del log["sasl_plain_password"]
         rest = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
+        rest += "[guard]\non = false\n"
         lines = "".join(f"{option} = {json.dumps(value)}\n" for option, value in log.items())
         (tmp_path / f"{user}.toml").write_text(f"[log]\n{lines}{rest}")
         return "-c", f"{user}.toml"

@@ -11,6 +11,7 @@ from omdml.errors import SourceError
 from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.topic import create_topic, open_admin
 from streams.stores.redis_client import connect, masked, reaching, without_prefix
+from streams.stores.redis_keys import StoreKeys
 
 
 @contextmanager
@@ -44,4 +45,5 @@ def own_keys(url: str, name: str) -> Iterator[str]:
         with reaching(masked(url)):
             for key in client.scan_iter(f"{name}:*", count=1000):
                 client.unlink(key)
+            client.unlink(StoreKeys(name).secret)
         client.close()

@@ -72,7 +72,7 @@ def _goes_away_and_comes_back(service: Service, happen: Callable[[], None], at_l
     noticed, before = service.said(NOTICED), positions(service)
     happen()
     after = positions(service)
-    forgotten = sum(max(0, before[model] - after.get(model, 0)) for model in MODELS)
+    forgotten = sum(max(0, offset - after.get(model, 0)) for model, offset in before.items())
     service.forgotten.append(forgotten)
     assert forgotten >= at_least, f"the store has forgotten nothing: {before} -> {after}"
     service.wait(lambda: service.said(NOTICED) > noticed, "a worker to notice that the store changed")
