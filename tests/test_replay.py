@@ -42,6 +42,8 @@ class Shop(World):
         models = models or {"shop": {"learner": "qwise"}, "user-*": {"rank": 2}}
         super().__init__(folder, models=models)
         self.folder, self.store = folder, DirectoryStore(folder / "state")
+        # Always the same events are held out.
+        (folder / "state" / "secret").write_text("07" * 32)
         self.sink = FileSink(folder / "feedback", fsync=False)
         self.file = folder / "omdml.toml"
         tables = "\n".join(

@@ -63,6 +63,13 @@ class FolderManifest(Manifest, frozen=True, kw_only=True):
     format: int = CATALOGUE.number
     parts: Annotated[tuple[Part, ...], Meta(min_length=1)]
 
+    def __post_init__(self) -> None:
+        """Raise ValueError if a part has no sum to hold a file against."""
+        for part in self.parts:
+            files = {IDS, *self.modalities, *([SETS] if part.sets_bytes else [])}
+            if missing := files - part.sha256.keys():
+                raise ValueError(f"a part has no sha256 of {', '.join(sorted(missing))}")
+
     @property
     def count(self) -> int:
         """Number of items."""
