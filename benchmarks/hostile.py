@@ -93,7 +93,7 @@ def contradiction(crowd: Crowd, count: int) -> Clicks:
 
 
 def change_of_taste(crowd: Crowd, count: int) -> Clicks:
-    """Nobody is hostile: labels are thrown together anew, and all click by that."""
+    """Nobody is hostile: labels are grouped in another way, and all click by that."""
     return Clicks(crowd._replace(labels=later(crowd.labels)).sound(count), np.zeros(count, bool))
 
 

@@ -58,7 +58,7 @@ class RoutedSource(KafkaSource):
         super()._take_over()
 
     def _forget_answers(self) -> None:
-        """Have the group's offsets asked for anew: kafka-python keeps a question that ran out of time, and answers the
+        """Have the group's offsets asked for again: kafka-python keeps a question that ran out of time, and answers the
         next one with what comes of it, however long ago it was asked. From an old answer, events would be routed twice.
         """
         self._consumer._coordinator._offset_fetch_futures.clear()

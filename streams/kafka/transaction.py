@@ -121,7 +121,7 @@ class KafkaTransactions:
         raw = key.encode() if isinstance(key, str) else key
         place = self._places.get((topic, raw))
         try:
-            # The client's own `send` looks at everything anew for each record: that is half of its time.
+            # The client's own `send` looks everything up again for each record: that is half of its time.
             if place is None:
                 sent = self._producer.send(topic, value, raw, list(headers), timestamp_ms=timestamp_ms)
                 if raw is not None:
