@@ -308,8 +308,7 @@ def test_a_worker_that_is_stopped_in_doubt_saves_no_position_behind_what_it_pass
         run_until_idle(worker, 3)
     # When it is stopped just as that can be told again
     worker.stop()
-    with pytest.raises(StoreError, match="stopped unsaved"):
-        worker.run()
+    worker.run()
     # Then its successor learns what came meanwhile, in the other partition too.
     run_until_idle(world.worker())
     assert [world.store.peek(name).version for name in (one, two)] == [20, 5]

@@ -270,6 +270,10 @@ class LearnerWorker:
         except Rewind as rewind:
             log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
             return
+        except Fenced as fenced:
+            # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
+            log.warning("stopped_unsaved", reason=str(fenced), action="its next owner learns these events again")
+            return
         except (StoreError, SourceError) as error:
             raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
         if unsaved := sum(len(partition.unsaved) for partition in self.partitions.values()):
