@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -277,3 +278,27 @@ _encoder = msgspec.json.Encoder()
 _lines = msgspec.json.Decoder(_Line)
 _marks = msgspec.json.Decoder(Resent)
 _numbers = msgspec.json.Decoder(_Numbered)
+
+
+class Sender(Protocol):
+    """Sends the event of a letter again, and marks the letter; the only one who does from when it is made."""
+
+    def send(self, letter: Letter, key: str) -> None:
+        """Both or, after a crash, what makes it both at the next try; ``key`` is the event's model."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+def headers_again(letter: Letter) -> list[tuple[str, bytes]]:
+    """The headers of the event when it is sent again."""
+    return [*(header for header in letter.headers if header[0] != RESENT), resent_header(letter.position)]
+
+
+def named(record: Record) -> list[Position]:
+    """The letter that a record of the log names, if it was sent again; what others put there names none."""
+    found = []
+    for name, value in record.headers:
+        with suppress(ValueError):
+            found += [position_of(value.decode())] if name == RESENT else []
+    return found

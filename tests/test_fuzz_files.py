@@ -20,13 +20,12 @@ from streams.files.books import Books
 from streams.files.lines import decode_lines
 from streams.files.reader import read_records
 from streams.files.segments import SegmentedLog
-from streams.letters import position_of, read_book
+from streams.letters import named, position_of, read_book
 from streams.protocols import Partition, Record
 from streams.stores.directory import DirectoryStore
 from streams.stores.redis_keys import read_entry, read_pointer, read_position
 from tests.damage import damaged
 from tests.formats.samples import PARTITION, SAMPLES, Sample
-from workers.resending import named
 
 fuzzed = settings(deadline=None, suppress_health_check=list(HealthCheck))
 DIGITS = b"9" * 5000

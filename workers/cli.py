@@ -168,7 +168,7 @@ def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bo
     """
     from streams.catalogues.targets import add_at, build_at
     from streams.stores.redis_client import masked
-    from workers.feed import amount
+    from workers.times import amount
 
     if add and (replace or scaling):
         raise click.UsageError("--add keeps the catalogue's generation and scaling: leave out --replace and --scaling")

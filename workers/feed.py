@@ -12,9 +12,11 @@ from omdml.feedback import MAX_EVENT_BYTES, AnyFeedback, Pair, decode
 from omdml.learners.pairs import ONLY_TASK, task_numbers
 from streams.catalogues.inline import InlineTable
 from streams.protocols import Sink
-from workers.intake import check_name, unknown_model
+from workers.intake import unknown_model
 from workers.lookup import compared
+from workers.names import check_name
 from workers.specs import Spec, Specs
+from workers.times import amount
 
 SHOWN = 20  # refused lines that are told of
 MAX_LINE_BYTES = 2 * MAX_EVENT_BYTES  # white space around the event included
@@ -39,17 +41,6 @@ class Fed(NamedTuple):
     def kinds(self) -> str:
         """How many of each kind were accepted, in words."""
         return ", ".join(amount(count, kind) for kind, count in sorted(self.accepted.items())) or "nothing"
-
-
-def amount(count: int, what: str) -> str:
-    """So many of something.
-
-    Examples
-    --------
-    >>> amount(1, "pair"), amount(2000, "pair")
-    ('1 pair', '2,000 pairs')
-    """
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def validate(payload: bytes, specs: Specs) -> AnyFeedback:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, compress, repeat
 from typing import Any, NamedTuple, get_args
-from urllib.parse import quote
 
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
@@ -18,7 +17,6 @@ JSON = "application/json"
 UNKNOWN = "unknown"  # kind of what does not decode
 KINDS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
 
-MAX_NAME = 200  # of a model, percent-encoded: a folder's limit is 255
 PIECE = 32_000  # comparisons at most: about a second of the widest models
 ENVELOPE_BYTES, NAME_BYTES = 64, 12  # of an event: what is no item's id; an id on either side of a comparison
 CLOCKS_DIFFER_S = 1.0  # between machines whose clocks are right, at most
@@ -193,12 +191,6 @@ def event_time(at: float | None, logged: float | None) -> float | None:
     if at is None or logged is None:
         return logged if at is None else at
     return min(at, logged)
-
-
-def check_name(model: str) -> None:
-    """Raise FeedbackError for a model's name that no store could keep."""
-    if len(quote(model, safe="")) > MAX_NAME:
-        raise FeedbackError(f"model name of {len(model)} characters: at most {MAX_NAME} once percent-encoded")
 
 
 def wrong_partition(model: str, partition: Partition, placement: Placement) -> FeedbackError:

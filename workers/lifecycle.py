@@ -18,6 +18,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from omdml.errors import ConfigurationError
 
+# upper bounds of the buckets that Prometheus counts durations in
+SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
 
 def configure_log() -> None:
     """Lines of key=value on standard error, debug ones left out."""

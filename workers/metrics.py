@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from streams.protocols import Partition
+from workers.lifecycle import SECONDS
 
 if TYPE_CHECKING:
     from workers.model import OwnedModel
-
-SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class WorkerMetrics:

@@ -46,8 +46,8 @@ from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.newcomers import begin_turn, claim_next, too_many_models
 from workers.portions import portions
+from workers.relocation import take_back
 from workers.services import Services
-from workers.topics import take_back
 
 log = structlog.get_logger(__name__)
 

@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK
 from streams.protocols import Partition, Record
-from workers.intake import JSON, MAX_NAME, check_name, content_type
-from workers.metrics import SECONDS
+from workers.intake import JSON, content_type
+from workers.lifecycle import SECONDS
+from workers.names import MAX_NAME, check_name
 
 
 class Named(msgspec.Struct, gc=False):

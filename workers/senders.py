@@ -18,10 +18,9 @@ from streams.letters import RESENT
 from streams.partitioners import PARTITIONERS
 from streams.placement import Placement
 from streams.protocols import Record
-from workers.feed import amount
 from workers.findings import Remark, error, warning
 from workers.intake import JSON, content_type
-from workers.times import span, when
+from workers.times import amount, span, when
 from workers.topics import advice as advice_on_added
 
 RECENT_S = 3600.0  # senders that were corrected longer ago than this are no error any more

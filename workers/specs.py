@@ -13,7 +13,7 @@ from omdml.snapshot import Checkpoint
 from streams.protocols import Catalogue
 from streams.stores.retention import OF_MANY, RETENTION, Retention
 from workers.config import Configuration, GuardConfig, is_pattern
-from workers.intake import check_name
+from workers.names import check_name
 
 SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")  # hyperparameters that a state has the shape of
 

@@ -1,4 +1,4 @@
-"""Times and spans as people read them."""
+"""Times, spans and amounts as people read them."""
 
 from __future__ import annotations
 
@@ -29,3 +29,14 @@ def span(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:,.0f} {unit}"
     return f"{max(0, int(seconds))} s"
+
+
+def amount(count: int, what: str) -> str:
+    """So many of something.
+
+    Examples
+    --------
+    >>> amount(1, "pair"), amount(2000, "pair")
+    ('1 pair', '2,000 pairs')
+    """
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from omdml.errors import ConfigurationError, CorruptError, Fenced, StoreError
+from omdml.errors import ConfigurationError, StoreError
 from streams.kafka.extents import Extent, Member
 from streams.placement import Placement
-from streams.protocols import Partition, Store, Written
+from streams.protocols import Store
 
 REHOME = "stop the workers, then omdml topics rehome"
 
@@ -190,24 +188,3 @@ def _missing(extent: Extent, mark: int | None) -> str:
 def _place(store: Store, topic_id: str, before: Placement | None, after: Placement) -> None:
     if not store.place(topic_id, before, after):
         raise StoreError(f"log {topic_id}: another process changed where models live meanwhile: try again")
-
-
-def take_back(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
-    """Have the models of a partition whose log was cut learn on from the cut; answers those that cannot be read.
-
-    One that falls back to before the cut stays so: its next event has it go on from there.
-    """
-    damaged = {}
-    for name, kept in store.positions(store.models()).items():
-        if kept.home != partition or kept.next <= offset or placement.home(name) != partition.number:
-            continue
-        try:
-            epoch, checkpoint, _ = store.claim(name)
-        except CorruptError as error:
-            damaged[name] = error
-            continue
-        if checkpoint and checkpoint.next > offset:
-            moved = msgspec.structs.replace(checkpoint, next=offset)
-            if store.save(moved, epoch, back=True) is Written.FENCED:
-                raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")
-    return damaged

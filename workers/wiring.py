@@ -18,17 +18,19 @@ from streams.files.bystander import FileBystander
 from streams.files.log import OFFSET_BITS, reaching
 from streams.files.newest import newest_records as newest_in_files
 from streams.files.reader import open_log
+from streams.files.resending import FileSender
 from streams.files.source import SEGMENT_BYTES, FileSink, FileSource
 from streams.kafka.extents import Extent, Member, extents, members
 from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
+from streams.kafka.resending import KafkaSender
 from streams.kafka.routed import RoutedSource
 from streams.kafka.router import Router, Targets
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic, look_up
 from streams.kafka.transaction import KafkaTransactions
-from streams.letters import DeadLetters
+from streams.letters import DeadLetters, Sender
 from streams.newest import Newest
 from streams.placement import Placement
 from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
@@ -42,7 +44,6 @@ from workers.metrics import WorkerMetrics
 from workers.newcomers import Newcomers
 from workers.node import RetrievalNode
 from workers.replay import read_as_placed, read_whole
-from workers.resending import FileSender, KafkaSender, Sender
 from workers.residents import Allowance, Residents
 from workers.routing import RouterMetrics, key_of
 from workers.server import serve

@@ -9,9 +9,9 @@ from omdml.errors import ConfigurationError, CorruptError
 from streams.kafka.extents import Extent
 from streams.protocols import Position, Store
 from workers.checks.gathering import gathered
-from workers.feed import amount
 from workers.findings import Remark, error, warning
 from workers.specs import Specs
+from workers.times import amount
 
 LOOK_S = 10.0  # spent on all models: thousands of checkpoints take longer
 YOUNG_S = 60.0  # a new model is live for a second or two before it is saved

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from streams.letters import Book, Letter
-from workers.feed import amount
 from workers.findings import Remark, warning
-from workers.times import day, when
+from workers.times import amount, day, when
 
 FRESH_S = 7 * 86_400.0  # older letters are told of, and are no warning any more
 SHOWN = 400  # characters of an error

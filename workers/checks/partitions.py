@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streams.placement import Placement
-from workers.feed import amount
 from workers.findings import Remark, error, warning
+from workers.times import amount
 from workers.topics import Line, advice
 
 

@@ -7,9 +7,8 @@ from streams.files.log import OFFSET_BITS
 from streams.files.reader import LogReader, open_log
 from streams.protocols import MarkStore, Partition
 from workers.config import FileLog
-from workers.feed import amount
 from workers.findings import Remark, error, warning
-from workers.times import span, when
+from workers.times import amount, span, when
 
 MOST = 10_000  # waiting events that are counted
 BEHIND_S = 60.0  # a worker saves once a second: what waits for longer than this is worth a look

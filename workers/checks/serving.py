@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 from streams.protocols import SnapshotStore
 from workers.checks.gathering import gathered
-from workers.feed import amount
 from workers.findings import Remark, error, warning
 from workers.serving import KindOf, Standing, standing
-from workers.times import span, when
+from workers.times import amount, span, when
 
 LOOK_S = 10.0  # spent on all models: thousands of snapshots take longer
 LONG_WITHHELD_S = 3600.0

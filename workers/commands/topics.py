@@ -9,7 +9,7 @@ import click
 
 from workers import config
 from workers.commands.options import configured, print_table, stored
-from workers.feed import amount
+from workers.times import amount
 
 
 @click.group()

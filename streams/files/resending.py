@@ -1,0 +1,66 @@
+"""Sending the events of dead letters again, in files; no event is sent twice.
+
+1. The event goes into the log, with a header that names its letter. 2. The letter is marked. After a crash between the
+two, the header is found in the log, and the letter is only marked. A lock keeps a second sender out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+
+from omdml.errors import SourceError
+from streams.files.log import reaching
+from streams.files.regular import open_regular
+from streams.files.source import FileSink
+from streams.letters import Letter, Resent, headers_again, named
+from streams.protocols import Record, Sink
+
+
+class FileSender:
+    """In files.
+
+    Parameters
+    ----------
+    log
+        Every record of the feedback log: an event whose letter a crash left unmarked is in it.
+
+    Raises
+    ------
+    SourceError
+        Another process is sending.
+    """
+
+    def __init__(self, feedback: Sink, letters: FileSink, log: Iterator[list[Record]]) -> None:
+        self._feedback, self._letters = feedback, letters
+        self._lock = sending_alone(letters)
+        self._sent = {position for records in log for record in records for position in named(record)}
+
+    def send(self, letter: Letter, key: str) -> None:
+        """The event, then the mark, each on the disk before the next."""
+        if letter.position not in self._sent:
+            self._feedback.send(letter.payload, key, headers_again(letter))
+            self._feedback.flush()
+        self._letters.send(Resent(letter.position).encode(), letter.model)
+        self._letters.flush()
+
+    def close(self) -> None:
+        """Close both sinks, and let another one send."""
+        self._feedback.close()
+        self._letters.close()
+        os.close(self._lock)
+
+
+def sending_alone(letters: FileSink) -> int:
+    """A lock on these dead letters: the descriptor that holds it."""
+    with reaching(letters.log.path):
+        lock = open_regular(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise SourceError(
+                f"dead letters {letters.log.path}: another omdml letters resend is at work: wait until it has ended"
+            ) from None
+    return lock

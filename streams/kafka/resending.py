@@ -1,0 +1,24 @@
+"""Sending the events of dead letters again, in Kafka: the event and the mark of its letter are one transaction, and a
+later sender fences the one before, so no event is sent twice."""
+
+from __future__ import annotations
+
+from streams.kafka.transaction import KafkaTransactions
+from streams.letters import Letter, Resent, headers_again
+
+
+class KafkaSender:
+    """In Kafka: one transaction a letter."""
+
+    def __init__(self, transactions: KafkaTransactions, topic: str, letters: str) -> None:
+        self._transactions, self._topic, self._letters = transactions, topic, letters
+
+    def send(self, letter: Letter, key: str) -> None:
+        """The event and the mark, or neither."""
+        with self._transactions as transaction:
+            transaction.send(self._topic, letter.payload, key, headers_again(letter))
+            transaction.send(self._letters, Resent(letter.position).encode(), key)
+
+    def close(self) -> None:
+        """Let go of the cluster."""
+        self._transactions.close()

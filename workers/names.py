@@ -1,0 +1,15 @@
+"""Names of models: what a store can keep."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from omdml.errors import FeedbackError
+
+MAX_NAME = 200  # characters, percent-encoded: a folder's limit is 255
+
+
+def check_name(model: str) -> None:
+    """Raise FeedbackError for a model's name that no store could keep."""
+    if len(quote(model, safe="")) > MAX_NAME:
+        raise FeedbackError(f"model name of {len(model)} characters: at most {MAX_NAME} once percent-encoded")
