@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import kafka.errors
-from kafka import TopicPartition
-from kafka.record import memory_records
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.util import decode_varint
 
+from streams.kafka import internals
 from streams.kafka.expansion import MAX_EXPANDED_BYTES, too_large
 
 FIELDS_BEFORE_KEY = 4  # the record's length, its attributes, how much later and how far behind the batch's first it is
@@ -62,7 +61,7 @@ class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no ty
             return next(self)
 
 
-memory_records.DefaultRecordBatch = Batch  # the only place to say so: it is what fetched bytes are made into
+internals.make_batches_of(Batch)
 
 
 def _make_readable(buffer: bytearray, at: int) -> None:
@@ -84,10 +83,3 @@ def _behind(buffer: bytearray, at: int) -> int:
     """Where the bytes end whose length stands here; -1 is that of none."""
     length, begin = decode_varint(buffer, at)
     return int(begin + max(length, 0))
-
-
-def give_up_batch(consumer: Any) -> TopicPartition:
-    """The partition of a batch that was Unreadable; what is left of it is dropped, else poll tries it without end."""
-    unread = consumer._fetcher._next_partition_records  # private, but no error of kafka-python names the partition
-    unread.drain()
-    return unread.topic_partition

@@ -8,6 +8,8 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from streams.kafka import internals
+
 
 class Epochs:
     """Leaders' epochs, which kafka-python forgets with every seek and every empty answer.
@@ -30,13 +32,13 @@ class Epochs:
     def note(self, consumer: Any, owned: Iterable[TopicPartition]) -> None:
         """Keep the epochs of a consumer's positions, and give back those that it forgot."""
         for at in owned:
-            state = consumer._subscription.assignment.get(at)  # private, but the public ones tell and take no epoch
-            if state is None or state.position is None:
+            position = internals.position(consumer, at)
+            if position is None:
                 continue
-            offset, epoch = state.position.offset, state.position.leader_epoch
+            offset, epoch = position.offset, position.leader_epoch
             self._read[at] = max(self._read.get(at, (-1, 0)), (epoch, offset))
             if epoch < 0:
-                state.position = OffsetAndMetadata(offset, "", self.of(at, offset))
+                internals.put_position(consumer, at, offset, self.of(at, offset))
 
     def of(self, at: TopicPartition, offset: int) -> int:
         """The epoch under which a partition was read up to this offset; -1 where nobody knows."""
@@ -45,4 +47,4 @@ class Epochs:
 
     def seek(self, consumer: Any, at: TopicPartition, offset: int) -> None:
         """Have a consumer go on there, once the cluster has confirmed what lies below."""
-        consumer._subscription.assignment[at].seek(OffsetAndMetadata(offset, "", self.of(at, offset)))
+        internals.seek(consumer, at, offset, self.of(at, offset))

@@ -8,7 +8,8 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from streams.kafka.batches import Unreadable, give_up_batch
+from streams.kafka import internals
+from streams.kafka.batches import Unreadable
 from streams.kafka.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
 from streams.kafka.extents import SESSION_S
 from streams.kafka.options import KafkaOptions, connecting, translated
@@ -57,7 +58,7 @@ def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, 
         try:
             batches = consumer.poll(timeout_ms=milliseconds(SLICE_S))
         except Unreadable as damaged:
-            consumer.seek(give_up_batch(consumer), damaged.then)
+            consumer.seek(internals.drop_batch(consumer), damaged.then)
             continue
         for at, batch in batches.items():
             records += as_records(places[at], batch)

@@ -9,6 +9,7 @@ import kafka.errors
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from streams.kafka import internals
 from streams.kafka.consumer import ANSWER_LIMIT_S, milliseconds, offset_range
 from streams.kafka.options import translated
 from streams.kafka.source import KafkaSource
@@ -44,7 +45,7 @@ class RoutedSource(KafkaSource):
 
         A transaction that is not over yet is waited for, up to ``ANSWER_LIMIT_S``.
         """
-        self._forget_answers()
+        internals.forget_offset_answers(self._consumer)
         for at, partition in list(self._owned.items()):
             if at in self._gaps.stopped:
                 continue
@@ -54,11 +55,5 @@ class RoutedSource(KafkaSource):
             self.seek(partition, start)
 
     def _take_over(self) -> None:
-        self._forget_answers()
+        internals.forget_offset_answers(self._consumer)
         super()._take_over()
-
-    def _forget_answers(self) -> None:
-        """Have the group's offsets asked for again: kafka-python keeps a question that ran out of time, and answers the
-        next one with what comes of it, however long ago it was asked. From an old answer, events would be routed twice.
-        """
-        self._consumer._coordinator._offset_fetch_futures.clear()

@@ -21,9 +21,9 @@ from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from omdml.errors import GapError, OmdmlError, SourceError, SourceRefused
-from streams.kafka import gap
+from streams.kafka import gap, internals
 from streams.kafka import topic as topics
-from streams.kafka.batches import Unreadable, give_up_batch
+from streams.kafka.batches import Unreadable
 from streams.kafka.consumer import (
     ANSWER_LIMIT_S,
     EXPELLED,
@@ -245,7 +245,7 @@ class KafkaSource:
                     self._stop({at: position}, partial(gap.cut, at=cut))
             return []
         except Unreadable as error:
-            at = give_up_batch(self._consumer)
+            at = internals.drop_batch(self._consumer)
             before, self._unread[at] = self._unread.get(at), self._position(at)
             if before is not None and before == self._unread[at]:  # else perhaps on the way: it is fetched once more
                 self._stop({at: before}, partial(gap.unreadable, error=error))
@@ -309,7 +309,7 @@ class KafkaSource:
             raise self._created_anew(found.id)
         if self.partitions != found.partitions:
             self.partitions = found.partitions
-            self._consumer._cluster.request_update()  # or the group would hear of it within five minutes
+            internals.refresh_metadata(self._consumer)
         return True
 
     def _is_ours(self, batches: Mapping[TopicPartition, list[Any]]) -> bool:
@@ -317,7 +317,7 @@ class KafkaSource:
 
         Raises GapError where it surely is another; where that cannot be told for now they are polled again.
         """
-        seen = self._consumer._cluster.topic_id(self.topic)  # private, but what a fetch's error refreshes first
+        seen = internals.topic_id(self._consumer, self.topic)
         if seen is None or str(seen) == self.topic_id or self._look():
             return True
         for at, batch in batches.items():

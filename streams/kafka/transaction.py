@@ -11,6 +11,7 @@ from typing import Any, Self
 import kafka.errors
 from kafka import KafkaProducer
 
+from streams.kafka import internals
 from streams.kafka.options import KafkaOptions, connecting, translated
 from streams.kafka.sink import METADATA_AGE_S, KeyPartitioner
 
@@ -79,11 +80,10 @@ class KafkaTransactions:
                 allow_auto_create_topics=False,
                 metrics_enabled=False,
             )
-            # Private, as everything asked of it below: the producer's own methods wait without end while a cluster is
-            # away, and nobody could stop this process.
-            self._manager: Any = self._producer._transaction_manager
+            # The producer's own methods wait without end while a cluster is away, and nobody could stop this process.
+            self._steps = internals.Transaction(self._producer)
             try:
-                self._finish(self._manager.initialize_transactions(), "beginning to write in transactions")
+                self._finish(self._steps.initialize(), "beginning to write in transactions")
             except BaseException:
                 self.drop()
                 raise
@@ -107,7 +107,7 @@ class KafkaTransactions:
             self.commit()
         else:
             with translated(self.options, "aborting a transaction"):
-                self._finish(self._manager.begin_abort(), "aborting a transaction")
+                self._finish(self._steps.abort(), "aborting a transaction")
 
     def send(
         self,
@@ -121,13 +121,12 @@ class KafkaTransactions:
         raw = key.encode() if isinstance(key, str) else key
         place = self._places.get((topic, raw))
         try:
-            # The client's own `send` looks everything up again for each record: that is half of its time.
             if place is None:
                 sent = self._producer.send(topic, value, raw, list(headers), timestamp_ms=timestamp_ms)
                 if raw is not None:
-                    self._places[topic, raw] = sent._produce_future.topic_partition
+                    self._places[topic, raw] = self._steps.place_of(sent)
             else:
-                sent = self._producer._accumulator.append(place, timestamp_ms, raw, value, list(headers))[0]
+                sent = self._steps.append(place, timestamp_ms, raw, value, headers)
         except kafka.errors.KafkaError:
             with translated(self.options, f"sending to topic {topic!r}"):
                 raise
@@ -142,13 +141,13 @@ class KafkaTransactions:
         with translated(self.options, "committing offsets in a transaction"):
             self._settle()
             doing = "committing offsets in a transaction"
-            self._finish(self._manager.send_offsets_to_transaction(dict(offsets), member), doing)
+            self._finish(self._steps.send_offsets(offsets, member), doing)
 
     def commit(self) -> None:
         """End the open transaction; after an error nobody knows whether it is committed: drop this producer."""
         with translated(self.options, "committing a transaction"):
             self._settle()
-            self._finish(self._manager.begin_commit(), "committing a transaction")
+            self._finish(self._steps.commit(), "committing a transaction")
 
     def close(self) -> None:
         """Let go of the cluster."""
@@ -157,7 +156,7 @@ class KafkaTransactions:
 
     def drop(self) -> None:
         """Let go at once, whatever is on its way; the next producer of this name aborts what is open."""
-        self._producer._sender.force_close()
+        self._steps.give_up()
         with contextlib.suppress(kafka.errors.KafkaError):
             self._producer.close(timeout=0)
 
@@ -169,9 +168,7 @@ class KafkaTransactions:
         if not self._sent:
             return
         deadline = time.monotonic() + self._timeout_s
-        self._producer._accumulator.begin_flush()
-        self._producer._sender.wakeup()
-        try:
+        with self._steps.sending_at_once():
             for sent in self._sent:
                 while not sent.is_done:
                     self._check(deadline, "sending the records of a transaction")
@@ -179,13 +176,10 @@ class KafkaTransactions:
                         sent.get(timeout=SLICE_MS / 1000)
                 if sent.exception is not None:
                     raise sent.exception
-        finally:
-            self._producer._accumulator._flushes_in_progress.decrement()
         self._sent.clear()
 
     def _finish(self, result: Any, doing: str) -> None:
         deadline = time.monotonic() + self._timeout_s
-        self._producer._sender.wakeup()
         while not result.wait(timeout_ms=SLICE_MS):
             self._check(deadline, doing)
 

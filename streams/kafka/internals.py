@@ -1,0 +1,135 @@
+"""Everything that omdml takes from inside kafka-python: each with the reason, and nothing of it anywhere else.
+
+For each, tests/test_kafka_internals.py holds what the public interface lacks, and fails once it has it: then the
+function here goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import TopicPartition
+from kafka.record import memory_records
+from kafka.structs import OffsetAndMetadata
+
+
+# reading
+def make_batches_of(kind: type) -> None:
+    """Have fetched bytes become batches of this class.
+
+    kafka-python's own class refuses header names that are not UTF-8, which clients in C send; it expands a compressed
+    batch of any size; and its errors do not say where the batch ends.
+    """
+    memory_records.DefaultRecordBatch = kind
+
+
+def drop_batch(consumer: Any) -> TopicPartition:
+    """Drop what is left of the batch whose error poll just raised; answers its partition.
+
+    No error names the partition, and poll tries the same batch again without end.
+    """
+    unread = consumer._fetcher._next_partition_records
+    unread.drain()
+    return unread.topic_partition
+
+
+def position(consumer: Any, at: TopicPartition) -> OffsetAndMetadata | None:
+    """The position of a consumer with its leader's epoch; None while it has none. The public one tells no epoch."""
+    state = consumer._subscription.assignment.get(at)
+    return None if state is None else state.position
+
+
+def put_position(consumer: Any, at: TopicPartition, offset: int, epoch: int) -> None:
+    """Give a consumer back the epoch of its position, which it forgets with every seek and every empty answer."""
+    consumer._subscription.assignment[at].position = OffsetAndMetadata(offset, "", epoch)
+
+
+def seek(consumer: Any, at: TopicPartition, offset: int, epoch: int) -> None:
+    """Have a consumer go on there, once the cluster has confirmed the epoch below. The public one takes no epoch."""
+    consumer._subscription.assignment[at].seek(OffsetAndMetadata(offset, "", epoch))
+
+
+def refresh_metadata(consumer: Any) -> None:
+    """Have a consumer hear of added partitions now, instead of within five minutes."""
+    consumer._cluster.request_update()
+
+
+def topic_id(consumer: Any, topic: str) -> Any:
+    """The identity of the topic that a consumer reads, as it last heard; None where it has not heard.
+
+    Only this one is refreshed before records of a topic made anew are handed out. The admin client would be asked, and
+    cost a round trip, for every poll.
+    """
+    return consumer._cluster.topic_id(topic)
+
+
+def forget_offset_answers(consumer: Any) -> None:
+    """Have a group's offsets asked for again.
+
+    A question that ran out of time is kept, and what comes of it answers the next question, however old it is by then:
+    events would be routed twice.
+    """
+    consumer._coordinator._offset_fetch_futures.clear()
+
+
+# writing in transactions: the producer's own methods wait without end while a cluster is away
+class Transaction:
+    """The transactions of one producer, step by step: whoever calls decides how long to wait for a step's result."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+        self._manager = producer._transaction_manager
+
+    def initialize(self) -> Any:
+        """Fence the producer of the same name before this one; answers a result to wait for, as the next three do."""
+        return self._asked(self._manager.initialize_transactions())
+
+    def send_offsets(self, offsets: Mapping[Any, Any], member: Any) -> Any:
+        """Have a group's offsets move with the transaction."""
+        return self._asked(self._manager.send_offsets_to_transaction(dict(offsets), member))
+
+    def commit(self) -> Any:
+        """Commit the transaction."""
+        return self._asked(self._manager.begin_commit())
+
+    def abort(self) -> Any:
+        """Abort the transaction."""
+        return self._asked(self._manager.begin_abort())
+
+    def append(
+        self,
+        place: TopicPartition,
+        timestamp_ms: int | None,
+        key: bytes | None,
+        value: bytes,
+        headers: Sequence[tuple[str, bytes]],
+    ) -> Any:
+        """Add a record to a partition that this transaction has written to already; answers its future.
+
+        ``send`` looks topic, partition and sizes up again for each record: that is half of its time.
+        """
+        return self._producer._accumulator.append(place, timestamp_ms, key, value, list(headers))[0]
+
+    def place_of(self, sent: Any) -> TopicPartition:
+        """The partition of a record that is on its way: its future tells only once it was written."""
+        return sent._produce_future.topic_partition
+
+    @contextmanager
+    def sending_at_once(self) -> Iterator[None]:
+        """Have everything that waits sent now; ``flush`` does not say which of it failed, nor can it be interrupted."""
+        self._producer._accumulator.begin_flush()
+        self._producer._sender.wakeup()
+        try:
+            yield
+        finally:
+            self._producer._accumulator._flushes_in_progress.decrement()
+
+    def give_up(self) -> None:
+        """Have the producer give up all that is on its way: ``close`` flushes first, without end."""
+        self._producer._sender.force_close()
+
+    def _asked(self, result: Any) -> Any:
+        self._producer._sender.wakeup()
+        return result
