@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmarks.quality import data_folder, split
 from omdml import LOMDML
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 from omdml.evaluate import mean_average_precision
 from workers.drift import Drift
 

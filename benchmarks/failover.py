@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.local import KafkaServer, ValkeyServer
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode
 from streams.catalogues.build import build_catalogue
 from streams.kafka.options import KafkaOptions

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 
 Array = NDArray[np.int64]
 EVERY = 50  # one event of so many is held out; whoever aims hits these, if they are held out by their order

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.local import KafkaServer, ValkeyServer
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 from streams.catalogues.build import build_catalogue
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink

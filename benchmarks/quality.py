@@ -13,7 +13,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from omdml import LOMDML
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 from omdml.evaluate import mean_average_precision
 from omdml.initial import start_matrices
 

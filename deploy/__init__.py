@@ -1,1 +1,1 @@
-"""How omdml is run: containers, units, boards, and real services on one machine."""
+"""How omdml is run: configuration, access rights, and real services on one machine."""

@@ -1,4 +1,4 @@
-"""Feedback to comparisons: which pair should be closer than which (MATHS 1), and builders of feedback (MATHS 7)."""
+"""Feedback to comparisons: which pair should be closer than which (MATHS 1)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,6 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from omdml.builders import (
-    Pairs,
-    Quadruplets,
-    from_labels,
-    from_order,
-    from_ordered_pairs,
-    from_pages,
-    from_taxonomy,
-    from_ties,
-    from_versions,
-    pairs_from_labels,
-)
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Pair, Quadruplet, Ranking, SetJudgement, Triplet
 
@@ -26,19 +14,9 @@ __all__ = [
     "CONVERSIONS",
     "Conversion",
     "Judgement",
-    "Pairs",
-    "Quadruplets",
     "conversion",
-    "from_labels",
-    "from_order",
-    "from_ordered_pairs",
-    "from_pages",
-    "from_taxonomy",
-    "from_ties",
-    "from_versions",
     "judged",
     "pairs",
-    "pairs_from_labels",
     "quadruplets",
     "triplets",
 ]

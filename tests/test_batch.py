@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from omdml import LEARNERS, OMDML, Diagonal, Qwise, Signed
 from omdml.batch import batch_start, fit_full, fit_pairs, fit_ranked, fit_vector
-from omdml.comparisons import from_labels, from_ordered_pairs
+from omdml.builders import from_labels, from_ordered_pairs
 from omdml.errors import FeedbackError, ParameterError, StartError
 from tests import naive_batch as naive
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml.comparisons import (
+from omdml.builders import (
     from_labels,
     from_order,
     from_ordered_pairs,

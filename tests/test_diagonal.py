@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import Diagonal, Learner, Signed
-from omdml.comparisons import from_order, from_ordered_pairs, from_ties
+from omdml.builders import from_order, from_ordered_pairs, from_ties
 from omdml.errors import CorruptError, FeedbackError, MeasureError, ParameterError
 from omdml.metrics import DiagonalMetric, SignedMetric
 from omdml.snapshot import Snapshot

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import feedback
-from omdml.comparisons import from_labels, triplets
+from omdml.builders import from_labels
+from omdml.comparisons import triplets
 from omdml.errors import FeedbackError
 
 EVENTS = [

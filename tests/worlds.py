@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from streams.catalogues.build import build_catalogue

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, spread
 from benchmarks.quality import paper_start, split
 from omdml import LOMDML
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 from omdml.errors import FeedbackError
 from omdml.evaluate import mean_average_precision
 

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.quality import data_folder
 from omdml import LOMDML
-from omdml.comparisons import Judgement, from_labels
+from omdml.builders import from_labels
+from omdml.comparisons import Judgement
 from omdml.evaluate import ndcg, rank_by_score
 
 Array = NDArray[Any]

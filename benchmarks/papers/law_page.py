@@ -12,7 +12,7 @@ from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, number, spr
 from benchmarks.papers.webpage import GRID, REGIONS, SIDE, descriptors, inside, page
 from omdml import Diagonal
 from omdml.batch import fit_vector
-from omdml.comparisons import Quadruplets, from_versions
+from omdml.builders import Quadruplets, from_versions
 from omdml.evaluate import average_precision
 
 Array = NDArray[Any]

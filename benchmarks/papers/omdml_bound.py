@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.papers.page import Block, Claim, Grid, spread
 from benchmarks.papers.retrieval import Case, prepared
 from omdml import LOMDML, OMDML
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 
 Array = NDArray[Any]
 TITLE = "OMDML Theorem 4.1: mistakes and their bound"

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.papers.page import Block, Claim, Grid, Plot, spread
 from benchmarks.quality import data_folder
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 from omdml.evaluate import average_precision, mean_average_precision
 from omdml.feedback import Triplet, encode
 from omdml.snapshot import Snapshot

@@ -12,7 +12,7 @@ from benchmarks.papers.digits import altered, described, pictures
 from benchmarks.papers.page import Block, Claim, Grid, Plot, listed, spread
 from omdml import Diagonal
 from omdml.batch import fit_pairs, fit_ranked
-from omdml.comparisons import from_pages
+from omdml.builders import from_pages
 
 Array = NDArray[Any]
 TITLE = "RANK Figures 6 and 8: rank-based and constraint-based diagonal metrics"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.quality import split
-from omdml.comparisons import from_labels
+from omdml.builders import from_labels
 from omdml.evaluate import average_precision, rank_by_score
 from omdml.initial import principal
 

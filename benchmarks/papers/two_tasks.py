@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.papers.page import Grid, spread
 from omdml import CPmtML, Learner, MtLMCA, StML, UtML
-from omdml.comparisons import pairs_from_labels
+from omdml.builders import pairs_from_labels
 from omdml.evaluate import average_precision, rank_by_distance
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
