@@ -22,7 +22,7 @@ from benchmarks.speed import NINE
 from omdml import LOMDML
 from omdml.snapshot import Snapshot
 from streams.catalogues.build import build_catalogue
-from streams.catalogues.folder import open_catalogue
+from streams.catalogues.opening import open_catalogue
 from streams.stores.opening import open_store
 
 ITEMS, RANK = 5_000, 50

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
 from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue, open_catalogue
+from streams.catalogues.folder import MappedCatalogue
+from streams.catalogues.opening import open_catalogue
 from streams.catalogues.writing import locked
 
 RANDOM = np.random.default_rng(0)

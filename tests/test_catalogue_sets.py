@@ -10,7 +10,8 @@ from numpy.testing import assert_array_equal
 
 from omdml.errors import CatalogueError
 from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue, open_catalogue
+from streams.catalogues.folder import MappedCatalogue
+from streams.catalogues.opening import open_catalogue
 from workers.cli import main
 
 FACES = {"face": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.kafka.extents import Extent, Member
+from streams.extents import Extent, Member
 from streams.placement import Placement
 from streams.protocols import Partition
 from streams.stores.memory import MemoryStore

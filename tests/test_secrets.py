@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from omdml.errors import ConfigurationError, OmdmlError
-from streams.catalogues.folder import open_catalogue
+from streams.catalogues.opening import open_catalogue
 from streams.stores.opening import open_store
 from streams.stores.redis_client import masked
 from tests.processes import ROOT, Process, free_port, wait_for

@@ -18,7 +18,7 @@ from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
-from streams.kafka.extents import Extent
+from streams.extents import Extent
 from streams.letters import DeadLetters, read_letters
 from streams.memory import MemoryLog, MemorySink, MemorySource
 from streams.placement import Placement

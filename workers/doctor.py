@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from omdml.errors import ConfigurationError
-from streams.kafka.extents import Extent
+from streams.extents import Extent
 from streams.letters import read_book
 from streams.placement import Placement
 from streams.stores.redis_client import check_eviction, masked

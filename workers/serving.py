@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from omdml.errors import CatalogueError, CorruptError, StoreError, StoreRefused
 from omdml.snapshot import Snapshot
-from streams.catalogues.folder import glance
+from streams.catalogues.opening import glance
 from streams.protocols import Pointer, SnapshotStore
 from streams.stores.journal import PINNED, PUBLICATIONS
 from workers.config import Configuration

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from omdml.errors import ConfigurationError, StoreError
-from streams.kafka.extents import Extent, Member
+from streams.extents import Extent, Member
 from streams.placement import Placement
 from streams.protocols import Store
 

@@ -13,14 +13,15 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError, ConfigurationError, SourceError, StoreError, StoreRefused
-from streams.catalogues.folder import open_catalogue
+from streams.catalogues.opening import open_catalogue
+from streams.extents import Extent, Member
 from streams.files.bystander import FileBystander
 from streams.files.log import OFFSET_BITS, reaching
 from streams.files.newest import newest_records as newest_in_files
 from streams.files.reader import open_log
 from streams.files.resending import FileSender
 from streams.files.source import SEGMENT_BYTES, FileSink, FileSource
-from streams.kafka.extents import Extent, Member, extents, members
+from streams.kafka.extents import extents, members
 from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
 from streams.kafka.resending import KafkaSender

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
 from streams.catalogues.items import Items
-from streams.catalogues.manifest import IDS, SETS, FolderManifest, Manifest, Part, decode_manifest
+from streams.catalogues.manifest import IDS, SETS, FolderManifest, Part, decode_manifest
 from streams.catalogues.matrix import map_rows, row_chunks
-from streams.catalogues.redis import RedisCatalogue, is_redis_url, read_redis_manifest
 from streams.catalogues.sets import decode_sets
 from streams.files.regular import DOCUMENT_BYTES, opened, read_regular
 
@@ -93,21 +92,6 @@ class MappedCatalogue(Items):
         self._know_sets(sets)
         self._parts, self.first = manifest.parts, manifest.parts[0].count
         return len(ids)
-
-
-def open_catalogue(place: str | Path, name: str | None = None) -> MappedCatalogue | RedisCatalogue:
-    """The catalogue in a folder, or in Redis: ``redis://host:6379/0#shop`` (also ``rediss://``, ``valkey://``).
-
-    ``name`` is that of a catalogue in Redis whose URL has no ``#name``. Raises CatalogueError.
-    """
-    if is_redis_url(str(place)):
-        return RedisCatalogue(str(place), name)
-    return MappedCatalogue(place)
-
-
-def glance(place: str | Path) -> Manifest:
-    """What a catalogue says of itself, in a folder or in Redis, without its items; raises CatalogueError."""
-    return read_redis_manifest(str(place)) if is_redis_url(str(place)) else read_manifest(Path(place))
 
 
 def read_manifest(folder: Path) -> FolderManifest:

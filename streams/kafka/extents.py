@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import kafka.errors
 from kafka import TopicPartition
 
+from streams.extents import Extent, Member
 from streams.kafka.consumer import ANSWER_LIMIT_S, leave, open_consumer
 from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.topic import open_admin, require
 from streams.protocols import Partition
 
 SESSION_S = 10.0  # of a consumer that never joins
-
-
-class Extent(NamedTuple):
-    """One partition: the first offset it holds, its end, and what the group committed in it."""
-
-    partition: Partition
-    begin: int
-    end: int
-    committed: int | None
 
 
 def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
@@ -47,17 +39,6 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
         Extent(Partition(found.id, at.partition), begins[at], ends[at], offset)
         for at, offset in zip(places, committed, strict=True)
     ]
-
-
-class Member(NamedTuple):
-    """A worker in a group: its ``log.member`` (else its client's name), its host, numbers of the partitions it owns."""
-
-    name: str
-    host: str
-    partitions: list[int]
-
-    def __str__(self) -> str:
-        return f"{self.name} at {self.host}"
 
 
 def members(options: KafkaOptions, topic: str, group: str) -> list[Member]:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from numpy.testing import assert_array_equal
 
 from streams.catalogues.build import build_catalogue
-from streams.catalogues.folder import open_catalogue
+from streams.catalogues.opening import open_catalogue
 from workers.cli import build
 
 RANDOM = np.random.default_rng(0)

@@ -11,7 +11,8 @@ from deploy.local import Server, ValkeyServer
 from omdml.errors import CatalogueError
 from streams.catalogues import redis as redis_catalogue
 from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue, open_catalogue
+from streams.catalogues.folder import MappedCatalogue
+from streams.catalogues.opening import open_catalogue
 from streams.catalogues.redis import RedisCatalogue, upload_catalogue
 from streams.protocols import Catalogue
 

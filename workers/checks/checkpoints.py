@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from omdml.errors import ConfigurationError, CorruptError
-from streams.kafka.extents import Extent
+from streams.extents import Extent
 from streams.protocols import Position, Store
 from workers.checks.gathering import gathered
 from workers.findings import Remark, error, warning

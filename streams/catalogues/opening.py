@@ -1,0 +1,24 @@
+"""A catalogue by its address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streams.catalogues.folder import MappedCatalogue, read_manifest
+from streams.catalogues.manifest import Manifest
+from streams.catalogues.redis import RedisCatalogue, is_redis_url, read_redis_manifest
+
+
+def open_catalogue(place: str | Path, name: str | None = None) -> MappedCatalogue | RedisCatalogue:
+    """The catalogue in a folder, or in Redis: ``redis://host:6379/0#shop`` (also ``rediss://``, ``valkey://``).
+
+    ``name`` is that of a catalogue in Redis whose URL has no ``#name``. Raises CatalogueError.
+    """
+    if is_redis_url(str(place)):
+        return RedisCatalogue(str(place), name)
+    return MappedCatalogue(place)
+
+
+def glance(place: str | Path) -> Manifest:
+    """What a catalogue says of itself, in a folder or in Redis, without its items; raises CatalogueError."""
+    return read_redis_manifest(str(place)) if is_redis_url(str(place)) else read_manifest(Path(place))
