@@ -25,7 +25,6 @@ the same bytes:
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -284,11 +283,15 @@ class OwnedPartition:
             refused = model.take(batch, self.services.metrics.timed)
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
-        held, not_sound = batch.kinds(model.held_out), batch.kinds({refusal.record.offset for refusal in refused})
-        repeated = batch.kinds(model.repeated) if model.repeated else Counter()
-        self.services.metrics.taken(label, batch.kinds() - held - not_sound - repeated, "learned")
-        self.services.metrics.taken(label, repeated, "repeated")
-        self.services.metrics.taken(label, held, "held_out")
+        learned = batch.kinds()
+        for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
+            if offsets:
+                kinds = batch.kinds(offsets)
+                self.services.metrics.taken(label, kinds, outcome)
+                learned -= kinds
+        if refused:
+            learned -= batch.kinds({refusal.record.offset for refusal in refused})
+        self.services.metrics.taken(label, learned, "learned")
         self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
 
@@ -320,6 +323,7 @@ class OwnedPartition:
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
         """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
         metrics, new = self.services.metrics, []
+        published: dict[str, OwnedModel] = {}  # by label, the last of each
         with metrics.timed("publish"):
             for model in models:
                 if model.name in self.unpublished and (record or model.can_be_judged):
@@ -338,6 +342,9 @@ class OwnedPartition:
                     model.oldest = None
                 label = self.services.specs.of(model.name).label
                 metrics.published(label, model, "held" if withheld else written.value)
+                published[label] = model
+        for label, model in published.items():
+            metrics.describe(label, model)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from omdml.errors import ConfigurationError, CorruptError
@@ -13,16 +14,19 @@ from omdml.snapshot import Checkpoint
 from streams.protocols import Catalogue
 from streams.stores.retention import OF_MANY, RETENTION, Retention
 from workers.config import Configuration, GuardConfig, is_pattern
+from workers.guard import Guard
 from workers.intake import check_name
 
+REMEMBERED = 4096  # names
 SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")  # hyperparameters that a state has the shape of
 
 
 class Start(NamedTuple):
-    """What every model of a pattern begins with. Nobody learns with this learner: models get copies."""
+    """What every model of a pattern begins with. Nobody uses this learner and this guard: models get copies."""
 
     learner: Learner
     metric: Metric
+    guard: Guard
 
 
 class Spec(NamedTuple):
@@ -46,6 +50,10 @@ class Spec(NamedTuple):
         """The metric at the start, one object for all models; raises StartError as :meth:`fresh` does."""
         return self._start().metric
 
+    def first_guard(self) -> Guard:
+        """A guard that compares with the start; raises StartError as :meth:`fresh` does."""
+        return self._start().guard.another()
+
     @property
     def start_bytes(self) -> int:
         """Bytes of memory that a model takes at its start."""
@@ -59,7 +67,8 @@ class Spec(NamedTuple):
             learner.start({name: rows[: self.catalogue.first] for name, rows in self.catalogue.features.items()})
             # by way of bytes, as a model goes on that was saved at its start
             learner = self.learner.from_bytes(learner.to_bytes())
-            self.starts[generation] = Start(learner, learner.metric)
+            metric = learner.metric
+            self.starts[generation] = Start(learner, metric, Guard(self.guard, metric))
         return self.starts[generation]
 
     def resumed(self, checkpoint: Checkpoint) -> Learner:
@@ -116,13 +125,15 @@ class Specs:
         self.configuration = configuration
         self.catalogues = catalogues
         self._found: dict[str, Spec] = {}
+        # a worker asks a dozen times about each model of a batch, and a pattern is slow to match
+        self.find = lru_cache(REMEMBERED)(self._find)
 
     @property
     def named(self) -> list[str]:
         """Models that are configured by name, not by pattern: known before their first event."""
         return [name for name in self.configuration.models if not is_pattern(name)]
 
-    def find(self, model: str) -> Spec | None:
+    def _find(self, model: str) -> Spec | None:
         """The spec of a model, None where nothing covers its name."""
         matched = self.configuration.match(model)
         if matched is None:
