@@ -7,8 +7,8 @@ hostile feedback of many kinds (``python -m benchmarks guard``).
 
 from __future__ import annotations
 
-import math
 import copy
+import math
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence

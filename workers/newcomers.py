@@ -112,13 +112,13 @@ def begin_turn(new: list[str], batches: Mapping[str, Batch], services: Services)
     return Turn(begin[:room], set(refused), end)
 
 
-def claim_next(new: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
-    """Claim new models together, this one and those after it, as many as memory can take beside the others."""
-    specs, first = services.specs, new.index(name)
+def claim_next(needed: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
+    """Claim models together, this one and those needed after it, as many as memory can take beside the others."""
+    specs, first = services.specs, needed.index(name)
     room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
-    names = new[first : first + int(max(1, min(CLAIMED, room)))]
+    names = needed[first : first + int(max(1, min(CLAIMED, room)))]
     found = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
-    log.info("models_begin", count=len(names), first=name)
+    log.info("models_claimed", count=len(names), first=name)
     return found
 
 

@@ -132,11 +132,12 @@ class OwnedPartition:
             error = too_many_models(name, self.services.specs.of(name))
             of_nobody += [Refusal(record, error, name) for record in batches.pop(name).records]
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
+        needed = [name for name, batch in batches.items() if self._must_claim(name, batch, kept.get(name))]
         for name, batch in batches.items():
             if name not in self.models and not self._blocked.waits(name):
                 try:
-                    if name in begin and name not in claimed:
-                        claimed |= claim_next(begin, name, self.services)
+                    if name not in claimed and name in needed:
+                        claimed |= claim_next(needed, name, self.services)
                         self._look()
                     self._meet(name, batch, kept.get(name), records[0].offset, claimed.get(name))
                 except CorruptError as error:
@@ -174,8 +175,7 @@ class OwnedPartition:
         Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
         if only an older checkpoint was sound: what it lacks is taken again.
         """
-        at_home = kept is not None and kept.home == self.partition
-        if kept and at_home and batch.records[-1].offset < kept.next and self._arrival.log_reaches(kept.next):
+        if not claimed and self._took(batch, kept):
             return
         self.services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
@@ -190,6 +190,15 @@ class OwnedPartition:
         if fell_back or waited < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
             raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
+
+    def _must_claim(self, name: str, batch: Batch, kept: Position | None) -> bool:
+        return name not in self.models and not self._blocked.waits(name) and not self._took(batch, kept)
+
+    def _took(self, batch: Batch, kept: Position | None) -> bool:
+        """Whether a model's checkpoint, which is at this position, has all of a batch."""
+        if kept is None or kept.home != self.partition or batch.records[-1].offset >= kept.next:
+            return False
+        return self._arrival.log_reaches(kept.next)
 
     def _look(self) -> None:
         """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
