@@ -14,11 +14,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from omdml.errors import CorruptError
 from omdml.formats import CHECKPOINT, SNAPSHOT, STATE, Format
 from omdml.metrics.base import Metric, metric_from_tensors
+from omdml.tensor_bytes import to_safetensors
 
 Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
@@ -33,7 +34,8 @@ def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], kind:
     """
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in sorted(tensors.items())}
     body = {"format": kind.number, "sha256": digest(whole), **metadata}
-    return save(whole, {KEY: _encode({**body, "check": hashlib.sha256(_encode(body).encode()).hexdigest()})})
+    check = hashlib.sha256(_encode(body).encode()).hexdigest()
+    return to_safetensors(whole, {KEY: _encode({**body, "check": check})})
 
 
 def _encode(body: Mapping[str, Any]) -> str:

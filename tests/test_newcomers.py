@@ -46,6 +46,13 @@ def states(world):
     return {name: (one.state, one.next) for name, one in found.items() if one}
 
 
+def run_and_leave(worker):
+    """Take all there is, and leave the group."""
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+
+
 def test_names_beyond_the_limit_become_letters_and_others_go_on(tmp_path):
     world = limited(tmp_path, 3)
     world.send(*of_each(["shop", *NAMES], 2))
@@ -207,3 +214,33 @@ def test_an_operator_may_begin_more_than_the_limit(tmp_path):
     run_until_idle(worker)
     assert listed(world) == NAMES[:2]
     assert [letter.model for letter in letters(world)] == [NAMES[2]]
+
+
+def test_a_restarted_worker_claims_models_together_whether_or_not_they_are_new(tmp_path, monkeypatch):
+    world, whole = World(tmp_path / "restarted"), World(tmp_path / "whole")
+    before, after = of_each(NAMES, 2), of_each([*NAMES, "user-new"], 2, seed=1)
+    whole.send(*before, *after)
+    run_until_idle(whole.worker())
+    world.send(*before)
+    run_and_leave(world.worker())
+    asked, claim_all = [], world.store.claim_all
+    monkeypatch.setattr(world.store, "claim_all", lambda names: (asked.append(list(names)), claim_all(names))[1])
+    world.send(*after)
+    run_until_idle(world.worker())
+    assert asked == [[*NAMES, "user-new"]]
+    assert states(world) == states(whole)
+
+
+def test_models_that_have_all_of_a_batch_are_not_claimed_with_those_that_lack_some(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    world.send(*of_each(NAMES, 2))
+    run_and_leave(world.worker())
+    first = world.store.peek(NAMES[0]).next
+    worker = world.worker()
+    asked, claim_all = [], world.store.claim_all
+    monkeypatch.setattr(world.store, "claim_all", lambda names: (asked.append(list(names)), claim_all(names))[1])
+    world.send(*events(1, 1, NAMES[0]))
+    monkeypatch.setattr("workers.mark.Mark.start", lambda mark, committed: 0)
+    run_until_idle(worker)
+    assert asked == [[NAMES[0]]]
+    assert world.store.peek(NAMES[0]).next > first

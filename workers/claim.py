@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
+from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.protocols import Claim, Pointer, Store
 from streams.stores.journal import PUBLICATIONS
-from workers.config import is_pattern
+from workers.config import GuardConfig, is_pattern
 from workers.guard import Guard
 from workers.model import OwnedModel
 from workers.specs import Spec
+
+STARTS = 64  # patterns, and generations of their catalogues
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +44,8 @@ def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     Raises ConfigurationError where its state does not fit them or it cannot start, CorruptError where its state is none
     of its learner's, else what the store raises.
     """
-    return took_on(name, spec, store.claim(name), store.current(name), store, platform)
+    claimed, live = store.claim(name), store.current(name)
+    return took_on(name, spec, claimed, live, store, platform, store.secret())
 
 
 def claim_all(
@@ -54,30 +59,40 @@ def claim_all(
         return {}
     claims = store.claim_all(names)
     found: dict[str, Claimed | CorruptError | StoreLost] = {}
-    for name, claimed, live in zip(names, claims, store.current_all(names), strict=True):
+    pointers, secret = store.current_all(names), store.secret()
+    for name, claimed, live in zip(names, claims, pointers, strict=True):
         if isinstance(claimed, CorruptError | StoreLost):
             found[name] = claimed
             continue
         try:
-            found[name] = took_on(name, specs[name], claimed, live, store, platform)
+            found[name] = took_on(name, specs[name], claimed, live, store, platform, secret)
         except CorruptError as error:
             found[name] = error
     return found
 
 
-def took_on(name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: Store, platform: str) -> Claimed:
-    """A model that was claimed; parameters and errors as of :func:`claim`, ``live`` being the pointer after it."""
+def took_on(
+    name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: Store, platform: str, secret: bytes
+) -> Claimed:
+    """A model that was claimed; errors as of :func:`claim`.
+
+    Parameters
+    ----------
+    live
+        The pointer after the claim.
+    secret
+        The store's.
+    """
     epoch, checkpoint, fell_back = claimed
     try:
         learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
-        metric = spec.first_metric() if checkpoint is None else learner.metric
+        guard = first_guard(spec) if checkpoint is None else Guard(spec.guard, learner.metric)
     except StartError as error:
         raise ConfigurationError(f"model {name!r} cannot start: {error}") from error
     except FormatError as error:
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
         raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
-    guard, secret = Guard(spec.guard, metric), store.secret()
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret)
     model.published = live.version if live else -1
     if live and live.version > learner.version:  # published ahead of the checkpoint, or learned before a reset
@@ -90,11 +105,22 @@ def took_on(name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: 
         changes += held_out_otherwise(model, spec)
         if live and any(change.what == "generation" for change in changes):
             model.published -= 1  # what is live must be live again, under the generation that nodes have by now
-    model.measure(metric)
+    model.measure()
     # of a pattern's new models, of which there may be thousands a second, whoever claims them tells together
     tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
     tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
     return Claimed(model, fell_back, changes)
+
+
+def first_guard(spec: Spec) -> Guard:
+    """A guard that compares with the start; raises StartError if there is none."""
+    return _guard_of(spec.guard, spec.first_metric()).another()
+
+
+@lru_cache(STARTS)
+def _guard_of(config: GuardConfig, start: Metric) -> Guard:
+    """A start is looked at once, and not for every model of a pattern."""
+    return Guard(config, start)
 
 
 def out_of_reach(name: str, end: int, begin: int) -> CorruptError:

@@ -7,11 +7,13 @@ hostile feedback of many kinds (``python -m benchmarks guard``).
 
 from __future__ import annotations
 
+import copy
 import math
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -74,6 +76,14 @@ class Yardstick(msgspec.Struct):
     weights: list[float] = []
 
 
+class Look(NamedTuple):
+    """What was found out about one metric, which is looked at several times before it goes live."""
+
+    metric: weakref.ref[Metric]
+    sizes: dict[str, float]
+    weights: list[float]
+
+
 class Guard:
     """Decides about the versions of one model, one after another.
 
@@ -93,6 +103,7 @@ class Guard:
         self.config = config
         self.reference = reference
         self.reference_bytes = metric_to_bytes(reference)
+        self._newest: Look | None = None
         self.yardstick = yardstick or Yardstick()
         if yardstick is None:
             self._allow(reference)
@@ -100,6 +111,12 @@ class Guard:
         self._looked_at, self._doubted = self.yardstick.decided, ""
         self._next_look = -math.inf  # by a monotonic clock
         self._deviations = NormalDist().inv_cdf(config.confidence)
+
+    def another(self) -> Guard:
+        """A guard for another model that starts alike: as this one was before its first decision."""
+        twin = copy.copy(self)
+        twin.yardstick = msgspec.structs.replace(self.yardstick)
+        return twin
 
     def next_decision(self, version: int) -> int:
         """The first version after this one to be decided on."""
@@ -159,7 +176,13 @@ class Guard:
         return self._doubted
 
     def _allow(self, candidate: Metric) -> None:
-        self.yardstick.sizes, self.yardstick.weights = dict(sizes(candidate)), weights(candidate)
+        _, self.yardstick.sizes, self.yardstick.weights = self._look_at(candidate)
+
+    def _look_at(self, candidate: Metric) -> Look:
+        """Sizes and weights of a metric, computed once."""
+        if self._newest is None or self._newest.metric() is not candidate:
+            self._newest = Look(weakref.ref(candidate), dict(sizes(candidate)), weights(candidate))
+        return self._newest
 
     def _weigh(
         self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
@@ -168,6 +191,8 @@ class Guard:
 
         A candidate is withheld if it is surely worse, and then let go if it surely is not.
         """
+        if not window.kept:
+            return self._leap(candidate)
         margins = told(candidate, window.kept, features)
         gain = margins - self._expected(window.kept, features)
         asked = window.asked(len(gain))
@@ -244,12 +269,12 @@ class Guard:
 
     def _leap(self, candidate: Metric) -> str:
         """What changed too much since the last version that was allowed; empty if nothing did."""
-        before = self.yardstick.sizes
-        for name, size in sizes(candidate):
+        before, now = self.yardstick.sizes, self._look_at(candidate)
+        for name, size in now.sizes.items():
             usual = before.get(name, 0.0)
             if usual and not usual / self.config.growth <= size <= usual * self.config.growth:
                 return f"{name} went from {usual:.3g} to {size:.3g} at once"
-        moved = weight_moved(self.yardstick.weights, weights(candidate))
+        moved = weight_moved(self.yardstick.weights, now.weights)
         return f"{moved:.0%} of the weight moved between modalities at once" if moved > self.config.moved else ""
 
 

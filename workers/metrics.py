@@ -93,22 +93,25 @@ class WorkerMetrics:
         self.letters.labels(reason).inc(count)
 
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:
-        """A publication, or a snapshot put on record as withheld, and what the model looks like at it."""
+        """A publication, or a snapshot put on record as withheld."""
         self.snapshots.labels(outcome).inc()
         held = self._held.setdefault(label, {})
         held.pop(model.name, None)
         if model.withheld:
             held[model.name] = model.home
         self.held.labels(label).set(len(held))
+        for name, before in model.counted.items():
+            model.counted[name] = getattr(model.learner, name)
+            getattr(self, name).labels(label).inc(model.counted[name] - before)
+
+    def describe(self, label: str, model: OwnedModel) -> None:
+        """What a model looks like at its publication; the last one speaks for all that share a label."""
         learner = model.learner
         self.version.labels(label).set(learner.version)
         self.mistake_ratio.labels(label).set(model.progress.mistakes.recent_mistake_rate)
         for name in ("hedge_loss", "hedge_loss_bound"):
             if hasattr(learner, name):
                 getattr(self, name).labels(label).set(getattr(learner, name))
-        for name, before in model.counted.items():
-            model.counted[name] = getattr(learner, name)
-            getattr(self, name).labels(label).inc(model.counted[name] - before)
         for modality, weight in getattr(learner, "weights", {}).items():
             self.weight.labels(label, modality).set(weight)
 

@@ -31,7 +31,7 @@ from workers.window import Window
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
 OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held out (measured)
-METRICS = 2  # that the guard keeps: what it compares with, and the bytes of that
+METRICS = 3  # what the guard compares with, the bytes of that, and the newest until it is saved
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
 
 
@@ -88,6 +88,7 @@ class OwnedModel:
         self.unsaved_from = 0
         self.published = -1  # version
         self.size = 0  # bytes in memory
+        self._metric: tuple[tuple[Learner, int], Metric] | None = None  # and what it was made of
         self.counted = {name: getattr(learner, name) for name in ("mistakes", "updates") if hasattr(learner, name)}
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -117,10 +118,18 @@ class OwnedModel:
     def _tasks(self) -> Sequence[str]:
         return getattr(self.learner, "tasks", None) or ONLY_TASK
 
-    def measure(self, metric: Metric | None = None) -> None:
-        """Look at what this model takes in memory by now: ``size``. ``metric`` is the learner's, if it is at hand."""
-        metric = self.learner.metric if metric is None else metric
-        metrics = METRICS * sum(array.nbytes for array in metric.to_tensors()[0].values())
+    @property
+    def metric(self) -> Metric:
+        """What was learned: one object until more is learned, or :meth:`measure` lets go of it."""
+        made_of = (self.learner, self.learner.version)
+        if self._metric is None or self._metric[0] != made_of:
+            self._metric = made_of, self.learner.metric
+        return self._metric[1]
+
+    def measure(self) -> None:
+        """Keep in memory only what is needed to learn on, and look at how much that is: ``size``."""
+        self._metric = None
+        metrics = METRICS * len(self.guard.reference_bytes)
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
         self.size = OBJECTS + self.learner.nbytes + metrics + COMPARISON * events + self.seen.nbytes
 
@@ -206,8 +215,8 @@ class OwnedModel:
     def _decide(self) -> None:
         """Have the guard decide about this version."""
         if self.guard.config.on:
-            metric, version = self.learner.metric, self.learner.version
-            self.guard.decide(metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
+            version = self.learner.version
+            self.guard.decide(self.metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
@@ -271,5 +280,5 @@ class OwnedModel:
                 "mistake_rate": self.progress.mistakes.mistake_rate,
                 "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
             },
-            metric=self.learner.metric,
+            metric=self.metric,
         )

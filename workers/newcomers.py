@@ -14,7 +14,6 @@ from streams.protocols import Store
 from workers.claim import Claimed, claim_all
 from workers.config import is_pattern
 from workers.intake import Batch
-from workers.portions import PORTION
 from workers.residents import Allowance
 from workers.specs import Spec, Specs
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0  # a look at the store's list is at most so old when it decides
 SHARE = 20  # of the time, looks take one part in so many
 A_TURN = 100  # begin before the worker looks at its clock and its signals again
+CLAIMED = 50  # models at most that are claimed together
 CLAIMED_SHARE = 16  # models that are claimed together take one part in so many of the memory that models may take
 
 log = structlog.get_logger(__name__)
@@ -85,8 +85,8 @@ class Newcomers:
         if began < self._look_at:
             return
         self._listed = set(store.models())
-        found = (specs.find(name) for name in self._listed)
-        self._counts = Counter(spec.label for spec in found if spec)
+        found = map(specs.configuration.match, self._listed)
+        self._counts = Counter(matched[0] for matched in found if matched)
         took = clock() - began
         self._look_at = began + max(LOOK_S, SHARE * took)
 
@@ -112,13 +112,13 @@ def begin_turn(new: list[str], batches: Mapping[str, Batch], services: Services)
     return Turn(begin[:room], set(refused), end)
 
 
-def claim_next(new: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
-    """Claim new models together, this one and those after it, as many as memory can take beside the others."""
-    specs, first = services.specs, new.index(name)
+def claim_next(needed: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
+    """Claim models together, this one and those needed after it, as many as memory can take beside the others."""
+    specs, first = services.specs, needed.index(name)
     room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
-    names = new[first : first + int(max(1, min(PORTION, room)))]
+    names = needed[first : first + int(max(1, min(CLAIMED, room)))]
     found = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
-    log.info("models_begin", count=len(names), first=name)
+    log.info("models_claimed", count=len(names), first=name)
     return found
 
 

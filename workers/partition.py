@@ -25,7 +25,6 @@ the same bytes:
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -133,11 +132,12 @@ class OwnedPartition:
             error = too_many_models(name, self.services.specs.of(name))
             of_nobody += [Refusal(record, error, name) for record in batches.pop(name).records]
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
+        needed = [name for name, batch in batches.items() if self._must_claim(name, batch, kept.get(name))]
         for name, batch in batches.items():
             if name not in self.models and not self._blocked.waits(name):
                 try:
-                    if name in begin and name not in claimed:
-                        claimed |= claim_next(begin, name, self.services)
+                    if name not in claimed and name in needed:
+                        claimed |= claim_next(needed, name, self.services)
                         self._look()
                     self._meet(name, batch, kept.get(name), records[0].offset, claimed.get(name))
                 except CorruptError as error:
@@ -175,8 +175,7 @@ class OwnedPartition:
         Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
         if only an older checkpoint was sound: what it lacks is taken again.
         """
-        at_home = kept is not None and kept.home == self.partition
-        if kept and at_home and batch.records[-1].offset < kept.next and self._arrival.log_reaches(kept.next):
+        if not claimed and self._took(batch, kept):
             return
         self.services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
@@ -191,6 +190,15 @@ class OwnedPartition:
         if fell_back or waited < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
             raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
+
+    def _must_claim(self, name: str, batch: Batch, kept: Position | None) -> bool:
+        return name not in self.models and not self._blocked.waits(name) and not self._took(batch, kept)
+
+    def _took(self, batch: Batch, kept: Position | None) -> bool:
+        """Whether a model's checkpoint, which is at this position, has all of a batch."""
+        if kept is None or kept.home != self.partition or batch.records[-1].offset >= kept.next:
+            return False
+        return self._arrival.log_reaches(kept.next)
 
     def _look(self) -> None:
         """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
@@ -284,11 +292,15 @@ class OwnedPartition:
             refused = model.take(batch, self.services.metrics.timed)
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
-        held, not_sound = batch.kinds(model.held_out), batch.kinds({refusal.record.offset for refusal in refused})
-        repeated = batch.kinds(model.repeated) if model.repeated else Counter()
-        self.services.metrics.taken(label, batch.kinds() - held - not_sound - repeated, "learned")
-        self.services.metrics.taken(label, repeated, "repeated")
-        self.services.metrics.taken(label, held, "held_out")
+        learned = batch.kinds()
+        for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
+            if offsets:
+                kinds = batch.kinds(offsets)
+                self.services.metrics.taken(label, kinds, outcome)
+                learned -= kinds
+        if refused:
+            learned -= batch.kinds({refusal.record.offset for refusal in refused})
+        self.services.metrics.taken(label, learned, "learned")
         self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
 
@@ -320,6 +332,7 @@ class OwnedPartition:
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
         """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
         metrics, new = self.services.metrics, []
+        published: dict[str, OwnedModel] = {}  # by label, the last of each
         with metrics.timed("publish"):
             for model in models:
                 if model.name in self.unpublished and (record or model.can_be_judged):
@@ -338,6 +351,9 @@ class OwnedPartition:
                     model.oldest = None
                 label = self.services.specs.of(model.name).label
                 metrics.published(label, model, "held" if withheld else written.value)
+                published[label] = model
+        for label, model in published.items():
+            metrics.describe(label, model)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""

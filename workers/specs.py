@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from omdml.errors import ConfigurationError, CorruptError
@@ -15,6 +16,7 @@ from streams.stores.retention import OF_MANY, RETENTION, Retention
 from workers.config import Configuration, GuardConfig, is_pattern
 from workers.names import check_name
 
+REMEMBERED = 4096  # names
 SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")  # hyperparameters that a state has the shape of
 
 
@@ -116,13 +118,15 @@ class Specs:
         self.configuration = configuration
         self.catalogues = catalogues
         self._found: dict[str, Spec] = {}
+        # a worker asks a dozen times about each model of a batch, and a pattern is slow to match
+        self.find = lru_cache(REMEMBERED)(self._find)
 
     @property
     def named(self) -> list[str]:
         """Models that are configured by name, not by pattern: known before their first event."""
         return [name for name in self.configuration.models if not is_pattern(name)]
 
-    def find(self, model: str) -> Spec | None:
+    def _find(self, model: str) -> Spec | None:
         """The spec of a model, None where nothing covers its name."""
         matched = self.configuration.match(model)
         if matched is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from omdml.errors import CorruptError, FeedbackError
 from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 
 Array = NDArray[Any]
+NEVER_CHANGED = ("names", "rule", "shape")
 BLOCK = 16  # events between flushes: part of the arithmetic, so changing it changes the bytes
 
 
@@ -74,6 +76,13 @@ class Engine(ABC):
             raise self._refusal(done, each[done], tables, given[done])
         return scores
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """An engine in the same state that learns by itself: what generic copying makes, in a tenth of the time."""
+        twin = type(self).__new__(type(self))
+        for name, part in vars(self).items():
+            setattr(twin, name, part if name in NEVER_CHANGED else copied(part, memo))
+        return twin
+
     def _each(self, rows: Array, columns: Sequence[Array]) -> Sequence[Array]:
         """The rows of each comparison."""
         return rows  # type: ignore[return-value]
@@ -127,6 +136,18 @@ class Engine(ABC):
         if not (0 <= filled < self.block and filled <= version and min(fewer) >= 0 and max(fewer) <= version):
             raise ValueError(f"counts are {self.state.counts.tolist()}, the first expected below {self.block}")
         return int(filled)
+
+
+def copied(part: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy; an array that is there twice is copied once."""
+    if isinstance(part, np.ndarray):
+        if id(part) not in memo:
+            memo[id(part)] = part.copy()
+        return memo[id(part)]
+    if isinstance(part, tuple):
+        each = [copied(one, memo) for one in part]
+        return type(part)(*each) if hasattr(part, "_fields") else tuple(each)
+    return copy.deepcopy(part, memo)
 
 
 def fill(target: Array, source: Array, name: str) -> None:

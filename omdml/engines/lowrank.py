@@ -84,8 +84,8 @@ class LowRankEngine(Engine):
         return block.mean_weights, self._split(block.mean_W)
 
     def _split(self, flat: Array) -> list[Array]:
-        parts = np.split(flat, self.shape.at_w[1:])
-        return [part.reshape(r, n) for part, r, n in zip(parts, self.shape.r, self.shape.n, strict=True)]
+        places = zip(self.shape.at_w.tolist(), self.shape.r.tolist(), self.shape.n.tolist(), strict=True)
+        return [flat[at : at + r * n].reshape(r, n) for at, r, n in places]
 
     hedge_loss = property(lambda self: float(self.state.losses[-1]))
     fewest_mistakes = property(lambda self: float(self.state.losses[:-1].min()))

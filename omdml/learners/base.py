@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from abc import abstractmethod
@@ -155,6 +156,12 @@ class Learner(base.Base):
         self._engine = self._begin({name: np.zeros(shape, self.dtype) for name, shape in shapes.items()})
         self._started("from_bytes").restore(tensors)
         return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A learner in the same state that learns by itself; hyperparameters, which nobody changes, are shared."""
+        twin = copy.copy(self)
+        twin._engine = copy.deepcopy(self._engine, memo)
+        return twin
 
     @property
     @abstractmethod

@@ -37,7 +37,7 @@ from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
 from streams.stores.durable import ASIDE, put, put_if_absent
 from streams.stores.journaled import JournaledSnapshots
-from streams.stores.many import together
+from streams.stores.many import the_only, together
 from streams.stores.retention import RETENTION, RetentionOf
 
 MAX_NUMBER_BYTES = 100
@@ -85,13 +85,13 @@ class DirectoryStore(JournaledSnapshots):
 
     def claim(self, model: str) -> Claim:
         """Become the owner."""
-        with self._reaching():
-            self._make_folders()
-            return self._checkpoints(model).claim()
+        return the_only(self.claim_all([model]))
 
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
         """Become the owner of each."""
-        return together(self.claim, ((model,) for model in models))
+        with self._reaching():
+            self._make_folders()
+            return together(lambda model: self._checkpoints(model).claim(), ((model,) for model in models))
 
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
         """Those of the newest checkpoints: their names tell."""

@@ -91,7 +91,8 @@ class CheckpointFolder:
                     sync_folder(self.path)
             except FileNotFoundError:
                 return Written.FENCED  # a later owner, or who deleted the model, removed the folder of this epoch
-            self._drop_old()
+            if sound:
+                self._drop_old()
         return outcome
 
     def _become_owner(self) -> str:

@@ -60,7 +60,8 @@ class JournaledSnapshots(ABC):
                 return Written.FENCED
             number, last = book.last()
             live, at = (last.live if last else None), time.time()
-            entry = journal.publication(live, book.newest(), key, epoch=epoch, at=at, held=held, store_id=self.store_id)
+            newest = book.newest() if last else None
+            entry = journal.publication(live, newest, key, epoch=epoch, at=at, held=held, store_id=self.store_id)
             if isinstance(entry, Written):
                 return entry
             book.write(key, data)

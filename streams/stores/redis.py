@@ -122,7 +122,8 @@ class RedisStore:
             pipeline.sadd(self._keys.models, *models)
             for model in models:
                 keys = self._keys.model(model)
-                run(pipeline, self._claim, [keys.epoch, keys.checkpoint, keys.newest], [secrets.token_hex(8)])
+                names = [keys.epoch, keys.checkpoint, keys.newest, keys.previous]
+                run(pipeline, self._claim, names, [secrets.token_hex(8)])
         found = [Found(*answer) for answer in answers[2:]]
         claims: dict[str, Claim | CorruptError] = {}
         for model, one in zip(models, found, strict=True):
@@ -139,14 +140,18 @@ class RedisStore:
 
     def _fall_back(self, found: Mapping[str, Found]) -> dict[str, Claim | CorruptError]:
         """The claims of models whose newest checkpoint is gone or damaged, or that have none."""
-        with self._asking(list(found)) as (pipeline, before):
-            for model, one in found.items():
-                keys = self._keys.model(model)
-                if one.data is not None:
-                    self._condemn([keys.checkpoint], [one.digest])
-                pipeline.hget(keys.previous, "data")
+        damaged = [model for model, one in found.items() if one.data is not None]
+        before = {model: one.before for model, one in found.items()}
+        if damaged:
+            with self._asking(damaged) as (pipeline, answers):
+                for model in damaged:
+                    keys = self._keys.model(model)
+                    self._condemn([keys.checkpoint], [found[model].digest])
+                    pipeline.hget(keys.previous, "data")
+            before |= zip(damaged, answers, strict=True)
         claims: dict[str, Claim | CorruptError] = {}
-        for (model, one), data in zip(found.items(), before, strict=True):
+        for model, one in found.items():
+            data = before[model]
             try:
                 checkpoint = None if data is None else read_checkpoint(model, data, self._where)
             except FormatError as error:
@@ -158,6 +163,8 @@ class RedisStore:
                 claims[model] = none_valid(model, self._where)
             else:
                 claims[model] = none_left(model, self._where) if one.saved else Claim(one.epoch.decode(), None)
+                if not one.saved:
+                    self._publications[model] = itertools.count(1)  # with its first ones nothing can be superfluous
         return claims
 
     @contextmanager
@@ -427,8 +434,8 @@ class RedisStore:
 
 
 def somewhere_between() -> Iterator[int]:
-    """Counts from anywhere between two rounds of thinning out, so that a model's first publication, with which nothing
-    can be superfluous, need not begin with a round, and workers that are often restarted still do their share."""
+    """Counts from anywhere between two rounds of thinning out, so that a worker's first publication of a model need not
+    begin with a round, and workers that are often restarted still do their share."""
     return itertools.count(secrets.randbelow(SPARE))
 
 

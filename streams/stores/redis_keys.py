@@ -55,13 +55,15 @@ class ModelKeys:
 
 
 class Found(NamedTuple):
-    """What the script CLAIM answers: the new epoch, the newest checkpoint, and whether there ever was one."""
+    """What the script CLAIM answers: the new epoch, the newest checkpoint, whether there ever was one, and the one
+    before, if there is no newest one."""
 
     epoch: bytes
     data: bytes | None
     digest: bytes | None
     damaged: bytes | None
     saved: bytes | None
+    before: bytes | None
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:

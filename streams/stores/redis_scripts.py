@@ -7,9 +7,9 @@ Each script touches keys of one model only, or one mark or placement; DELETE the
 LOST, ABSENT = b"lost", b"absent"  # what scripts answer beside the values of Written
 
 CLAIM = """
--- Raise the epoch, answer it, the newest checkpoint and whether one was ever saved. The nonce tells a retry from
--- another owner.
-local epoch, checkpoint, newest, nonce = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+-- Raise the epoch, answer it, the newest checkpoint, whether one was ever saved, and if there is no newest one, the one
+-- before it. The nonce tells a retry from another owner.
+local epoch, checkpoint, newest, previous, nonce = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local owner = redis.call('GET', epoch) or '0-'
 local counter, by = string.match(owner, '^(%d+)%-(.*)$')
 if by ~= nonce then
@@ -17,7 +17,8 @@ if by ~= nonce then
   redis.call('SET', epoch, owner)
 end
 local data, digest, damaged = unpack(redis.call('HMGET', checkpoint, 'data', 'digest', 'damaged'))
-return {owner, data, digest, damaged, redis.call('HGET', newest, 'saved')}
+local before = not data and redis.call('HGET', previous, 'data')
+return {owner, data, digest, damaged, redis.call('HGET', newest, 'saved'), before}
 """
 
 CONDEMN = """

@@ -159,8 +159,8 @@ def test_the_history_does_not_grow_without_end(store: RedisStore) -> None:
 
 def test_a_claim_whose_answer_was_lost_is_repeated_by_the_client_without_fencing_itself(client: redis.Redis) -> None:
     claim = client.register_script(redis_scripts.CLAIM)
-    answers = {tuple(claim(["epoch", "checkpoint", "newest"], ["nonce"])) for _ in range(2)}
-    assert answers == {(b"0000000001-nonce", None, None, None, None)}
+    answers = {tuple(claim(["epoch", "checkpoint", "newest", "previous"], ["nonce"])) for _ in range(2)}
+    assert answers == {(b"0000000001-nonce", None, None, None, None, None)}
 
 
 def test_connections_that_the_server_closed_and_scripts_that_it_forgot_are_no_matter(

@@ -1,0 +1,36 @@
+"""Arrays to safetensors, byte for byte as the library writes them, in a seventh of its time.
+
+A worker that begins a thousand models a second writes three such files for each, and the library takes 0.2 ms for a
+state of sixteen small arrays (it asks numpy for names of types and addresses). Reading stays the library's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+# in the order in which the library puts their arrays into a file; those of one type go by name
+TYPES = {np.dtype(f"<{kind}"): (order, name) for order, (kind, name) in enumerate(
+    {"u8": "U64", "i8": "I64", "f8": "F64", "f4": "F32", "u4": "U32", "i4": "I32", "u1": "U8"}.items()
+)}  # fmt: skip
+ALIGNMENT = 8  # of the first array
+
+
+def to_safetensors(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """C-contiguous arrays and texts, as one file; types that are not among ``TYPES`` are left to the library."""
+    if any(tensor.dtype not in TYPES for tensor in tensors.values()):
+        return bytes(save(dict(tensors), dict(metadata)))
+    header: dict[str, Any] = {"__metadata__": metadata}
+    parts, end = [], 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: (TYPES[item[1].dtype][0], item[0])):
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": TYPES[tensor.dtype][1], "shape": tensor.shape, "data_offsets": (begin, end)}
+        parts.append(tensor.tobytes())
+    encoded = msgspec.json.encode(header)
+    encoded += b" " * (-len(encoded) % ALIGNMENT)
+    return b"".join([len(encoded).to_bytes(8, "little"), encoded, *parts])
