@@ -11,8 +11,8 @@ import pytest
 
 from omdml.errors import ConfigurationError, OmdmlError
 from streams.catalogues.folder import open_catalogue
+from streams.stores.addresses import masked
 from streams.stores.opening import open_store
-from streams.stores.redis_client import masked
 from tests.processes import ROOT, Process, free_port, wait_for
 from tests.worlds import catalogue
 from workers.config import load
