@@ -54,8 +54,9 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     from prometheus_client import CollectorRegistry
 
     from workers import lifecycle, wiring
-    from workers.warm_up import warm_up
+    from workers.warm_up import announce_compiling, warm_up
 
+    announce_compiling()
     lifecycle.one_thread()
     registry = CollectorRegistry()
     lifecycle.serve_metrics(configuration.worker.bind, registry)
@@ -73,7 +74,9 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
 def node(configuration: config.Configuration) -> None:
     """Answer searches with the newest metric, over HTTP."""
     from workers import lifecycle, wiring
+    from workers.warm_up import announce_compiling
 
+    announce_compiling()
     lifecycle.one_thread()
     wiring.serve_node(configuration)
 
@@ -116,7 +119,9 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
     """Learn the feedback log again from its beginning, offline, and show how mistakes went; workers notice nothing."""
     from workers import replaying
+    from workers.warm_up import announce_compiling
 
+    announce_compiling()
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 DEEP = os.environ.get("DEEP", "") not in ("", "0")
+deep = pytest.mark.deep
 SHARE, FEWEST = 5, 5  # one example in so many is drawn by default, and at least so many
 
 
@@ -21,5 +22,10 @@ def examples(count: int) -> int:
 
 def deep_after(first: int, cases: Iterable[object]) -> list[object]:
     """The cases of a parametrised test, of which all but the first ones carry the marker ``deep``."""
-    cases = list(cases)
-    return cases[:first] + [pytest.param(case, marks=pytest.mark.deep) for case in cases[first:]]
+    first_cases, others = list(cases)[:first], list(cases)[first:]
+    return first_cases + [pytest.param(*values(case), marks=deep) for case in others]
+
+
+def values(case: object) -> tuple[object, ...]:
+    """What a case gives each of the test's parameters."""
+    return case if isinstance(case, tuple) else (case,)
