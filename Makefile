@@ -3,14 +3,21 @@
 SHELL := /bin/bash
 export PYTHON
 BIN := .venv/bin
-.PHONY: demo test lint format bench papers chaos attacks fuzz services constraints clean
+.PHONY: demo test test-deep lint format bench papers chaos attacks fuzz services constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
 
-test: .venv/.dev .venv/.kernels ## flat tests first, then those that need Kafka and Redis, then those that kill processes
-	$(BIN)/python -m pytest omdml streams workers tests --ignore=tests/integration --ignore=tests/fault
-	$(BIN)/python -m pytest tests/integration tests/fault
+# Tests run side by side: flat ones use the processor all the time, those with servers mostly wait. Each process has servers
+# and ports of its own. DEEP=1 adds what takes long (tests/support/deep.py).
+AT_ONCE ?= 5
+PYTEST := $(BIN)/python -m pytest --maxprocesses 16
+test: .venv/.dev .venv/.compiled ## flat tests first, then those that need Kafka and Redis, and those that kill processes
+	$(PYTEST) -n auto --dist worksteal omdml streams workers tests --ignore=tests/integration --ignore=tests/fault
+	$(PYTEST) -n $(AT_ONCE) --dist loadgroup tests/integration tests/fault
+
+test-deep: export DEEP := 1
+test-deep: test ## all of them, with many more examples of each property, and the longest sequences of faults
 
 lint: .venv/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -34,8 +41,14 @@ services: .venv/.dev ## a real Kafka, with a topic, and a real Valkey until Ctrl
 
 constraints:
 	deploy/local/setup.sh constraints
-.venv/.kernels: $(wildcard omdml/kernels/*.py) # numba looks only at a function's own file, not at those it calls
-	@rm -f omdml/kernels/__pycache__/*.nb[ci] && touch $@
+# numba looks only at the date of a function's own file: not at the functions it calls, nor at what is in the file. If any
+# kernel changed, all are compiled again. If only dates did, as a checkout has it, the files get back those the cache knows.
+.venv/.kernels: $(wildcard omdml/kernels/*.py)
+	@sha256sum $^ | cmp -s - $@ || { rm -f omdml/kernels/__pycache__/*.nb[ci] .venv/.compiled && sha256sum $^ >$@; }
+	@touch -r $@ $^
+
+.venv/.compiled: .venv/.kernels .venv/.dev
+	@$(BIN)/python -m tests.support.kernels && touch $@
 
 .venv/.demo .venv/.dev .venv/.fuzz: pyproject.toml constraints.txt
 	@deploy/local/setup.sh $(@F:.%=%)

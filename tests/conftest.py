@@ -1,7 +1,36 @@
 """What every test may rely on."""
 
+import os
+
 import pytest
 import structlog
+from hypothesis import settings
+
+from deploy.local import ports
+from tests.support.deep import DEEP, examples
+
+PORTS_A_PROCESS = 750  # of 12,000: for up to 16 processes
+
+settings.register_profile("omdml", max_examples=examples(settings.default.max_examples), deadline=None)
+settings.load_profile("omdml")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each of the processes that run tests side by side ports of its own, also for servers that are down."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = ports.FIRST + number * PORTS_A_PROCESS
+    if first + PORTS_A_PROCESS <= ports.LAST:
+        ports.FIRST, ports.LAST = first, first + PORTS_A_PROCESS
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked ``deep``, unless DEEP=1 or a marker expression asks for it."""
+    if DEEP or config.option.markexpr:
+        return
+    deep = [item for item in items if item.get_closest_marker("deep")]
+    if deep:
+        config.hook.pytest_deselected(items=deep)
+        items[:] = [item for item in items if not item.get_closest_marker("deep")]
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from deploy.local.ports import free_port
+
+__all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 
 PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,13 +89,6 @@ class Process:
     def said(self) -> str:
         """What it has printed so far."""
         return self.output.read_text(errors="replace")
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def wait_for(

@@ -14,6 +14,7 @@ from omdml.batch import batch_start, fit_full, fit_pairs, fit_ranked, fit_vector
 from omdml.builders import from_labels, from_ordered_pairs
 from omdml.errors import FeedbackError, ParameterError, StartError
 from tests import naive_batch as naive
+from tests.support.deep import examples
 
 COMPARISON_SOLVERS = [fit_full, fit_vector, fit_ranked]
 
@@ -35,7 +36,7 @@ weights = st.floats(-3, 3).map(lambda power: 10.0**power)
 
 
 @given(worlds, weights, st.sampled_from([(1, 0), (0, 1), (1, 1)]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_a_full_matrix_is_as_good_as_the_interior_point_solvers(drawn, weight, kind):
     rows, x, margin = drawn
     lam, trace = weight * kind[0], weight * kind[1]
@@ -47,7 +48,7 @@ def test_a_full_matrix_is_as_good_as_the_interior_point_solvers(drawn, weight, k
 
 
 @given(worlds, weights, st.booleans(), st.sampled_from([0.01, 0.05, 0.5]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_a_vector_is_as_good_as_scipys(drawn, lam, signed, h):
     rows, x, margin = drawn
     w = fit_vector(rows, {"x": x}, margin, lam=lam, signed=signed, h=h)["x"]
@@ -57,7 +58,7 @@ def test_a_vector_is_as_good_as_scipys(drawn, lam, signed, h):
 
 
 @given(worlds, weights)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_alike_weights_are_as_good_as_scipys(drawn, lam):
     rows, x, margin = drawn
     w = fit_ranked(rows, {"x": x}, margin, lam=lam)["x"]
@@ -67,7 +68,7 @@ def test_alike_weights_are_as_good_as_scipys(drawn, lam):
 
 
 @given(worlds, weights)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_weights_from_pairs_are_as_good_as_scipys(drawn, lam):
     rows, x, _ = drawn
     pairs, similar = np.concatenate([rows[:, :2], rows[:, 2:]]), np.arange(2 * len(rows)) < len(rows)

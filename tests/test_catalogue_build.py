@@ -21,6 +21,7 @@ from pyarrow import parquet
 from omdml.errors import CatalogueError
 from streams.catalogues import tables
 from streams.catalogues.build import build_catalogue
+from tests.support.deep import examples
 
 RANDOM = np.random.default_rng(0)
 IDS = [f"sku-{number}" for number in range(10)]
@@ -301,7 +302,7 @@ ROWS = arrays.arrays(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(raw=ROWS, scaling=st.sampled_from(["minmax", "unit", "none"]))
 def test_scaled_values_keep_their_range_and_what_was_built_is_what_scale_gives(
     tmp_path_factory: pytest.TempPathFactory, raw: NDArray[np.float64], scaling: str

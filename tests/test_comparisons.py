@@ -18,9 +18,10 @@ from omdml.builders import (
     pairs_from_labels,
 )
 from omdml.errors import FeedbackError, ParameterError
+from tests.support.deep import examples
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 1000), count=st.integers(0, 60))
 def test_pairs_from_labels_are_balanced_and_never_of_one_item(seed, count):
     labels = np.array(["a", "b", "a", "c", "b", "c", "a"])

@@ -17,6 +17,7 @@ from omdml.evaluate import mean_average_precision
 from omdml.metrics.base import metric_from_tensors
 from omdml.snapshot import Snapshot, pack, unpack
 from tests import naive_coupled as naive
+from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 FAMILY = [CPmtML, StML, UtML, MtLMCA]
@@ -97,7 +98,7 @@ def test_the_golden_numbers_of_mtlmca_are_reproduced(sizes):
         np.testing.assert_allclose(model.matrices[name], given[key], rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     learner=st.sampled_from(FAMILY),
@@ -133,7 +134,7 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, learner, eta, gamma):
     assert outcome.mistakes == model.mistakes
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     learner=st.sampled_from(FAMILY),
@@ -190,7 +191,7 @@ def test_what_a_diverging_rate_leaves_behind_can_still_be_saved_and_served(learn
     assert np.isfinite(model.metric.embed(features, "use")).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     learner=st.sampled_from(FAMILY),
     eta=st.sampled_from([1e-4, 1.0, 10.0, 1e9]),

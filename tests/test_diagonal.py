@@ -16,6 +16,7 @@ from omdml.errors import CorruptError, FeedbackError, MeasureError, ParameterErr
 from omdml.metrics import DiagonalMetric, SignedMetric
 from omdml.snapshot import Snapshot
 from tests import naive_diagonal as naive
+from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 LEARNERS = {"diagonal": Diagonal, "signed": Signed}
@@ -71,7 +72,7 @@ options = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dims=st.lists(st.integers(2, 20), min_size=1, max_size=3),
@@ -97,7 +98,7 @@ def test_the_diagonal_kernel_equals_its_slow_twin(seed, dims, regulariser, group
     assert (model.updates, model.mistakes, model.version) == (updates, (outcome.scores > 0).sum(), len(rows))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 10_000), chosen=options)
 def test_the_signed_kernel_equals_its_slow_twin(seed, chosen):
     features, init, rows, margins = world(seed)
@@ -111,7 +112,7 @@ def test_the_signed_kernel_equals_its_slow_twin(seed, chosen):
     assert model.updates == updates
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     kind=st.sampled_from(["diagonal", "signed"]),

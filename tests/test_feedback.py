@@ -13,6 +13,7 @@ from omdml import feedback
 from omdml.builders import from_labels
 from omdml.comparisons import triplets
 from omdml.errors import FeedbackError
+from tests.support.deep import examples
 
 EVENTS = [
     feedback.Triplet(model="shop", query="a", relevant="b", irrelevant="c", at=1790000000.25),
@@ -68,7 +69,7 @@ def test_messagepack_may_not_smuggle_in_what_is_not_finite():
         feedback.decode(packed, feedback.MESSAGEPACK)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=200), st.sampled_from(["application/json", feedback.MESSAGEPACK]))
 def test_random_bytes_raise_nothing_but_our_error(payload, content_type):
     reasons = []

@@ -14,6 +14,7 @@ from omdml import OMDML, Qwise, spectral
 from omdml.errors import FeedbackError, ParameterError
 from omdml.snapshot import Snapshot
 from tests import naive_full as naive
+from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -79,7 +80,7 @@ def test_the_golden_vectors_of_qwise_are_reproduced(kind):
     C=st.sampled_from([0.01, 0.3, 100.0]), memory=st.sampled_from([0, 20]), flat=st.sampled_from([0, 2]),
     width=st.sampled_from([3, 4]), direct=st.sampled_from([0, 160]),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_lazy_projection_equals_the_dense_one(seed, dims, rank, C, memory, flat, width, direct):
     features, rows, margins = world(seed, dims, width=width, flat=flat)
     init = starts(features, seed, rank)
@@ -109,7 +110,7 @@ def test_a_start_that_rounding_made_negative_in_most_directions_is_learned_from_
     seed=st.integers(0, 1000), dims=st.lists(st.integers(6, 9), min_size=1, max_size=2),
     mu=st.sampled_from([0.0, 0.1]), trace=st.sampled_from([0.0, 0.01]), exact=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_one_metric_on_all_modalities_equals_its_slow_twin(seed, dims, mu, trace, exact):
     features, rows, margins = world(seed, dims, events=30)
     init = {name: start + 0.1 * np.diag(np.arange(len(start))) for name, start in starts(features, seed, 20).items()}
@@ -127,7 +128,7 @@ def test_one_metric_on_all_modalities_equals_its_slow_twin(seed, dims, mu, trace
 
 @given(seed=st.integers(0, 200), dtype=st.sampled_from(["float32", "float64"]), kind=st.sampled_from(["o", "q", "qf"]),
        direct=st.sampled_from([0, 160]))  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_same_comparisons_give_the_same_bytes_however_they_were_batched(seed, dtype, kind, direct):
     features, rows, margins = world(seed, [6, 5], events=80)
     options = {"o": {"C": 1.0}, "q": {"eta": 1.0}, "qf": {"mu": 0.2, "k": 2, "trace": 0.01}}[kind]

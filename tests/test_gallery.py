@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from omdml.errors import CorruptError
 from omdml.metrics import Metric, ProjectionMetric
+from tests.support.deep import examples
 from workers.bridge import Bridge, Spread, change_norms
 from workers.gallery import Gallery, Query, ScoredGallery
 
@@ -71,7 +72,7 @@ class Bilinear(Metric):
         return cls()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(count=st.integers(2, 80), seed=st.integers(0, 10_000), k=st.integers(1, 100), away=st.sampled_from([0.0, 50.0]))
 def test_the_nearest_are_those_of_brute_force(count, seed, k, away):
     table, learned = features(count, seed, away), metric(seed)
@@ -126,7 +127,7 @@ def test_a_metric_without_embedding_ranks_by_its_score():
     assert np.allclose(hits.distances, -scores[hits.rows])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10_000), change=st.sampled_from([0.0, 1e-5, 1e-3, 1e-2, 0.3]), k=st.integers(1, 30))
 def test_over_a_bridge_the_nearest_are_those_of_the_new_metric(seed, change, k):
     table, old = features(200, seed), metric(seed)
@@ -160,7 +161,7 @@ def test_over_a_bridge_the_query_items_are_no_answers(asked, k, found):
     assert bridge.nearest(Query(np.array(asked)), k).rows.tolist() == found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10_000), change=st.floats(1e-6, 1.0))
 def test_no_vector_changes_its_length_by_more_than_the_bound(seed, change):
     old = metric(seed)

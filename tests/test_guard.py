@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from omdml.metrics import ProjectionMetric
 from streams.memory import MemoryLog
 from streams.stores.memory import MemoryStore
+from tests.support.deep import examples
 from tests.worlds import DIMS, World, events, items, not_held_out, run_until_idle, triplets, whole_log
 from workers.config import GuardConfig, WorkerConfig
 from workers.guard import (
@@ -137,7 +138,7 @@ def test_many_small_steps_down_do_not_become_the_measure():
     assert all(verdicts[first:])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(angles=st.lists(st.floats(0.0, 1.5), min_size=1, max_size=15))
 def test_what_is_live_is_never_much_worse_than_the_best_reference(angles):
     guard, window, live = Guard(GuardConfig(moved=1.0), turned(0.8)), window_of(), turned(0.8)

@@ -13,6 +13,7 @@ from omdml.comparisons import conversion
 from omdml.feedback import Ranking, Triplet, encode
 from streams.protocols import Partition, Record
 from streams.stores.memory import MemoryStore
+from tests.support.deep import examples
 from tests.worlds import (
     TASKS,
     World,
@@ -130,7 +131,7 @@ def test_with_the_guard_off_every_event_is_learned(tmp_path):
     assert (hold_out.count, hold_out.kept, state) == (0, [], twin.to_bytes())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), every=st.integers(2, 6), plain=st.lists(st.booleans(), max_size=40))
 def test_the_split_is_total_and_independent_of_batch_boundaries(items, data, every, plain):
     said = [

@@ -14,6 +14,7 @@ from omdml import LEARNERS
 from omdml.comparisons import Judgement
 from omdml.errors import FeedbackError, NotStarted, StartError
 from omdml.snapshot import Snapshot
+from tests.support.deep import examples
 
 ITEMS, EVENTS = 60, 96
 DIMS = {"shape": 7, "color": 4}
@@ -196,7 +197,7 @@ def test_the_next_score_is_what_the_metric_says_before_it_is_learned(name):
 
 
 def test_memory_does_not_grow(name):
-    rows, columns = comparisons(name)
+    rows, columns = comparisons(name, examples(EVENTS))
     model, items = made(name), features()
     tracemalloc.start()
     for _ in range(40):

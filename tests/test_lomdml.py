@@ -15,6 +15,7 @@ from omdml import LOMDML
 from omdml.engines.base import BLOCK
 from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError, StartError
 from tests import naive
+from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parent / "golden"  # float64 results of the literal one-event form
 
@@ -59,7 +60,7 @@ def test_the_golden_numbers_are_reproduced(name, sizes):
     assert (model.mistakes, model.updates) == (golden["mistakes"], golden["updates"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dims=st.lists(st.integers(1, 20), min_size=1, max_size=4),
@@ -83,7 +84,7 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, dims, exact, memory, gamm
     assert model.hedge_loss <= bound + 1e-9
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dtype=st.sampled_from(["float32", "float64"]),
@@ -174,7 +175,7 @@ def test_a_step_that_overflows_is_refused_at_its_event_and_the_state_stays_reada
 
 
 @given(eta=st.sampled_from([1e-4, 1.0, 1e3, 1e9]), scale=st.sampled_from([1e-3, 1.0, 1e3]), seed=st.integers(0, 50))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_exact_step_never_diverges(eta, scale, seed):
     features, starts, rows, _ = world(seed)
     features = {name: x * scale for name, x in features.items()}

@@ -14,6 +14,7 @@ from omdml.margins import margins, margins_of_sets, ratio
 from omdml.metrics import ProjectionMetric
 from tests.judged import features as elements
 from tests.judged import judgements
+from tests.support.deep import examples
 from tests.worlds import TASKS, items, triplets
 
 DIMS = {"a": 3, "b": 2}
@@ -108,7 +109,7 @@ def test_a_judgement_of_one_kind_of_sets_has_no_margin():
 vectors = hnp.arrays(np.float64, (6, 3), elements=st.floats(-100, 100, width=32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(table=vectors, scale=st.sampled_from([0.25, 4.0, 1024.0]), data=st.data())
 def test_margins_are_bounded_odd_and_blind_to_scale(table, scale, data):
     rows = data.draw(hnp.arrays(np.int64, (5, 3), elements=st.integers(0, 5)))

@@ -15,6 +15,7 @@ from omdml.errors import CorruptError, FeedbackError, MeasureError, NotStarted, 
 from omdml.metrics import BilinearMetric
 from omdml.snapshot import Snapshot
 from tests import naive_oasis as naive
+from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -53,7 +54,7 @@ def test_the_golden_numbers_are_reproduced(sizes):
         assert model.updates == golden["updates"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dims=st.lists(st.integers(1, 20), min_size=1, max_size=3),
@@ -72,7 +73,7 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, dims, C):
     assert abs(model.updates - updates) <= (2 if C >= 1 else 0)  # at its margin or past it, rounding says
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dtype=st.sampled_from(["float32", "float64"]),

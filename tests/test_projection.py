@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from omdml.metrics import ProjectionMetric
 from tests import naive
+from tests.support.deep import examples
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     shapes=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=4),

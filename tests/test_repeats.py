@@ -16,6 +16,7 @@ from omdml.snapshot import Checkpoint
 from streams.placement import Placement
 from streams.protocols import Partition, Record
 from streams.stores.memory import MemoryStore
+from tests.support.deep import examples
 from tests.test_metrics import read
 from tests.worlds import TASKS, World, catalogue, events, feedback, letters, run_until_idle
 from workers.config import GuardConfig, load
@@ -114,7 +115,7 @@ def without_repeats(said):
     return stay, repeated, window
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), ids=st.lists(IDS, min_size=1, max_size=40), cuts=st.sets(st.integers(1, 39)))
 def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, ids, cuts):
     unknown = data.draw(st.sets(st.integers(0, 39), max_size=5))
@@ -135,7 +136,7 @@ def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, id
     assert model.next == len(said)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data(), kind=st.sampled_from(["triplet", "quadruplet", "pair", "set"]))
 def test_repeats_leave_the_checkpoint_of_every_kind_as_it_was(specs, data, kind):
     name = "shop" if kind == "triplet" else kind

@@ -17,6 +17,7 @@ from omdml.metrics import SetMetric
 from omdml.snapshot import Snapshot
 from tests import naive_sets as naive
 from tests.judged import DIMS, arrays, features, judgements
+from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -27,7 +28,7 @@ def test_greedy_matching_gives_the_golden_totals():
             assert greedy_matches(scores, np.array([0, scores.shape[1]]))[0] == pytest.approx(total, rel=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     seed=st.integers(0, 10_000), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=5), queries=st.integers(1, 4)
 )

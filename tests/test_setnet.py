@@ -18,6 +18,7 @@ from omdml.kernels.sets import judge
 from omdml.pooling import mean_pooling
 from tests import naive_sets as naive
 from tests.judged import DIMS, ITEMS, arrays, features, judged_by_label, judgements, labelled, side_by_side
+from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -54,7 +55,7 @@ def test_the_loss_of_a_set_whose_elements_are_relevant_is_the_golden_one():
         assert loss == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     clusters=st.integers(1, 3),
@@ -79,7 +80,7 @@ def test_the_walk_equals_the_slow_twin_whose_slopes_are_finite_differences(seed,
 # Learning
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     dtype=st.sampled_from(["float32", "float64"]),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from omdml.errors import CorruptError
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
+from tests.support.deep import examples
 
 METRIC = ProjectionMetric(
     {"color": 0.25, "shape": 0.75}, {"color": np.eye(2, 3, dtype=np.float32), "shape": np.full((1, 4), 0.5, np.float32)}
@@ -45,7 +46,7 @@ def test_the_digest_is_that_of_the_metric_whenever_it_is_published():
     assert msgspec.structs.replace(SNAPSHOT, metric=other).digest != later.digest
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from([SNAPSHOT, CHECKPOINT]), st.data())
 def test_a_flipped_bit_or_a_missing_end_is_refused_or_changes_nothing(thing, data):
     sound = thing.to_bytes()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from omdml import LEARNERS
 from omdml.margins import margins
+from tests.support.deep import examples
 from tests.worlds import ITEMS, TASKS, catalogue, triplets
 from workers.window import SETS, WINDOW, HeldEvent, Window, chosen, judgement, opposed, share, told
 
@@ -89,7 +90,7 @@ def logs(draw):
     return events, kind
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(log=logs(), items=st.sampled_from([3, 20, 64, 5_000]))
 def test_the_window_is_what_the_rule_says_word_for_word(log, items):
     events, kind = log
@@ -97,7 +98,7 @@ def test_the_window_is_what_the_rule_says_word_for_word(log, items):
     assert list(map(id, admitted(events, items, tasks, sets))) == list(map(id, literal(events, items, tasks, sets)))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(log=logs(), cut=st.integers(0, 450))
 def test_shares_hold_after_every_event_and_across_restarts(log, cut):
     events, kind = log

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
-import structlog
-from prometheus_client import CollectorRegistry
-from rich.markup import escape
-from rich.table import Table
 
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
-from omdml.learners import LEARNERS
-from workers import config, lifecycle
 from workers.commands import letters, models, route, snapshots, topics
-from workers.commands.options import accept_gap, configured, from_file, wide_console
+from workers.commands.options import LEARNER, accept_gap, configured, from_file, wide_console
 
-_log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from workers import config
 
 
 class Omdml(click.Group):
@@ -38,6 +33,8 @@ class Omdml(click.Group):
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find the command; a mistyped one is answered with the nearest there is."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
+            from workers import config
+
             raise click.UsageError(f"no command {args[0]!r}{config.suggestion(args[0], self.commands)}", context)
         return super().resolve_command(context, args)
 
@@ -46,7 +43,6 @@ class Omdml(click.Group):
 @click.version_option(package_name="omdml")
 def main() -> None:
     """Learns what similar means from what people click, while they click."""
-    lifecycle.configure_log()
 
 
 @main.command()
@@ -54,13 +50,18 @@ def main() -> None:
 @configured
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, publish snapshots, save checkpoints."""
-    from workers import wiring
-    from workers.warm_up import warm_up
+    import structlog
+    from prometheus_client import CollectorRegistry
 
+    from workers import lifecycle, wiring
+    from workers.warm_up import announce_compiling, warm_up
+
+    announce_compiling()
     lifecycle.one_thread()
     registry = CollectorRegistry()
     lifecycle.serve_metrics(configuration.worker.bind, registry)
-    _log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
+    log = structlog.get_logger(__name__)
+    log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
     models = configuration.models.values()
     warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in models)
     learner = wiring.build_worker(configuration, registry, accept_gap)
@@ -72,8 +73,10 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
 @configured
 def node(configuration: config.Configuration) -> None:
     """Answer searches with the newest metric, over HTTP."""
-    from workers import wiring
+    from workers import lifecycle, wiring
+    from workers.warm_up import announce_compiling
 
+    announce_compiling()
     lifecycle.one_thread()
     wiring.serve_node(configuration)
 
@@ -105,7 +108,7 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
 @main.command()
 @click.option("--catalogue", help="Folder of the one catalogue (or redis://...#NAME), instead of [catalogues].")
 @click.option("--model", required=True, help="Whose events to learn; a name that a pattern covers will do.")
-@click.option("--learner", "learners", multiple=True, type=click.Choice(sorted(LEARNERS)), help="Instead; repeatable.")
+@click.option("--learner", "learners", multiple=True, type=LEARNER, help="Instead; repeatable.")
 @click.option("--fit", "fitting", is_flag=True, help="Fit diagonal, omdml, qwise or signed on the log's first part.")
 @click.option("--fit-on", default=5000, show_default=True, type=click.IntRange(1), help="Comparisons; or half the log.")
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the learner's state here.")
@@ -116,7 +119,9 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
     """Learn the feedback log again from its beginning, offline, and show how mistakes went; workers notice nothing."""
     from workers import replaying
+    from workers.warm_up import announce_compiling
 
+    announce_compiling()
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}
@@ -129,6 +134,9 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
 @configured
 def doctor(configuration: config.Configuration, strict: bool, audit: bool) -> None:
     """Check configuration, connections, catalogues, models and letters; say what to do. Ends with 1 for an error."""
+    from rich.markup import escape
+    from rich.table import Table
+
     from workers.commands.audit import run
     from workers.doctor import examine
     from workers.findings import Level
@@ -167,9 +175,11 @@ def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bo
     by id: each holds other modalities of the same items.
     """
     from streams.catalogues.targets import add_at, build_at
-    from streams.stores.redis_client import masked
+    from streams.stores.addresses import masked
+    from workers import lifecycle
     from workers.times import amount
 
+    lifecycle.configure_log()
     if add and (replace or scaling):
         raise click.UsageError("--add keeps the catalogue's generation and scaling: leave out --replace and --scaling")
     if add:
@@ -183,7 +193,7 @@ def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bo
 
 
 @main.command()
-@click.option("--learner", default="lomdml", show_default=True, type=click.Choice(sorted(LEARNERS)))
+@click.option("--learner", default="lomdml", show_default=True, type=LEARNER)
 @click.option("--comparisons", default=10_000, show_default=True, type=click.IntRange(min=1))
 @click.option("--rate", default=400.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="A second.")
 @click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
@@ -193,8 +203,10 @@ def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bo
 @click.option("--keep", metavar="DIR", type=click.Path(file_okay=False), help="Keep everything that is written, here.")
 def demo(**options: Any) -> None:
     """Show on this machine how answers get better while people click."""
+    from workers import lifecycle
     from workers.demo import run_demo
 
+    lifecycle.configure_log()
     sys.exit(run_demo(**options))
 
 
@@ -211,8 +223,10 @@ def simulate(node: str, labels: str, **options: Any) -> None:
     """Let simulated people search at a node and click; LABELS is a CSV file with columns id and label (or a column a
     task, where the model learns several; numbers, where it learns an order).
     """
+    from workers import lifecycle
     from workers.demo import run_simulation
 
+    lifecycle.configure_log()
     sys.exit(run_simulation(node, labels, **options))
 
 

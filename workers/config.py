@@ -15,10 +15,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from omdml.errors import ConfigurationError, ParameterError
-from omdml.learners import LEARNERS
 from streams.files.regular import DOCUMENT_BYTES, read_regular
 from streams.kafka.options import KafkaOptions
-from streams.stores.redis_client import masked
+from streams.stores.addresses import masked
 from workers.access import check_token
 from workers.lifecycle import address
 from workers.secret_files import SECRETS, read_secrets
@@ -167,6 +166,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def defaults(learner: str) -> dict[str, Any]:
     """The hyperparameters of a learner, with their defaults."""
+    from omdml.learners import LEARNERS
+
     signature = inspect.signature(LEARNERS[learner]).parameters
     return {name: parameter.default for name, parameter in signature.items() if name != "dims"}
 
@@ -263,11 +264,20 @@ def _checked(table: dict[str, Any]) -> Configuration:
     for name, entry in catalogues.items():
         known(_table(entry, f"catalogues.{name}"), CatalogueConfig.__struct_fields__, f"catalogues.{name}")
     models = _table(table.get("models", {}), "models")
+    _check_all_but_models(_converted({**table, "log": log, "models": {}}))
     models = {name: _model(name, entry, catalogues) for name, entry in models.items()}
+    return _converted({**table, "log": log, "models": models})
+
+
+def _converted(table: Mapping[str, Any]) -> Configuration:
     try:
-        found = msgspec.convert({**table, "log": log, "models": models}, Configuration, strict=False)
+        return msgspec.convert(table, Configuration, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"configuration: {error}") from error
+
+
+def _check_all_but_models(found: Configuration) -> None:
+    """What needs no learner. Importing these takes a second; other mistakes should be told before that."""
     _check_numbers(found)
     _check_guard(found.guard)
     _check_texts(found)
@@ -278,7 +288,6 @@ def _checked(table: dict[str, Any]) -> Configuration:
     address(found.node.bind, "node.bind")
     if found.worker.bind:
         address(found.worker.bind, "worker.bind")
-    return found
 
 
 def _check_numbers(found: Configuration) -> None:
@@ -343,12 +352,14 @@ def _check_letters(log: FileLog | KafkaLog) -> None:
 def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(_table(entry, f"models.{name}"))
     where = f"models.{name}"
+    if not catalogues:
+        raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
+    from omdml.learners import LEARNERS
+
     learner = options.pop("learner", "lomdml")
     if not isinstance(learner, str) or learner not in LEARNERS:
         raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
     catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
-    if not catalogues:
-        raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
     if not isinstance(catalogue, str) or catalogue not in catalogues:
         raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
     most = options.pop("max_models", None)

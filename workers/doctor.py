@@ -12,7 +12,8 @@ from omdml.errors import ConfigurationError
 from streams.extents import Extent
 from streams.letters import read_book
 from streams.placement import Placement
-from streams.stores.redis_client import check_eviction, masked
+from streams.stores.addresses import masked
+from streams.stores.redis_client import check_eviction
 from workers import durability_checks, wiring
 from workers.access import check_reach
 from workers.checks.checkpoints import checkpoints

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streams.kafka.safety import TopicSafety, topic_safety
-from streams.stores.redis_client import SCHEMES, masked
+from streams.stores.addresses import SCHEMES, masked
 from streams.stores.redis_safety import ServerSafety, server_safety
 from workers import wiring
 from workers.config import FileLog, KafkaLog

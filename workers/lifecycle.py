@@ -8,22 +8,22 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-
-import llvmlite.binding
-import numba
-import numpy as np
-import structlog
-from prometheus_client import CollectorRegistry, start_http_server
-from threadpoolctl import threadpool_info, threadpool_limits
+from typing import TYPE_CHECKING
 
 from omdml.errors import ConfigurationError
 
 # upper bounds of the buckets that Prometheus counts durations in
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# The configuration is checked with a part of this module: what is slow to import comes with the functions that need it.
+if TYPE_CHECKING:
+    import structlog
+    from prometheus_client import CollectorRegistry
 
 
 def configure_log() -> None:
     """Lines of key=value on standard error, debug ones left out."""
+    import structlog
+
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -60,11 +60,18 @@ def on_signals(stop: Callable[[], None]) -> None:
 
 def one_thread() -> None:
     """One BLAS thread in this process, from now on: other threads would give other bytes, and cost time."""
+    from threadpoolctl import threadpool_limits
+
     threadpool_limits(1, user_api="blas")
 
 
 def platform() -> str:
     """What the bytes of learning depend on beside the events: compiler, its processor, BLAS."""
+    import llvmlite.binding
+    import numba
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
     blas = sorted({f"{pool['internal_api']}-{pool['version']}-{pool.get('architecture')}" for pool in threadpool_info()
                    if pool["user_api"] == "blas"})  # fmt: skip
     processor = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
@@ -75,6 +82,8 @@ def serve_metrics(bind: str, registry: CollectorRegistry, where: str = "worker.b
     """Prometheus metrics at ``host:port`` (empty: nowhere); raises ConfigurationError where the port is in use."""
     if not bind:
         return
+    from prometheus_client import start_http_server
+
     host, port = address(bind, where)
     try:
         start_http_server(port, addr=host, registry=registry)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import structlog
+from numba.core import event
 
 from omdml.comparisons import Judgement
 from omdml.learners import LEARNERS, Learner
@@ -25,6 +27,33 @@ def warm_up(learners: Iterable[tuple[str, str]]) -> None:
         for _ in range(TURNS):
             learner.learn_many([row], features, **columns)
         learner.metric.score({modality: table[:1] for modality, table in features.items()}, features)
+
+
+def announce_compiling(tell: Callable[[], None] | None = None) -> None:
+    """Say once, as soon as a kernel is compiled because no cache holds it, that this start takes longer.
+
+    From now on, in this process; ``tell`` is called, or a line is logged.
+    """
+    event.register("numba:compile", _FirstCompilation(tell or _log_compiling))
+
+
+class _FirstCompilation(event.Listener):  # type: ignore[misc] # numba's classes have no types
+    """numba tells it when a compilation begins; what comes from the cache is not compiled."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def on_start(self, event_: Any) -> None:
+        event.unregister("numba:compile", self)
+        self._tell()
+
+    def on_end(self, event_: Any) -> None:
+        pass
+
+
+def _log_compiling() -> None:
+    log = structlog.get_logger(__name__)
+    log.info("compiling_kernels", hint="this is done once and takes about half a minute; later starts load them")
 
 
 def comparison(learner: Learner) -> tuple[Any, dict[str, Any]]:

@@ -10,13 +10,15 @@ HOST = "127.0.0.1"
 # and a client that knocks at the closed port cannot end up connected to itself.
 FIRST, LAST = 20_000, 32_000
 TRIES = 200
+_given: set[int] = set()  # by this process: a server that is down for a moment keeps its port
 
 
 def free_port() -> int:
     """A port nobody listens on."""
     for _ in range(TRIES):
         port = random.SystemRandom().randrange(FIRST, LAST)
-        if is_free(port):
+        if port not in _given and is_free(port):
+            _given.add(port)
             return port
     raise ServiceError(
         f"none of {TRIES} ports tried is free", where=f"{HOST}:{FIRST}-{LAST}", do="end some of the servers there"

@@ -34,7 +34,7 @@ from streams.catalogues.matrix import DTYPE
 from streams.catalogues.progress import progress
 from streams.catalogues.scaling import not_finite
 from streams.catalogues.sets import ItemSet, check_sets, decode_sets, encode_sets
-from streams.stores.redis_client import masked
+from streams.stores.addresses import masked
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 BATCH_ITEMS = 500  # of a pipeline

@@ -16,7 +16,7 @@ from streams.catalogues.redis import RedisCatalogue, current_generation, is_redi
 from streams.catalogues.scan import Scan
 from streams.catalogues.sets import ItemSet, Sets, open_sets
 from streams.catalogues.writing import append_part, write_manifest
-from streams.stores.redis_client import masked
+from streams.stores.addresses import masked
 
 Ids = str | Path | Sequence[str]
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import kafka.errors
 import msgspec
 
 from omdml.errors import ConfigurationError, SourceError, SourceRefused
@@ -16,12 +15,6 @@ TLS = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password")
 SECRETS = ("sasl_plain_password", "ssl_password")
 # What a client raises for a file, a mechanism or a setting it cannot use.
 UNUSABLE = (OSError, ValueError, RuntimeError, ImportError)
-# What another client would be refused as well.
-REFUSALS = (
-    kafka.errors.AuthorizationError,
-    kafka.errors.SaslAuthenticationFailedError,
-    kafka.errors.UnsupportedCodecError,
-)
 
 
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +87,9 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
 
     Retriable errors too: who can wait out an outage catches them further inside.
     """
+    # Imported here: the options are part of the configuration, which is read without any client.
+    import kafka.errors
+
     try:
         yield
     except kafka.errors.AuthorizationError as error:  # its own text may be pages of requests and answers
@@ -132,6 +128,8 @@ def refused(options: KafkaOptions, error: BaseException) -> SourceRefused:
 
 
 def _source_error(options: KafkaOptions, doing: str, error: BaseException, do: str) -> SourceError:
+    import kafka.errors
+
     named = isinstance(error, kafka.errors.KafkaError)  # these say their name themselves
     what = options.redact(str(error) if named else f"{type(error).__name__}: {error}")
     return SourceError(f"Kafka at {options.servers} failed while {doing}: {what}; {do}")

@@ -37,13 +37,19 @@ from streams.kafka.consumer import (
     replaced,
 )
 from streams.kafka.epochs import Epochs
-from streams.kafka.options import REFUSALS, KafkaOptions, translated
+from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.watch import Failures, Flow, Outage
 from streams.protocols import Listener, Partition, Record
 
 LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
 LOOK_LIMIT_S = 0.5
 SLICE_S = 0.1  # the client does not return by itself when partitions were given
+# What another client would be refused as well.
+REFUSALS = (
+    kafka.errors.AuthorizationError,
+    kafka.errors.SaslAuthenticationFailedError,
+    kafka.errors.UnsupportedCodecError,
+)
 
 log = structlog.get_logger(__name__)
 

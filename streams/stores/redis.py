@@ -38,6 +38,7 @@ from omdml.snapshot import Checkpoint, Snapshot
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores import redis_scripts as scripts
+from streams.stores.addresses import masked, without_prefix
 from streams.stores.checkpoints import (
     Saved,
     new_secret,
@@ -49,7 +50,7 @@ from streams.stores.checkpoints import (
 )
 from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
 from streams.stores.many import the_only
-from streams.stores.redis_client import connect, masked, reaching, run_of, without_prefix
+from streams.stores.redis_client import connect, reaching, run_of
 from streams.stores.redis_keys import Found, StoreKeys, read_entry, read_pointer, read_position, understanding
 from streams.stores.redis_watch import RedisWatch
 from streams.stores.retention import RETENTION, SPARE, RetentionOf

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import redis
 from redis import exceptions
@@ -15,8 +15,8 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from omdml.errors import ConfigurationError, StoreError, StoreRefused
+from streams.stores.addresses import SCHEMES, masked, without_prefix
 
-SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 TIMEOUT_S = 2.0  # to connect, and of each answer
 RETRIES = 1  # all that is sent twice is a compare-and-set, or means the same twice
 HEALTH_CHECK_S = 5  # an idle connection is asked for life before it is used
@@ -50,26 +50,6 @@ MISFIT_ADVICE = (
 )
 PIPELINED = re.compile(r"^Command # \d+ \((\S+ ?\S*).*\) of pipeline caused error: ", re.DOTALL)
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
-
-
-def masked(url: str) -> str:
-    """The URL without user, password and query."""
-    scheme, separator, rest = url.partition("://")
-    rest, sign, fragment = rest.rpartition("#")
-    rest, name = (rest, sign + fragment) if sign and "@" not in fragment else (rest + sign + fragment, "")
-    place, question, query = rest.partition("?")
-    if question and "@" in query:  # a password may hold a question mark, and an option's value an @: who can tell?
-        return f"{scheme}{separator}***{name}"
-    return f"{scheme}{separator}{place.rpartition('@')[2]}{name}" if separator else url
-
-
-def without_prefix(url: str) -> tuple[str, str | None]:
-    """The URL without its ``prefix=``, and that; None where it has none. Other options are redis-py's."""
-    start, _, query = url.partition("?")
-    options = [option for option in query.split("&") if option]
-    prefixes = [unquote(option.removeprefix("prefix=")) for option in options if option.startswith("prefix=")]
-    others = "&".join(option for option in options if not option.startswith("prefix="))
-    return f"{start}?{others}" if others else start, prefixes[-1] if prefixes else None
 
 
 def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> Any:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from redis import exceptions
 
-from streams.stores.redis_client import connect, masked, reaching, without_prefix
+from streams.stores.addresses import masked, without_prefix
+from streams.stores.redis_client import connect, reaching
 
 
 class ServerSafety(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any
 import redis
 import structlog
 
-from streams.stores.redis_client import connect, masked
+from streams.stores.addresses import masked
+from streams.stores.redis_client import connect
 
 PATIENCE_S = 1.0  # of an attempt to subscribe: so much longer than its timeout a wait may take
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two attempts

@@ -8,9 +8,11 @@ import pytest
 from tests.fault.chaos import networks, rebalances
 from tests.fault.chaos.faults import FAULTS, trial
 from tests.fault.chaos.servers import Servers
+from tests.support.deep import deep_after
 
 # Each list happens to one service, whose store and workers are those of its first fault.
-QUICK = [["clocks", "grow", "cut-log", "storm", "books"], ["store-lost"], ["disk-full", "torn"]]
+SEQUENCES = [["store-lost"], ["clocks", "grow", "cut-log", "storm", "books"], ["disk-full", "torn"]]
+pytestmark = pytest.mark.xdist_group("chaos")
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +21,7 @@ def servers():
         yield started
 
 
-@pytest.mark.parametrize("names", QUICK, ids=", ".join)
+@pytest.mark.parametrize("names", deep_after(1, SEQUENCES), ids=", ".join)
 def test_after_faults_under_load_every_event_is_learned_once(names, servers, tmp_path, monkeypatch):
     monkeypatch.setattr(networks, "CUT_S", 8.0)  # more than the session timeout: another worker takes over
     monkeypatch.setattr(rebalances, "STORM_S", 5.0)

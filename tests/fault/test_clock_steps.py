@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from omdml import LOMDML
 from streams.files.source import FileSink
 from streams.stores.opening import open_store
@@ -16,6 +18,7 @@ STEPS_S = (HOUR_S, -HOUR_S, 0)
 PART = 20
 
 
+@pytest.mark.deep
 def test_clocks_set_by_an_hour_change_nothing_that_is_learned(tmp_path):
     # Given a worker whose wall clock is the test's
     items, sink = catalogue(tmp_path / "items"), FileSink(tmp_path / "feedback")

@@ -8,6 +8,7 @@ from tests.fault.chaos.faults import FAULTS, trial
 from tests.fault.chaos.servers import ClusterServers
 
 # All of them happen to one service, one after the other: it takes long to start.
+pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster")]
 NAMES = ["leaders", "leader-killed", "insync-1", "insync-2"]
 
 

@@ -17,6 +17,7 @@ from tests.fault.chaos.clocks import scraped
 from tests.fault.killed_at import STEPS
 from tests.fault.twin import learned_bytes
 from tests.processes import Process, free_port, wait_for
+from tests.support.deep import deep_after
 from tests.support.oracle import GUARD_EVERY, STRAY, Oracle, Placement, Step, drawn
 from tests.support.records import (
     checkpoints_in_folder,
@@ -29,7 +30,7 @@ from tests.support.records import (
 )
 from tests.worlds import catalogue, events
 
-STORED = ("publish", "save", "mark")  # of which real servers are asked too: what they keep is the same for the others
+STORED = ("save", "publish", "mark")  # of which real servers are asked too: what they keep is the same for the others
 PARTITIONS = 2
 RANK, LIMIT_S, PAUSE_S = 3, 240, 0.02
 BROKEN_EVERY, KEYLESS_EVERY, FOREIGN_EVERY = 20, 5, 7  # rounds
@@ -160,7 +161,12 @@ def end(place, workers):
 
 @pytest.mark.parametrize(
     ("place", "step"),
-    [("file log and folder", step) for step in STEPS] + [("Kafka and Valkey", step) for step in STORED],
+    deep_after(
+        2,
+        [("file log and folder", "take"), ("file log and folder", "commit")]
+        + [("file log and folder", step) for step in STEPS if step not in ("take", "commit")],
+    )
+    + deep_after(1, [("Kafka and Valkey", step) for step in STORED]),
     indirect=["place"],
 )
 def test_killed_right_after_a_step_and_again_it_ends_with_the_bytes_of_a_run_never_killed(place, step):

@@ -6,6 +6,9 @@ import pytest
 
 from tests.fault.chaos.faults import FAULTS, trial
 from tests.fault.chaos.servers import Servers
+from tests.support.deep import deep_after
+
+pytestmark = pytest.mark.xdist_group("forgetful stores")
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +17,7 @@ def servers():
         yield started
 
 
-@pytest.mark.parametrize("name", ["takeover", "aof-no", "aof-everysec", "aof-always", "power-cut"])
+@pytest.mark.parametrize("name", deep_after(1, ["power-cut", "takeover", "aof-no", "aof-everysec", "aof-always"]))
 def test_what_a_store_forgot_is_learned_again_from_the_log(name, servers, tmp_path):
     found = trial(FAULTS[name], 1, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)

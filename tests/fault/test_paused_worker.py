@@ -11,8 +11,10 @@ from tests.fault.chaos.faults import FAULTS, trial
 from tests.fault.chaos.servers import Servers
 from tests.fault.load import Load
 from tests.processes import Process, wait_for
+from tests.support.deep import deep_after
 from tests.worlds import catalogue
 
+pytestmark = pytest.mark.xdist_group("paused workers")
 LIMIT_S = 180.0
 
 
@@ -22,12 +24,13 @@ def servers():
         yield started
 
 
-@pytest.mark.parametrize("name", ["paused", "paused-alone"])
+@pytest.mark.parametrize("name", deep_after(1, ["paused", "paused-alone"]))
 def test_a_paused_worker_joins_again_and_every_event_is_learned_once(name, servers, tmp_path):
     found = trial(FAULTS[name], 1, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
 
 
+@pytest.mark.deep
 def test_paused_cut_off_and_restored_in_one_rebalance_nothing_is_lost(servers, tmp_path):
     found = trial(FAULTS["paused-cut"], 2, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)

@@ -15,6 +15,7 @@ from streams.stores.opening import open_store
 from tests.processes import Process, wait_for
 from tests.worlds import catalogue, events, triplets
 
+pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster")]
 TOPIC = "unclean"
 SAID, ROWS = list(events(60)), triplets(60)
 LIMIT_S = 120.0

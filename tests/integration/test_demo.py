@@ -14,6 +14,7 @@ import redis
 from kafka.admin import KafkaAdminClient
 
 from tests.processes import Process, wait_for
+from tests.support.deep import deep_after
 
 SET_UP_S = 180.0  # with kernels compiled
 ROLES = {"valkey": "valkey-server", "worker": "workers.cli worker", "node": "workers.cli node"}
@@ -99,7 +100,9 @@ def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
     assert not running(children)
 
 
-@pytest.mark.parametrize("learner", ["oasis", "cpmtml", "signed"])  # of each kind of feedback but triplets
+@pytest.mark.parametrize(
+    "learner", deep_after(1, ["cpmtml", "oasis", "signed"])
+)  # of each kind of feedback but triplets
 def test_answers_get_better_with_other_learners_too(demo, learner):
     process = demo("--learner", learner, "--comparisons", "1500", "--rate", "900")
     assert process.wait(SET_UP_S) == 0
@@ -136,7 +139,7 @@ def test_a_demo_that_is_killed_takes_its_processes_along(demo):
     wait_for(lambda: not running(children), "its processes to end")
 
 
-@pytest.mark.parametrize("role", ["valkey", "worker", "node"])
+@pytest.mark.parametrize("role", deep_after(1, ["worker", "valkey", "node"]))
 def test_a_process_that_dies_ends_the_demo_and_is_quoted(demo, role):
     process = demo()
     children = process.children()

@@ -7,6 +7,8 @@ import pytest
 from deploy.local import KafkaCluster, ReplicatedValkey
 from tests.integration.test_local_services import read_one, send
 
+pytestmark = pytest.mark.xdist_group("cluster")
+
 
 @pytest.fixture
 def topic(kafka_cluster: KafkaCluster) -> str:
@@ -14,6 +16,7 @@ def topic(kafka_cluster: KafkaCluster) -> str:
     return "copies"
 
 
+@pytest.mark.deep
 def test_a_leader_is_moved_and_killed_and_comes_back(kafka_cluster: KafkaCluster, topic: str) -> None:
     send(kafka_cluster.servers, topic, b"click")
     before = kafka_cluster.leader(topic)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING
 
 import click
 
 from omdml.errors import FeedbackError
-from streams.letters import Book, Position
-from workers import config
 from workers.commands.options import print_table, stored
 from workers.times import when
+
+if TYPE_CHECKING:
+    from streams.letters import Book, Position
+    from workers import config
 
 SHOWN = 120  # characters of a payload in a list
 
@@ -58,6 +61,7 @@ def list_letters(
     as_json: bool,
 ) -> None:
     """Dead letters, oldest first, how many there are of each reason, and how many were not sent again."""
+    from streams.letters import Book
     from workers.resending import chosen
 
     book = read(configuration)

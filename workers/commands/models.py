@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from omdml.errors import OmdmlError
-from streams.protocols import Partition, Store
-from workers import config
 from workers.commands.options import print_table, stored
-from workers.serving import KindOf, catalogue_kinds, standing
 from workers.times import span
+
+if TYPE_CHECKING:
+    from streams.protocols import Store
+    from workers import config
+    from workers.serving import KindOf
 
 
 @click.group()
@@ -24,10 +27,12 @@ def models() -> None:
 def list_models(configuration: config.Configuration) -> None:
     """Every model that the store knows, and every configured one."""
     from workers import wiring
+    from workers.config import is_pattern
+    from workers.serving import catalogue_kinds
 
     store, kinds = wiring.open_stores(configuration), catalogue_kinds(configuration)
     kept = store.models()
-    absent = [name for name in configuration.models if not config.is_pattern(name) and name not in kept]
+    absent = [name for name in configuration.models if not is_pattern(name) and name not in kept]
     print_table(
         ("model", "configured as", "learner", "learned", "taken up to", "live", "since", "can nodes load it"),
         [row(configuration, store, kinds, name) for name in (*kept, *absent)],
@@ -36,6 +41,8 @@ def list_models(configuration: config.Configuration) -> None:
 
 def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: str) -> tuple[str, ...]:
     """A model's line; what cannot be read is said in its place."""
+    from workers.serving import standing
+
     matched = configuration.match(name)
     label, learner = (matched[0], matched[1].learner) if matched else ("nothing", "")
     try:
@@ -95,6 +102,7 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 @stored
 def copy(configuration: config.Configuration, source: str, target: str) -> None:
     """Begin model TARGET with what model SOURCE learned; it must be configured alike, and not exist yet."""
+    from streams.protocols import Partition
     from workers import lifecycle, upkeep, wiring
 
     lifecycle.one_thread()

@@ -7,16 +7,21 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from workers import config
+# Whatever asks for help imports this: what only running commands need is imported in the functions that use it.
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from workers import config
 
 DEFAULT_FILE = "omdml.toml"
+# All names of learners, which a test compares with the learners there are: asking these would take a second.
+LEARNER = click.Choice(
+    ("cpmtml", "diagonal", "lomdml", "mtlmca", "oasis", "omdml", "qwise", "setnet", "signed", "stml", "utml")
+)
 accept_gap = click.option(
     "--accept-gap", is_flag=True, help="Go on where the log cannot be read, or no longer holds what comes next."
 )
@@ -50,7 +55,11 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
             path = DEFAULT_FILE
 
         def load(overrides: dict[str, Any]) -> config.Configuration:
-            return config.load(path, os.environ, overrides)
+            from workers import config, lifecycle
+
+            configuration = config.load(path, os.environ, overrides)
+            lifecycle.configure_log()
+            return configuration
 
         return command(load=load, **options)
 
@@ -70,11 +79,16 @@ def stored(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def wide_console() -> Console:
     """Where tables go: as wide as the terminal, and wide if nobody watches."""
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """A table, wide where nobody watches."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import click
-import structlog
-from prometheus_client import CollectorRegistry
+from typing import TYPE_CHECKING
 
-from workers import config, lifecycle
+import click
+
 from workers.commands.options import accept_gap, stored
 
-_log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from workers import config
 
 
 @click.command()
@@ -22,11 +22,15 @@ def route(configuration: config.Configuration, origin: str, bind: str, accept_ga
 
     For senders that cannot key. Any number of routers share the topic's partitions; each needs a log.member of its own.
     """
-    from workers import wiring
+    import structlog
+    from prometheus_client import CollectorRegistry
 
+    from workers import lifecycle, wiring
+
+    log = structlog.get_logger(__name__)
     registry = CollectorRegistry()
     lifecycle.serve_metrics(bind, registry, "--bind")
     router = wiring.build_router(configuration.log, origin, registry, accept_gap)
     lifecycle.on_signals(router.stop)
-    _log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
+    log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
     router.run()

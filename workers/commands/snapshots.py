@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 import time
 from os.path import isfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from omdml.errors import OmdmlError, StoreError
-from omdml.snapshot import Snapshot
-from streams.files.regular import STATE_BYTES, read_regular
-from streams.protocols import Pointer, Store
-from workers import config, moves
 from workers.commands.options import print_table, stored
-from workers.config import suggestion
 from workers.times import when
+
+if TYPE_CHECKING:
+    from omdml.snapshot import Snapshot
+    from streams.protocols import Pointer, Store
+    from workers import config
 
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
     """The store, which knows the model; raises StoreError where it does not."""
     from workers import wiring
+    from workers.config import suggestion
 
     store = wiring.open_stores(configuration)
     if store.current(model) is None:
@@ -72,6 +72,8 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
 @stored
 def inspect(configuration: config.Configuration, model: str, version: int | None) -> None:
     """What a snapshot of MODEL holds; MODEL may be a file that holds one."""
+    from omdml.snapshot import Snapshot
+    from streams.files.regular import STATE_BYTES, read_regular
     from workers.inspection import parts, weights
 
     if isfile(model):  # also for a name that no file can have
@@ -91,6 +93,8 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
 
 def order_told(configuration: config.Configuration, store: Store, snapshot: Snapshot) -> str:
     """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
+    import msgspec
+
     from workers import wiring
     from workers.model import Progress
     from workers.order import order_right, plain_metric
@@ -171,6 +175,8 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
 @stored
 def rollback(configuration: config.Configuration, model: str, version: int | None) -> None:
     """Let nodes answer with an older version of MODEL, and keep it so until ``omdml unpin``."""
+    from workers import moves
+
     pointer = moves.rollback(open_known(configuration, model), model, version)
     click.echo(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
@@ -181,6 +187,8 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
 @stored
 def pin(configuration: config.Configuration, model: str, version: int | None) -> None:
     """Keep one version of MODEL live, whatever is learned."""
+    from workers import moves
+
     pointer = moves.pin(open_known(configuration, model), model, version)
     click.echo(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
@@ -190,6 +198,8 @@ def pin(configuration: config.Configuration, model: str, version: int | None) ->
 @stored
 def unpin(configuration: config.Configuration, model: str) -> None:
     """Let MODEL follow what is learned again."""
+    from workers import moves
+
     store = open_known(configuration, model)
     was = "" if moves.live(store, model).pinned else "was not pinned, "
     pointer = moves.unpin(store, model)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from workers import config
 from workers.commands.options import configured, print_table, stored
-from workers.times import amount
+
+if TYPE_CHECKING:
+    from workers import config
 
 
 @click.group()
@@ -75,6 +77,7 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     are learned.
     """
     from workers import topics, wiring
+    from workers.times import amount
 
     if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")

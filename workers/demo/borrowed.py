@@ -10,7 +10,8 @@ from kafka.errors import UnknownTopicOrPartitionError
 from omdml.errors import SourceError
 from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.topic import create_topic, open_admin
-from streams.stores.redis_client import connect, masked, reaching, without_prefix
+from streams.stores.addresses import masked, without_prefix
+from streams.stores.redis_client import connect, reaching
 from streams.stores.redis_keys import StoreKeys
 
 

@@ -1,0 +1,27 @@
+"""Addresses of stores as text: which servers they name, and how they are shown. Needs no client."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
+
+
+def masked(url: str) -> str:
+    """The URL without user, password and query."""
+    scheme, separator, rest = url.partition("://")
+    rest, sign, fragment = rest.rpartition("#")
+    rest, name = (rest, sign + fragment) if sign and "@" not in fragment else (rest + sign + fragment, "")
+    place, question, query = rest.partition("?")
+    if question and "@" in query:  # a password may hold a question mark, and an option's value an @: who can tell?
+        return f"{scheme}{separator}***{name}"
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{name}" if separator else url
+
+
+def without_prefix(url: str) -> tuple[str, str | None]:
+    """The URL without its ``prefix=``, and that; None where it has none. Other options are redis-py's."""
+    start, _, query = url.partition("?")
+    options = [option for option in query.split("&") if option]
+    prefixes = [unquote(option.removeprefix("prefix=")) for option in options if option.startswith("prefix=")]
+    others = "&".join(option for option in options if not option.startswith("prefix="))
+    return f"{start}?{others}" if others else start, prefixes[-1] if prefixes else None

@@ -1,0 +1,31 @@
+"""Two depths of the same tests: quick by default, everything with ``DEEP=1`` (``make test-deep``, which CI runs).
+
+What takes long carries the marker ``deep`` and is left out by default; property tests draw fewer examples.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pytest
+
+DEEP = os.environ.get("DEEP", "") not in ("", "0")
+deep = pytest.mark.deep
+SHARE, FEWEST = 5, 5  # one example in so many is drawn by default, and at least so many
+
+
+def examples(count: int) -> int:
+    """How many examples to draw of a property that should be tried so often."""
+    return count if DEEP else min(count, max(FEWEST, count // SHARE))
+
+
+def deep_after(first: int, cases: Iterable[object]) -> list[object]:
+    """The cases of a parametrised test, of which all but the first ones carry the marker ``deep``."""
+    first_cases, others = list(cases)[:first], list(cases)[first:]
+    return first_cases + [pytest.param(*values(case), marks=deep) for case in others]
+
+
+def values(case: object) -> tuple[object, ...]:
+    """What a case gives each of the test's parameters."""
+    return case if isinstance(case, tuple) else (case,)
