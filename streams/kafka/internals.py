@@ -65,6 +65,17 @@ def topic_id(consumer: Any, topic: str) -> Any:
     return consumer._cluster.topic_id(topic)
 
 
+def go_on_joining(consumer: Any) -> None:
+    """Have the next poll go on with a rejoin that the end of the last one interrupted.
+
+    A leader that rejoins because partitions were added takes that for done as soon as it has shared them out. If a poll
+    ends before the cluster has answered, no later one waits for the answer, and the member is expelled.
+    """
+    coordinator = consumer._coordinator
+    if coordinator.rejoining:
+        coordinator.request_rejoin()
+
+
 def forget_offset_answers(consumer: Any) -> None:
     """Have a group's offsets asked for again.
 

@@ -240,6 +240,7 @@ class KafkaSource:
                 self._restart_if_stuck()
             if self._given:
                 self._take_over()
+            internals.go_on_joining(self._consumer)
             batches = self._consumer.poll(timeout_ms=milliseconds(timeout_s), max_records=max_records)
         except kafka.errors.OffsetOutOfRangeError as error:
             self._stop(error.args[0], gap.out_of_range)
