@@ -15,6 +15,9 @@ from deploy.local.ports import free_port
 
 __all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
 
+# Times to wait are those of a test that runs alone; others may run beside it, and a machine of CI may be slow.
+# Nobody waits longer than for the condition, so patience costs time only if a test fails.
+PATIENCE, MOST_S = 4.0, 120.0
 PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -70,7 +73,7 @@ class Process:
     def wait(self, timeout_s: float = 20.0) -> int:
         """Its exit code, when it has ended by itself."""
         try:
-            return self._child.wait(timeout_s)
+            return self._child.wait(patient(timeout_s))
         finally:
             self.close()
 
@@ -91,10 +94,16 @@ class Process:
         return self.output.read_text(errors="replace")
 
 
+def patient(timeout_s: float) -> float:
+    """How long to wait for what takes so many seconds at most when nothing else runs."""
+    return min(timeout_s * PATIENCE, timeout_s + MOST_S)
+
+
 def wait_for(
     condition: Callable[[], object], what: str, timeout_s: float = 30.0, process: Process | None = None
 ) -> None:
     """Return when ``condition`` holds; fail with a sentence, and the process's last words, when it does not in time."""
+    timeout_s = patient(timeout_s)
     deadline = time.monotonic() + timeout_s
     while not condition():
         said = f"; it said: {process.said[-2000:]}" if process else ""

@@ -1,0 +1,141 @@
+"""What the documents show exists, and does what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from deploy.local.ports import free_port
+from omdml.feedback import decode
+from tests.processes import ROOT, die_with_parent
+from tests.support.documents import blocks, commands, read, steps
+from workers import config
+from workers.cli import main
+
+DOCUMENTS = ("README.md", "deploy/OPERATIONS.md", "deploy/SECURITY.md")
+COMMANDS = [
+    pytest.param(words, id=f"{name}: {' '.join(words)}") for name in DOCUMENTS for words in commands(read(name))
+]
+OWN_ITEMS = read("README.md").partition("## Your own items and clicks")[2]
+DAY_BY_DAY = read("README.md").partition("## Day by day")[2]
+TIMES_VARY = ("took_s",)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_that_a_document_shows_exists_with_its_options(words):
+    command: click.Command = main
+    context = click.Context(main, info_name="omdml")
+    while words and isinstance(command, click.Group) and not words[0].startswith("-"):
+        command = command.get_command(context, words[0])
+        assert command, f"no command {words[0]!r}"
+        context, words = click.Context(command, context, info_name=words[0]), words[1:]
+    options = {option for parameter in command.get_params(context) for option in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= options
+
+
+def test_commands_are_found_in_blocks_and_sentences():
+    assert ["catalogue", "build", "items/", "items.npz"] in commands(read("README.md"))
+    assert ["topics", "rehome", "--partitions", "8"] in commands(read("deploy/OPERATIONS.md"))
+    assert ["worker"] in commands(read("README.md"))
+    assert ["node"] in commands(read("README.md"))
+
+
+@pytest.mark.parametrize(
+    "line", [line for block in blocks(read("README.md"), "json") for line in block.text.split("\n")]
+)
+def test_an_event_that_the_readme_shows_can_be_read(line):
+    if line:
+        assert decode(line.encode()).model == json.loads(line)["model"]
+
+
+def test_the_configuration_that_the_readme_shows_is_valid():
+    (block,) = blocks(read("README.md"), "toml")
+    assert config.load(None, {}, tomllib.loads(block.text)).log.servers == "localhost:9092"
+
+
+def test_the_python_that_the_readme_shows_learns():
+    code = next(block.text for block in blocks(read("README.md"), "python") if "from omdml import" in block.text)
+    draw = np.random.default_rng(0)
+    features = {"color": draw.random((50, 8)), "shape": draw.random((50, 16))}
+    names = {"features": features, "triplets": draw.permuted(np.tile(np.arange(50), (20, 1)), axis=1)[:, :3]}
+    exec(code, names)
+    assert names["model"].version == 20
+    assert names["model"].metric.embed(features).shape == (50, 16)
+
+
+@pytest.fixture
+def session(tmp_path):
+    """Runs the session of "Your own items and clicks"; answers its steps, with what each has printed."""
+    port, marker, shown = free_port(), "== step", steps(blocks(OWN_ITEMS, "console")[0].text)
+    waited = f"until curl -s 'localhost:{port}/search?id=17&k=2' | grep -q '\"version\":1'; do sleep 0.1; done;"
+    lines = []
+    for number, step in enumerate(shown):
+        command = step.command.replace("localhost:8080", f"localhost:{port}").replace(
+            "sleep 1; curl '", f"{waited} curl '"
+        )
+        lines += [f"echo; echo '{marker}' {number}", "" if "bin/activate" in command else command]
+    # Whatever happens, the worker and the node end with the shell.
+    script = "set -eu\ntrap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n" + "\n".join(lines)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "OMDML_NODE__BIND": f"127.0.0.1:{port}",
+        "OMDML_GUARD__ON": "false",  # else one click in fifty is held out, and no new version follows it
+    }
+    with (tmp_path / "errors").open("wb") as errors:
+        shell = subprocess.Popen(
+            ["bash", "-c", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True,
+            start_new_session=True, preexec_fn=die_with_parent,
+        )  # fmt: skip
+        try:
+            said, _ = shell.communicate(timeout=300)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, (tmp_path / "errors").read_text()[-3000:]
+    parts = re.split(rf"^{marker} \d+\n", said, flags=re.MULTILINE)[1:]
+    return [(step, part.strip().splitlines()) for step, part in zip(shown, parts, strict=True)]
+
+
+def same(shown: str, printed: str) -> bool:
+    """Whether a line is the one that the document shows, whose numbers are shortened."""
+    if not shown.startswith("{"):
+        return shown == printed
+    first, second = json.loads(shown), json.loads(printed)
+    items = [[(item["id"], pytest.approx(item["distance"], abs=1e-3)) for item in first.pop("items", [])]]
+    items.append([(item["id"], item["distance"]) for item in second.pop("items", [])])
+    for name in TIMES_VARY:
+        assert (name in first) == (name in second)
+        first.pop(name, None), second.pop(name, None)
+    return first == second and items[1] == items[0]
+
+
+def test_the_readmes_session_prints_what_it_shows(session, tmp_path, monkeypatch):
+    for step, printed in session:
+        wanted = [line for line in step.output if line]
+        assert len(printed) == len(wanted), (step.command, printed)
+        for shown, line in zip(wanted, printed, strict=True):
+            assert same(shown, line), f"{step.command}\nshown:   {shown}\nprinted: {line}"
+    # And the commands of every day work on what it left behind; those about a topic need Kafka.
+    monkeypatch.chdir(tmp_path)
+    (lines,) = [block.text.splitlines() for block in blocks(DAY_BY_DAY, "")]
+    for line in lines:
+        words = line.split("#")[0].replace("1200", "1").split()[1:]
+        if words[0] == "topics":
+            continue
+        ran = CliRunner().invoke(main, words, env={"OMDML_GUARD__ON": "false", "COLUMNS": "200"})
+        assert ran.exit_code == 0, (line, ran.output, ran.exception)
+        assert ran.output

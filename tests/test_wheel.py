@@ -1,0 +1,57 @@
+"""The built wheel works where there is no source."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+
+import pytest
+
+from tests.processes import ROOT
+
+PARTS = ("omdml", "streams", "workers", "pyproject.toml", "README.md")
+LIMIT_S = 600
+LEARNED = """
+import numpy as np, omdml, streams, workers
+draw = np.random.default_rng(0)
+features = {"color": draw.random((50, 8))}
+model = omdml.LOMDML(dims={"color": 8}, rank=4)
+model.learn_many([[0, 1, 2], [3, 4, 5]], features)
+print(model.version, *(package.__file__ for package in (omdml, streams, workers)), sep="\\n")
+"""
+
+
+def run(folder, *command):
+    """The output of a command, run where nothing of the source is on the path."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.deep
+def test_the_wheel_works_with_the_source_deleted(tmp_path):
+    # Given the wheel, built from a copy of the source that is gone then
+    source, empty, fresh = tmp_path / "source", tmp_path / "empty", tmp_path / "venv"
+    source.mkdir()
+    empty.mkdir()
+    for part in PARTS:
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, source / part)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run(empty, *pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, source)
+    shutil.rmtree(source)
+    # When it is installed with what it depends on
+    venv.create(fresh, with_pip=False)
+    (wheel,) = tmp_path.glob("omdml-*.whl")
+    run(empty, *pip, "--python", fresh / "bin/python", "install", "-c", ROOT / "constraints.txt", wheel)
+    # Then the command answers, and the packages learn
+    assert "catalogue" in run(empty, fresh / "bin/omdml", "--help")
+    version, *places = run(empty, fresh / "bin/python", "-c", LEARNED).split()
+    assert version == "2"
+    assert all(place.startswith(str(fresh)) for place in places)
