@@ -91,11 +91,10 @@ class Shop:
         found = self.store.load(MODEL)
         assert found is not None
         models = [owned.models[MODEL] for owned in self.worker.partitions.values() if MODEL in owned.models]
-        learned = models[0].learner if models else None
         live = self._quality(found[1].metric)
-        if learned is None or learned.version == found[1].version:
+        if not models or not models[0].withheld:
             return Look(live, live, False)
-        return Look(live, self._quality(learned.metric), True)
+        return Look(live, self._quality(models[0].learner.metric), True)
 
     def _quality(self, metric: Any) -> float:
         return mean_average_precision(metric.embed(self.data.features), self.labels, self.data.test)

@@ -13,7 +13,10 @@ from tests.fault.attacks.attack import Attack, Measured
 
 BEFORE, DISTURBED = 6_000, 4_000  # events
 LOST, REFUSED = 0.02, 2_500  # mAP, and events in a row
+SEEDS = 3  # live mAP of a clean run differs by up to 0.1 from seed to seed
 QUICK = ("three items, 30 %",)
+# mAP that is lost, if the guard cannot keep it within the bound (README, What it promises).
+NAMED_LIMITS: dict[str, float] = {}
 ITEMS, LABELS, DIMS = 1_000, 10, {"shape": 160, "noise": 80}
 
 
@@ -31,19 +34,28 @@ def shop(seed: int = 0) -> Data:
 
 
 def poison(kind: Kind, folder: Path) -> Measured:
-    """Poison a model that has learned from sound clicks."""
-    outcome = disturbed(kind, shop(), seed=0, before=BEFORE, length=DISTURBED)
-    value = f"mAP {outcome.clean:.3f} -> {outcome.ended:.3f}, {outcome.refused:,} events"
-    return Measured(value, outcome.lost <= LOST and outcome.refused <= REFUSED)
+    """Poison models that have learned from sound clicks; means over the seeds, of refused events the most."""
+    outcomes = [disturbed(kind, shop(), seed, before=BEFORE, length=DISTURBED) for seed in range(SEEDS)]
+    clean, ended = (float(np.mean([getattr(one, name) for one in outcomes])) for name in ("clean", "ended"))
+    refused = max(one.refused for one in outcomes)
+    return Measured(
+        f"mAP {clean:.3f} -> {ended:.3f}, {refused:,} events", clean - ended <= lost(kind) and refused <= REFUSED
+    )
+
+
+def lost(kind: Kind) -> float:
+    """By how much live mAP may fall."""
+    return NAMED_LIMITS.get(kind.name, LOST)
 
 
 # Kinds with a limit are left out: nothing is promised of them.
 ATTACKS = [
     Attack(
         kind.name,
-        f"live mAP falls by at most {LOST}, and sound metrics are refused for at most {REFUSED:,} events",
+        f"live mAP falls by at most {lost(kind)}, and sound metrics are refused for at most {REFUSED:,} events",
         partial(poison, kind),
         quick=kind.name in QUICK,
+        named_limit=kind.name in NAMED_LIMITS,
     )
     for kind in KINDS
     if not kind.limit
