@@ -1,8 +1,9 @@
 """What must hold before a version goes live: it is sound, near what was allowed, and no worse on events held out.
 
 Decisions are made at certain versions, which the model's size says, and lie in its checkpoint: whether a version may go
-live is a function of the log and the store's secret, whatever the time, the batches or the restarts. Measured with
-hostile feedback of many kinds (``python -m benchmarks guard``).
+live is a function of the log and the store's secret, whatever the time, the batches or the restarts. What goes live
+between two decisions stays so only if the next one does not find it worse: otherwise the reference is live again.
+Measured with hostile feedback of many kinds (``python -m benchmarks guard``).
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ class Yardstick(msgspec.Struct):
 class Guard:
     """Decides about the versions of one model, one after another.
 
+    ``take_back`` says that what went live since the last version that was allowed was judged worse, and that the
+    reference is to be live again. Who published that sets it to False.
+
     Candidates are compared with a reference, an earlier version that was allowed, which is renewed now and then by one
     that is about as good. What all renewals lose together stays within ``tolerance``, so that many small steps down
     never become the measure of the next.
@@ -91,7 +95,6 @@ class Guard:
         self.config = config
         self.reference = reference
         self.reference_bytes = metric_to_bytes(reference)
-        # Whether what went live since the last version that was allowed has to go: the reference is to come back.
         self.take_back = False
         self.yardstick = yardstick or Yardstick()
         if yardstick is None:
