@@ -79,7 +79,7 @@ class Shop:
     def learn(self, rows: Array) -> Iterator[Look]:
         """Send clicks and let the worker learn them, look by look.
 
-        There is always time for the guard's looks, so that what is measured does not depend on the machine: at 500
+        There is always time for the guard's looks, so that a slow machine measures much the same: at 500
         events a second, a turn would last a tenth of one.
         """
         for first in range(0, len(rows), STEP):
