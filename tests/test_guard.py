@@ -114,6 +114,41 @@ def test_what_is_perhaps_too_much_worse_goes_live_but_not_once_something_was_wit
     assert decide(guard, reference, window) == ""
 
 
+def test_after_something_was_withheld_what_is_better_than_that_but_still_worse_than_allowed_is_withheld_too():
+    guard, window = Guard(GuardConfig(tolerance=0.05, moved=1.0), turned(0.0)), window_of()
+    candidates = {angle: quality(turned(0.0)) - quality(turned(angle)) for angle in np.linspace(0.0, 1.2, 60)}
+    slightly = max(angle for angle, lost in candidates.items() if lost < 0.04)
+    worse = min(angle for angle, lost in candidates.items() if lost > 0.06)
+    assert decide(guard, turned(1.2), window) != ""
+    assert decide(guard, turned(worse), window) != ""
+    assert decide(guard, turned(slightly), window) == ""
+
+
+def test_what_is_live_is_to_be_taken_back_once_if_events_say_that_it_became_worse():
+    guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
+    decide(guard, turned(0.05), window)
+    assert not guard.take_back
+    decide(guard, turned(1.2), window)
+    assert guard.take_back
+    guard.take_back = False
+    decide(guard, turned(1.2), window)
+    assert not guard.take_back
+
+
+def test_it_stays_live_if_a_later_decision_allows_what_was_learned_since():
+    guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
+    decide(guard, turned(1.2), window)
+    decide(guard, turned(0.05), window)
+    assert not guard.take_back
+
+
+def test_a_leap_or_values_that_are_not_finite_take_nothing_back():
+    guard = Guard(GuardConfig(), turned(0.5))
+    assert "at once" in decide(guard, turned(0.5, 11.0), window_of(0))
+    assert "not finite" in decide(guard, turned(0.5, np.nan), window_of())
+    assert not guard.take_back
+
+
 def test_a_query_that_is_asked_again_and_again_has_one_vote():
     assert votes(np.array([1.0, 0.0, 0.5, -1.0]), np.array([3, 3, 3, 7])).tolist() == [0.5, -1.0]
     assert newest(np.array([1, 2, 1, 3, 3]), 2) == 2
@@ -354,6 +389,28 @@ def test_what_a_burst_of_inverted_clicks_makes_is_withheld_while_learning_goes_o
     what, version, reason = told_of(world)[-1]
     assert (what, version) == ("held", learned(world))
     assert "queries held out" in reason
+    assert held_gauge(worker) == 1.0
+
+
+def test_what_was_live_before_a_burst_is_live_again_if_the_burst_made_it_worse(tmp_path, monkeypatch):
+    # No look finds anything: the whole burst up to the decision goes live.
+    monkeypatch.setattr("workers.guard.Guard.look", lambda *_: "")
+    monkeypatch.setattr("workers.guard.GRID", 64)
+    world = guarded(tmp_path)
+    worker = world.worker()
+    world.send(*events(1000))
+    run_until_idle(worker)
+    (partition,) = worker.partitions.values()
+    before = partition.models["shop"].guard.reference
+    # So short that it does not pass for a change of mind.
+    for seed in range(5, 11):
+        world.send(*inverted(events(20, seed=seed)))
+        run_until_idle(worker)
+    (note,) = [line for line in world.store.history("shop") if line["what"] == "taken back"]
+    assert "queries held out" in note["reason"]
+    live = world.store.load("shop")[1]
+    assert live.metric.weights == before.weights
+    assert (live.event_time, live.oldest_event_time) == (None, None)
     assert held_gauge(worker) == 1.0
 
 

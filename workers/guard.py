@@ -1,8 +1,9 @@
 """What must hold before a version goes live: it is sound, near what was allowed, and no worse on events held out.
 
 Decisions are made at certain versions, which the model's size says, and lie in its checkpoint: whether a version may go
-live is a function of the log and the store's secret, whatever the time, the batches or the restarts. Measured with
-hostile feedback of many kinds (``python -m benchmarks guard``).
+live is a function of the log and the store's secret, whatever the time, the batches or the restarts. What goes live
+between two decisions stays so only if the next one does not find it worse: otherwise the reference is live again.
+Measured with hostile feedback of many kinds (``python -m benchmarks guard``).
 """
 
 from __future__ import annotations
@@ -28,10 +29,8 @@ Array = NDArray[Any]
 FEWEST, VOTES = 32, 8  # held-out events, and queries among them, before they say anything
 NEWEST = 40  # queries whose newest events can overrule the others, if they surely agree: people change their minds
 RENEWAL = 64  # events held out between two references
-RELEASE = 0.25  # of the doubt counts against a candidate once one was withheld: it must be good, not just perhaps
 SHARE = 0.1  # of the time that looks between two decisions may take
 NEAR = 64  # comparisons after a version that was looked at: too few to make it surely worse, whatever they say
-LOOSER = 2.0  # times the tolerance at a look: there are many, and by chance some would find too much
 GRID = 512  # comparisons between two decisions about a small model
 SMALL = 40_000  # numbers in its metric
 STEPS = 4  # times that much at most: large models take longer to judge, and to learn
@@ -87,6 +86,9 @@ class Look(NamedTuple):
 class Guard:
     """Decides about the versions of one model, one after another.
 
+    ``take_back`` says that what went live since the last version that was allowed was judged worse, and that the
+    reference is to be live again. Who published that sets it to False.
+
     Candidates are compared with a reference, an earlier version that was allowed, which is renewed now and then by one
     that is about as good. What all renewals lose together stays within ``tolerance``, so that many small steps down
     never become the measure of the next.
@@ -104,6 +106,7 @@ class Guard:
         self.reference = reference
         self.reference_bytes = metric_to_bytes(reference)
         self._newest: Look | None = None
+        self.take_back = False
         self.yardstick = yardstick or Yardstick()
         if yardstick is None:
             self._allow(reference)
@@ -140,6 +143,7 @@ class Guard:
         self.yardstick.decided, self.yardstick.withheld = version, wrong
         self._looked_at, self._doubted = version, ""
         if not wrong:
+            self.take_back = False
             self._allow(candidate)
 
     def withheld(self, candidate: Metric) -> str:
@@ -171,7 +175,7 @@ class Guard:
         each = votes(gain, window.asked(len(gain)))
         enough = len(gain) >= FEWEST and len(each) >= VOTES
         self._looked_at = version
-        self._doubted = self._worse(each, bool(self._doubted), LOOSER) if enough else ""
+        self._doubted = self._worse(each, bool(self._doubted)) if enough else ""
         self._next_look = began + (time.monotonic() - began) / SHARE
         return self._doubted
 
@@ -189,7 +193,7 @@ class Guard:
     ) -> str:
         """Compare on the events held out; if they say nothing, or nothing good, a leap is not let through.
 
-        A candidate is withheld if it is surely worse, and then let go if it surely is not.
+        A candidate is withheld if it is surely worse; the next ones, until one is probably not.
         """
         if not window.kept:
             return self._leap(candidate)
@@ -201,6 +205,8 @@ class Guard:
             return self._leap(candidate)
         if worse := self._worse(each, bool(self.yardstick.withheld)):
             if not self._minds_changed(gain, asked):
+                # If the last one was withheld, this was done then.
+                self.take_back |= not self.yardstick.withheld
                 return worse
             first = newest(asked, NEWEST)
             window.keep_newest(len(gain) - first)
@@ -217,14 +223,14 @@ class Guard:
             window.expect(margins)
         return ""
 
-    def _worse(self, each: Array, withheld: bool, times: float = 1.0) -> str:
+    def _worse(self, each: Array, withheld: bool) -> str:
         """In which way a candidate of these votes is not as good as the reference; empty if it is.
 
-        ``withheld``: whether the one before was, so that doubt counts against this one; ``times``: the tolerance.
+        ``withheld``: whether the one before was: then this one does not get the benefit of the doubt.
         """
         mean, doubt = self._surely(each)
         # Not ``<``: the mean may be NaN.
-        if mean + (-RELEASE * doubt if withheld else doubt) >= -times * self.config.tolerance:
+        if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""
         return f"not as good on {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
 

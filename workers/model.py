@@ -282,3 +282,11 @@ class OwnedModel:
             },
             metric=self.metric,
         )
+
+    def reference_again(self) -> Snapshot:
+        """What goes live again if what is live was judged worse: the reference, under the number of the version judged.
+
+        A lower number would look like the late write of an earlier owner. Nothing that it learned is new.
+        """
+        again = {"metric": self.guard.reference, "event_time": None, "oldest_event_time": None}
+        return msgspec.structs.replace(self.snapshot(), **again)

@@ -333,6 +333,7 @@ class OwnedPartition:
         """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
         metrics, new = self.services.metrics, []
         published: dict[str, OwnedModel] = {}  # by label, the last of each
+        self._take_back(models)
         with metrics.timed("publish"):
             for model in models:
                 if model.name in self.unpublished and (record or model.can_be_judged):
@@ -354,6 +355,19 @@ class OwnedPartition:
                 published[label] = model
         for label, model in published.items():
             metrics.describe(label, model)
+
+    def _take_back(self, models: list[OwnedModel]) -> None:
+        """Bring the reference back if the guard says that what went live since then is worse."""
+        for model in models:
+            if model.guard.take_back:
+                with self._unless_deleted(model):
+                    yardstick, store = model.guard.yardstick, self.services.store
+                    reason = f"to what version {yardstick.version} had: {yardstick.withheld}"
+                    self._written(store.publish(model.reference_again(), model.epoch), model.name)
+                    self._written(store.note(model.name, model.epoch, "taken back", reason), model.name)
+                    self.services.metrics.snapshots.labels("taken_back").inc()
+                    log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
+                    model.guard.take_back = False
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""

@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     for name in chosen(arguments, list(modules)):
         for attack in modules[name]:
             measured = outcome(attack)
-            row = (f"{name}: {attack.name}", attack.bound, measured.value, "held" if measured.held else "BROKEN")
+            row = (f"{name}: {attack.name}", attack.bound, measured.value, attack.verdict(measured))
             table.add_row(*row)
             console.print("; ".join(row), markup=False)
             sound &= measured.held

@@ -42,6 +42,9 @@ class Attack:
     run
         Attacks, and answers what was measured. It is given an empty folder of its own, starts what it attacks, ends it
         again, and takes a bounded time. If it cannot be carried out at all, it raises.
+    named_limit
+        Whether the bound is one that README names as a limit: more harm than the service should allow, as measured.
+        The attack holds if the harm has not become worse.
     quick
         Whether CI runs it as a test: it takes less than about ten seconds, and needs no server but those of the tests.
     """
@@ -50,6 +53,11 @@ class Attack:
     bound: str
     run: Callable[[Path], Measured]
     quick: bool = False
+    named_limit: bool = False
+
+    def verdict(self, measured: Measured) -> str:
+        """In a word or two, for the table."""
+        return "BROKEN" if not measured.held else "named limit" if self.named_limit else "held"
 
 
 def attacks() -> dict[str, list[Attack]]:

@@ -13,7 +13,10 @@ from tests.fault.attacks.attack import Attack, Measured
 
 BEFORE, DISTURBED = 6_000, 4_000  # events
 LOST, REFUSED = 0.02, 2_500  # mAP, and events in a row
+SEEDS = 3  # an odd number: of a clean run, live mAP at the end differs by up to 0.1 from seed to seed
 QUICK = ("three items, 30 %",)
+# mAP that is lost, if the guard cannot keep it within the bound (README, What it promises).
+NAMED_LIMITS = {"random noise, 2 %": 0.06, "aimed noise, 2 %": 0.06}
 ITEMS, LABELS, DIMS = 1_000, 10, {"shape": 160, "noise": 80}
 
 
@@ -31,19 +34,27 @@ def shop(seed: int = 0) -> Data:
 
 
 def poison(kind: Kind, folder: Path) -> Measured:
-    """Poison a model that has learned from sound clicks."""
-    outcome = disturbed(kind, shop(), seed=0, before=BEFORE, length=DISTURBED)
-    value = f"mAP {outcome.clean:.3f} -> {outcome.ended:.3f}, {outcome.refused:,} events"
-    return Measured(value, outcome.lost <= LOST and outcome.refused <= REFUSED)
+    """Poison models that have learned from sound clicks, one a seed: the middle seed, and the most refused."""
+    outcomes = [disturbed(kind, shop(), seed, before=BEFORE, length=DISTURBED) for seed in range(SEEDS)]
+    middle = sorted(outcomes, key=lambda one: one.lost)[SEEDS // 2]
+    refused = max(one.refused for one in outcomes)
+    value = f"mAP {middle.clean:.3f} -> {middle.ended:.3f}, {refused:,} events"
+    return Measured(value, middle.lost <= lost(kind) and refused <= REFUSED)
+
+
+def lost(kind: Kind) -> float:
+    """By how much live mAP may fall."""
+    return NAMED_LIMITS.get(kind.name, LOST)
 
 
 # Kinds with a limit are left out: nothing is promised of them.
 ATTACKS = [
     Attack(
         kind.name,
-        f"live mAP falls by at most {LOST}, and sound metrics are refused for at most {REFUSED:,} events",
+        f"live mAP falls by at most {lost(kind)}, and sound metrics are refused for at most {REFUSED:,} events",
         partial(poison, kind),
         quick=kind.name in QUICK,
+        named_limit=kind.name in NAMED_LIMITS,
     )
     for kind in KINDS
     if not kind.limit
