@@ -20,6 +20,7 @@ BENCHMARKS = (
     "many_models",
     "new_models",
     "failover",
+    "embedded_store",
 )
 
 

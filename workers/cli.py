@@ -15,7 +15,7 @@ from rich.table import Table
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from omdml.learners import LEARNERS
 from workers import config, lifecycle
-from workers.commands import letters, models, route, snapshots, topics
+from workers.commands import backup, letters, models, route, snapshots, topics
 from workers.commands.options import accept_gap, configured, from_file, wide_console
 
 _log = structlog.get_logger(__name__)
@@ -216,7 +216,9 @@ def simulate(node: str, labels: str, **options: Any) -> None:
     sys.exit(run_simulation(node, labels, **options))
 
 
-for operators in (*snapshots.COMMANDS, models.models, letters.letters, topics.topics, route.route):
+OPERATORS = (models.models, letters.letters, topics.topics, route.route, backup.backup, backup.restore)
+
+for operators in (*snapshots.COMMANDS, *OPERATORS):
     main.add_command(operators)
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ between them the header is found in the log, and the letter only marked. A lock 
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Collection, Container, Iterable, Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import NamedTuple, Protocol
 from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import AnyFeedback, decode
 from streams import protocols
+from streams.disk import take_lock
 from streams.files.log import reaching
 from streams.files.regular import open_regular
 from streams.files.source import FileSink
@@ -125,13 +125,11 @@ def sending_alone(letters: FileSink) -> int:
     """A lock on these dead letters: the descriptor that holds it."""
     with reaching(letters.log.path):
         lock = open_regular(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(lock):
             os.close(lock)
             raise SourceError(
                 f"dead letters {letters.log.path}: another omdml letters resend is at work: wait until it has ended"
-            ) from None
+            )
     return lock
 
 

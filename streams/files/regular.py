@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFCHR: "a device",
@@ -54,6 +58,21 @@ def read_regular(path: str | Path, limit: int) -> bytes:
     if size > limit or len(data) > limit:
         raise Unfit(errno.EFBIG, f"it has {max(size, len(data)):,} bytes, expected at most {limit:,}", str(path))
     return data
+
+
+def read_state(path: Path) -> bytes:
+    """A checkpoint or a snapshot; empty, which is damaged, and an error in the log, if that cannot be one.
+
+    Its first bytes say how long its header is: of a file that cannot be safetensors no more is read.
+    """
+    try:
+        with opened(path) as file:
+            begin, size = file.read(9), os.fstat(file.fileno()).st_size
+        header = int.from_bytes(begin[:8], "little")
+        return read_regular(path, STATE_BYTES) if begin[8:] == b"{" and header <= size - 8 else begin
+    except Unfit as error:
+        log.error("state_file_unfit", file=str(path), reason=error.strerror, action="treated as damaged")
+        return b""
 
 
 def text_lines(path: str | Path, limit: int, **how: Any) -> Iterator[str]:
