@@ -59,24 +59,23 @@ def test_what_came_since_a_backup_is_learned_again_with_the_same_bytes(place: Pa
         sink.send_many([(next(said), "shop") for _ in range(count)])
         sink.flush()
 
-    def taken(count: int) -> bool:
-        kept = DirectoryStore(place / "state").peek("shop")
-        return (
-            bool(kept)
-            and len(learned_of(place / "omdml.toml", DirectoryStore(place / "state").secret())) == kept.version
-        )
+    def taken() -> bool:
+        store = DirectoryStore(place / "state")
+        kept, marks = store.peek("shop"), store.marks([Partition(topic(place), 0)])
+        learned = learned_of(place / "omdml.toml", store.secret())
+        return bool(kept and marks) and kept.version == len(learned)
 
     # Given a backup that was written while a worker learned, and what it learned since
     send(100)
     worker = Process(place, "worker", "--config", "omdml.toml", name="worker")
-    wait_for(lambda: taken(100), "the first events to be saved", 90, worker)
+    wait_for(taken, "the first events to be saved", 90, worker)
     written = omdml("backup", "copy.omdml")
     assert written.exit_code == 0, written.output
     assert written.output.startswith("copy.omdml: 1 models of dir:state, ")
     assert stat.S_IMODE(os.stat("copy.omdml").st_mode) == 0o600
     secret, placement = DirectoryStore("state").secret(), DirectoryStore("state").placement(topic(place))
     send(100)
-    wait_for(lambda: taken(200), "more events to be saved", 90, worker)
+    wait_for(taken, "more events to be saved", 90, worker)
     # If it is restored while the worker lives, I expect to be told to stop it; once it is stopped, it is as it was.
     refused = omdml("restore", "copy.omdml")
     assert refused.exit_code == 1
@@ -90,7 +89,7 @@ def test_what_came_since_a_backup_is_learned_again_with_the_same_bytes(place: Pa
     # If a worker starts, I expect it to learn what came since, and the bytes of a run without any backup.
     send(100)
     worker = Process(place, "worker", "--config", "omdml.toml", name="worker")
-    wait_for(lambda: taken(300), "every event to be saved", 90, worker)
+    wait_for(taken, "every event to be saved", 90, worker)
     assert worker.stop() == 0
     twin = LOMDML(dims=dict(items.dims), rank=3)
     twin.learn_many(learned_of(place / "omdml.toml", secret), items.features)
