@@ -217,7 +217,7 @@ class DirectoryStore(JournaledSnapshots):
 
     def lock_owners(self, kind: int, for_s: float = 0.0) -> int | None:
         """A descriptor that holds the lock of all who own models; None if others hold it."""
-        descriptor = open_regular(self.path / "owners", os.O_RDWR | os.O_CREAT)
+        descriptor = open_regular(self.path / "owners", os.O_RDONLY | os.O_CREAT)
         if take_lock(descriptor, kind, for_s):
             return descriptor
         os.close(descriptor)
