@@ -21,6 +21,7 @@ BENCHMARKS = (
     "new_models",
     "failover",
     "start_up",
+    "embedded_store",
 )
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import CorruptError, StoreError
+from streams import disk
 from streams.protocols import Partition, Written
-from streams.stores import directory_checkpoints, directory_journal, durable
+from streams.stores import directory_checkpoints, directory_journal
 from streams.stores.directory import DirectoryStore
 from streams.stores.directory_journal import NAMELESS_S
 from streams.stores.retention import Retention
@@ -189,7 +190,7 @@ def test_no_name_leads_out_of_the_folder(store: DirectoryStore, tmp_path: Path) 
         store.save(checkpoint(1, model=name, home=("../../topic", 0)), published(store, 1, model=name))
         store.move_mark(Partition(f"../{name}", 0), None, 1)
     assert os.listdir(tmp_path) == ["store"]
-    assert sorted(os.listdir(store.path)) == ["format", "marks", "models", "placements", "store-id"]
+    assert sorted(os.listdir(store.path)) == ["format", "marks", "models", "owners", "placements", "store-id"]
     assert store.models() == sorted([*ODD_NAMES, "../../outside", "/etc"])
 
 
@@ -253,7 +254,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
         path.write_bytes(data[:10])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable, "write_durably", full)
+    monkeypatch.setattr(disk, "write_durably", full)
     for write in (
         lambda: store.save(checkpoint(2), epoch),
         lambda: store.publish(snapshot(2), epoch),

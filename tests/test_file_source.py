@@ -355,7 +355,7 @@ def test_a_damaged_commit_says_what_to_remove(folder: Path, follow: Follow, dama
 def test_a_commit_that_cannot_be_written_says_nothing_of_membership(folder: Path, follow: Follow) -> None:
     source = follow()
     source.poll(1, 0)
-    (folder / "workers.commit.new").mkdir()
+    (folder / "workers.commit").mkdir()
     assert source.commit({source.partition: 1 << OFFSET_BITS}) is None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
-from workers.commands import letters, models, route, snapshots, topics
+from workers.commands import backup, letters, models, route, snapshots, topics
 from workers.commands.options import LEARNER, accept_gap, configured, from_file, wide_console
 
 if TYPE_CHECKING:
@@ -230,7 +230,9 @@ def simulate(node: str, labels: str, **options: Any) -> None:
     sys.exit(run_simulation(node, labels, **options))
 
 
-for operators in (*snapshots.COMMANDS, models.models, letters.letters, topics.topics, route.route):
+OPERATORS = (models.models, letters.letters, topics.topics, route.route, backup.backup, backup.restore)
+
+for operators in (*snapshots.COMMANDS, *OPERATORS):
     main.add_command(operators)
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -21,6 +20,7 @@ from streams.catalogues.scaling import not_finite, scaled
 from streams.catalogues.scan import Advance, Scan, raw_vectors
 from streams.catalogues.sets import encode_sets
 from streams.catalogues.tables import Table, chunks_of
+from streams.disk import put, sync, take_lock
 from streams.files.regular import opened
 
 UNFINISHED = ".unfinished"
@@ -46,17 +46,13 @@ def append_part(
     digests = {name: digest_of(matrix) for name, matrix in matrices.items()}
     digests |= {name: hashlib.sha256(data).hexdigest() for name, data in lines.items()}
     for name in modalities:
-        fsync(folder / f"{name}.npy")
+        sync(folder / f"{name}.npy")
     return Part(more, len(ids), digests, len(lines.get(SETS, b"")))
 
 
 def write_manifest(folder: Path, manifest: FolderManifest) -> None:
     """Commit: whoever opens the folder from now on sees what this manifest names."""
-    temporary = folder / (MANIFEST + UNFINISHED)
-    temporary.write_bytes(encode_manifest(manifest) + b"\n")
-    fsync(temporary)
-    temporary.rename(folder / MANIFEST)
-    fsync(folder)
+    put(folder / MANIFEST, encode_manifest(manifest) + b"\n")
 
 
 def put_in_place(folder: Path, target: Path) -> None:
@@ -71,7 +67,7 @@ def put_in_place(folder: Path, target: Path) -> None:
         shutil.rmtree(previous, ignore_errors=True)  # 1.
         target.rename(previous)  # 2.
     folder.rename(target)  # 3.
-    fsync(target.parent)
+    sync(target.parent)
 
 
 @contextmanager
@@ -94,21 +90,9 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the folder against other builders; a process that dies lets go. CatalogueError where another holds it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
-            raise BlockingIOError
+        if not take_lock(descriptor) or not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+            raise CatalogueError(f"{folder}: another process is writing it: try again when it is done")
         yield
-    except BlockingIOError as error:
-        raise CatalogueError(f"{folder}: another process is writing it: try again when it is done") from error
-    finally:
-        os.close(descriptor)
-
-
-def fsync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -145,4 +129,4 @@ def _write_lines(path: Path, start: int, data: bytes) -> None:
         file.truncate(start)
         file.seek(start)
         file.write(data)
-    fsync(path)
+    sync(path)

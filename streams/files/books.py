@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from typing import Annotated
 from urllib.parse import quote
 
@@ -12,7 +11,8 @@ import msgspec
 
 from omdml.errors import GapError, SourceError
 from omdml.formats import COMMIT
-from streams.files.log import OFFSET_BITS, Log, reaching, sync_folder, write_durably
+from streams.disk import put, take_lock
+from streams.files.log import OFFSET_BITS, Log, reaching
 from streams.files.regular import open_regular, read_regular
 
 COMMIT_BYTES = 64 << 10
@@ -51,7 +51,7 @@ class Books:
         """Become the group's only reader, for as long as this process lives; raises SourceError where there is one."""
         with reaching(self._lock_path):
             descriptor = open_regular(self._lock_path, os.O_RDWR | os.O_CREAT)
-            if not _locked(descriptor, fcntl.LOCK_EX, LOOK_S):
+            if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
                 holder = _holder(descriptor)
                 os.close(descriptor)
                 raise SourceError(
@@ -73,7 +73,7 @@ class Books:
             except FileNotFoundError:
                 return ""
             try:
-                return "" if _locked(descriptor, fcntl.LOCK_SH) else _holder(descriptor)
+                return "" if take_lock(descriptor, fcntl.LOCK_SH) else _holder(descriptor)
             finally:
                 os.close(descriptor)
 
@@ -106,24 +106,8 @@ class Books:
 
     def write(self, committed: Committed) -> None:
         """Replace what was committed; a crash leaves the old or the new file, whole."""
-        new = self.path.with_name(self.path.name + ".new")
         with reaching(self.path):
-            write_durably(new, msgspec.json.encode(committed))
-            os.replace(new, self.path)
-            sync_folder(self.path.parent)
-
-
-def _locked(descriptor: int, kind: int, for_s: float = 0.0) -> bool:
-    """Take the lock of an open file, trying for so long; False if another process holds it."""
-    until = time.monotonic() + for_s
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(LOOK_S / 10)
+            put(self.path, msgspec.json.encode(committed))
 
 
 def _holder(descriptor: int) -> str:

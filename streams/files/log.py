@@ -7,8 +7,6 @@ comes first and never replaced, so that a lock on it is the lock of the log.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from omdml.errors import SourceError
+from streams.disk import put_if_absent
 from streams.files.regular import opened
 
 OFFSET_BITS = 40
@@ -65,12 +64,7 @@ def identify(path: Path) -> str:
     """The identity kept in this file: a uuid on its first line, made now where there is none."""
     with contextlib.suppress(FileNotFoundError):
         return read_identity(path)
-    candidate = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    write_durably(candidate, f"{uuid.uuid4().hex}\n".encode())
-    with contextlib.suppress(FileExistsError):
-        os.link(candidate, path)  # atomic, and refuses where another process came first
-    candidate.unlink()
-    sync_folder(path.parent)
+    put_if_absent(path, f"{uuid.uuid4().hex}\n".encode(), path.parent)
     return read_identity(path)
 
 
@@ -81,33 +75,6 @@ def read_identity(path: Path) -> str:
     if not re.fullmatch(b"[0-9a-f]{32}", data):
         raise SourceError(f"{path}: holds {data[:40]!r}, expected 32 hexadecimal digits: restore it from a backup")
     return data.decode()
-
-
-def write_durably(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a whole file, new ones with these rights (less the umask), and wait for the disk."""
-    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the folder's names are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def locked(descriptor: int) -> Iterator[None]:
-    """Hold the lock of an open file against every other process (and every other descriptor of it)."""
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager

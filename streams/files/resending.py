@@ -6,11 +6,11 @@ two, the header is found in the log, and the letter is only marked. A lock keeps
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 
 from omdml.errors import SourceError
+from streams.disk import take_lock
 from streams.files.log import reaching
 from streams.files.regular import open_regular
 from streams.files.source import FileSink
@@ -56,11 +56,9 @@ def sending_alone(letters: FileSink) -> int:
     """A lock on these dead letters: the descriptor that holds it."""
     with reaching(letters.log.path):
         lock = open_regular(letters.log.beside("resend.lock"), os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(lock):
             os.close(lock)
             raise SourceError(
                 f"dead letters {letters.log.path}: another omdml letters resend is at work: wait until it has ended"
-            ) from None
+            )
     return lock

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from omdml.errors import GapError, SourceError
-from streams.files.log import FIRST, identify, locked, reaching
+from streams.disk import locked
+from streams.files.log import FIRST, identify, reaching
 from streams.files.regular import open_regular, opened
 from streams.files.tail import read_first_line
 

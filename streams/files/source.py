@@ -15,10 +15,11 @@ from pathlib import Path
 import structlog
 
 from omdml.errors import GapError, SourceError
+from streams.disk import locked, sync
 from streams.files.appender import Appender
 from streams.files.books import Books, Committed
 from streams.files.lines import encode_line
-from streams.files.log import OFFSET_BITS, locked, reaching, sync_folder
+from streams.files.log import OFFSET_BITS, reaching
 from streams.files.reader import LogReader, open_log
 from streams.files.regular import open_regular
 from streams.protocols import Listener, Partition, Record
@@ -259,5 +260,5 @@ class FileSink:
             self._file = None
         opened = Appender(path)
         if self.fsync:
-            sync_folder(path.parent)
+            sync(path.parent)
         return opened

@@ -4,6 +4,7 @@
 ``store-id``                                        a random id, made once
 ``format``                                          number of this layout (omdml/formats.py)
 ``secret``                                          which events are held out; only its owner may read it
+``owners``                                          locked by every process that owns models
 ``marks/<topic id>.<partition>``                    an offset, in digits
 ``placements/<topic id>.json``                      streams/placement.py
 ``models/<name>/checkpoints/<epoch>/``              streams/stores/directory_checkpoints.py
@@ -16,11 +17,14 @@ Names of models and topics are percent-encoded.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
+import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -28,19 +32,20 @@ from urllib.parse import quote, unquote
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.formats import FOLDER_STORE
 from omdml.snapshot import Checkpoint, Snapshot
+from streams.disk import ASIDE, put, put_if_absent, take_lock
 from streams.files.log import identify
-from streams.files.regular import DOCUMENT_BYTES, read_regular
+from streams.files.regular import DOCUMENT_BYTES, open_regular, read_regular
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
 from streams.stores.checkpoints import new_secret, read_secret
 from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
-from streams.stores.durable import ASIDE, put, put_if_absent
 from streams.stores.journaled import JournaledSnapshots
 from streams.stores.many import the_only, together
 from streams.stores.retention import RETENTION, RetentionOf
 
 MAX_NUMBER_BYTES = 100
+RESTORE_S = 60.0  # that an owner waits for a backup to be put in place
 
 
 class DirectoryStore(JournaledSnapshots):
@@ -64,6 +69,7 @@ class DirectoryStore(JournaledSnapshots):
         self.path = Path(path)
         self._models, self._marks = self.path / "models", self.path / "marks"
         self._placements = self.path / "placements"
+        self._owning, self._owns = threading.Lock(), False
         with self._reaching():
             self._make_folders()
 
@@ -91,6 +97,7 @@ class DirectoryStore(JournaledSnapshots):
         """Become the owner of each."""
         with self._reaching():
             self._make_folders()
+            self._be_an_owner()
             return together(lambda model: self._checkpoints(model).claim(), ((model,) for model in models))
 
     def positions(self, models: Sequence[str]) -> dict[str, Position]:
@@ -208,6 +215,14 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             return DirectoryWatch({model: self.journal(model) for model in models}, self._reaching)
 
+    def lock_owners(self, kind: int, for_s: float = 0.0) -> int | None:
+        """A descriptor that holds the lock of all who own models; None if others hold it."""
+        descriptor = open_regular(self.path / "owners", os.O_RDONLY | os.O_CREAT)
+        if take_lock(descriptor, kind, for_s):
+            return descriptor
+        os.close(descriptor)
+        return None
+
     def _make_folders(self) -> None:
         self._check_format()
         self._models.mkdir(parents=True, exist_ok=True)
@@ -236,12 +251,27 @@ class DirectoryStore(JournaledSnapshots):
     def _placement(self, topic_id: str) -> Path:
         return self._placements / f"{encoded(topic_id)}.json"
 
-    @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(f"store {self}: {error}: check that the folder is there, writable and not full") from error
+    def _be_an_owner(self) -> None:
+        """Share the lock of owners for as long as this store is used, so that no backup is put in its place."""
+        with self._owning:
+            if not self._owns:
+                lock = self.lock_owners(fcntl.LOCK_SH, RESTORE_S)
+                if lock is None:
+                    raise StoreError(f"store {self}: a backup is being put in its place: try again when that is done")
+                weakref.finalize(self, os.close, lock)
+                self._owns = True
+
+    def _reaching(self) -> AbstractContextManager[None]:
+        return reaching(self)
+
+
+@contextmanager
+def reaching(store: object) -> Iterator[None]:
+    """Turn what the operating system refuses into a StoreError that names the store."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"store {store}: {error}: check that the folder is there, writable and not full") from error
 
 
 def encoded(name: str) -> str:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from omdml.snapshot import Checkpoint
-from streams.files.log import sync_folder
+from streams.disk import put, sync
 from streams.protocols import Claim, Position, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
-from streams.stores.durable import put, read_state
+from streams.stores.directory_states import read_state
 
 EPOCH = re.compile(r"\d{10}-[0-9a-f]{16}")
 NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|damaged)")
@@ -88,7 +88,7 @@ class CheckpointFolder:
                 put(self.path / epoch / file_name(files[-1].number + 1 if files else 1, saved), data)
                 if not (self.path / EVER).exists():
                     (self.path / EVER).touch()
-                    sync_folder(self.path)
+                    sync(self.path)
             except FileNotFoundError:
                 return Written.FENCED  # a later owner, or who deleted the model, removed the folder of this epoch
             if sound:
@@ -100,7 +100,7 @@ class CheckpointFolder:
         while True:
             epoch = next_epoch(self.owner())
             (self.path / epoch).mkdir()
-            sync_folder(self.path)
+            sync(self.path)
             if self.owner() == epoch:  # or another one came first with the same counter and a higher nonce
                 return epoch
 

@@ -17,8 +17,9 @@ from pathlib import Path
 import msgspec
 
 from omdml.errors import StoreError
+from streams.disk import ASIDE, put, put_if_absent
 from streams.files.regular import DOCUMENT_BYTES, read_regular
-from streams.stores.durable import ASIDE, put, put_if_absent, read_state
+from streams.stores.directory_states import read_state
 from streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
 
 NAMELESS_S = 600.0  # after so long, a snapshot that no entry names has no publisher any more
