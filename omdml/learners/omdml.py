@@ -61,7 +61,7 @@ class OMDML(FullMatrixLearner):
     Examples
     --------
     >>> import numpy as np
-    >>> from omdml.comparisons import from_labels
+    >>> from omdml.builders import from_labels
     >>> draw = np.random.default_rng(0)
     >>> label = draw.integers(0, 3, 300)
     >>> features = {"good": np.eye(3)[label] + draw.normal(0, 0.5, (300, 3)), "noise": draw.normal(0, 1, (300, 8))}

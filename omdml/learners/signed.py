@@ -50,7 +50,7 @@ class Signed(VectorLearner):
     Examples
     --------
     >>> import numpy as np
-    >>> from omdml.comparisons import from_ordered_pairs
+    >>> from omdml.builders import from_ordered_pairs
     >>> draw = np.random.default_rng(0)
     >>> age = draw.uniform(0, 80, 300)
     >>> features = {"face": np.stack([age / 80 + draw.normal(0, 0.1, 300), draw.normal(0, 1, 300)], axis=1)}
