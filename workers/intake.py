@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_COMPARISONS, AnyFeedback, decode
+from streams.letters import RESENT
 from streams.placement import Placement
 from streams.protocols import Partition, Record
 
@@ -66,6 +67,11 @@ class Batch:
     def identified(self) -> bool:
         """Whether an event brings an id of its own."""
         return any(event.id is not None for event in self.events)
+
+    @property
+    def resent(self) -> bool:
+        """Whether an event is a copy of one that became a dead letter."""
+        return any(name == RESENT for record in self.records if record.headers for name, _ in record.headers)
 
     @property
     def ahead(self) -> int:

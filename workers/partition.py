@@ -46,7 +46,7 @@ from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.newcomers import begin_turn, claim_next, too_many_models
 from workers.portions import portions
-from workers.relocation import take_back
+from workers.relocation import forget_stretches, take_back
 from workers.services import Services
 
 log = structlog.get_logger(__name__)
@@ -68,6 +68,8 @@ class OwnedPartition:
         self._arrival = Arrival(partition, services)
         self.mark = Mark(partition, services.store)
         self._committed: int | None = None
+        # Models of the store whose events were refused here because they are not configured.
+        self._unconfigured: set[str] = set()
         self._blocked = Blocked(services.clock, services.metrics.waiting)
         self._burial = Burial(services.letters, services.specs, services.metrics, services.refusals)
 
@@ -118,7 +120,8 @@ class OwnedPartition:
             # Everything below a rehome was learned, or became a letter, before the models moved.
             refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
                        for name, some in refused.items()}  # fmt: skip
-        kept = self.services.store.positions([name for name in batches if name not in self.models])
+        alone = self._refused_alone(batches, refused)
+        kept = self.services.store.positions([*alone, *(name for name in batches if name not in self.models)])
         new = [name for name in batches if not (name in self.models or name in kept or self._blocked.waits(name))]
         begin, beyond, end = begin_turn(new, batches, self.services)
         records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
@@ -132,16 +135,18 @@ class OwnedPartition:
         for name in beyond & batches.keys():
             error = too_many_models(name, self.services.specs.of(name))
             of_nobody += [Refusal(record, error, name) for record in batches.pop(name).records]
+        self._note_refused_alone([name for name in alone if name in kept and refused[name]], batches, refused)
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         for name, batch in batches.items():
+            offsets = [record.offset for record in (*batch.records, *(one.record for one in refused.get(name, [])))]
             if name not in self.models and not self._blocked.waits(name):
                 try:
                     if name in begin and name not in claimed:
                         claimed |= claim_next(begin, name, self.services)
                         self._look()
-                    self._meet(name, batch, kept.get(name), records[0].offset, claimed.get(name))
+                    self._meet(name, max(offsets), kept.get(name), records[0].offset, claimed.get(name))
                 except CorruptError as error:
-                    self._blocked.add(name, batch.records[0].offset, error)
+                    self._blocked.add(name, min(offsets), error)
             if name in self.models:
                 self._take_up(self.models[name], batch, refused.pop(name, []))
         for model, refusals in refused.items():
@@ -155,6 +160,29 @@ class OwnedPartition:
         self._taken = records[-1].offset + 1
         return left
 
+    def _refused_alone(self, batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]) -> list[str]:
+        """Models that live here, are not in memory, and whose events among these were all refused."""
+        return [
+            name
+            for name in refused
+            if name and name not in batches and name not in self.models
+            if self.placement.home(name) == self.partition.number
+        ]
+
+    def _note_refused_alone(
+        self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
+    ) -> None:
+        """Have models that the store holds know that events were refused: they are claimed for that. One that is not
+        configured any more cannot be; should it be again, it knows nothing of what lies before its next event."""
+        for name in names:
+            if refused[name][0].error.reason != "unknown_model":
+                batches[name] = Batch()
+            elif name not in self._unconfigured:
+                answer = forget_stretches(self.services.store, name)
+                if answer is not None:
+                    self._written(answer, name)
+                self._unconfigured.add(name)
+
     def _accepts(self, name: str) -> frozenset[str] | None:
         """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
         kinds = self.services.specs.accepts(name)
@@ -165,18 +193,18 @@ class OwnedPartition:
     def _meet(
         self,
         name: str,
-        batch: Batch,
+        last: int,
         kept: Position | None,
         offset: int,
         claimed: Claimed | CorruptError | StoreLost | None = None,
     ) -> None:
-        """Claim a model, unless it took all of this batch already, or was ``claimed`` together with others.
+        """Claim a model, unless it took all up to the offset ``last``, or was ``claimed`` together with others.
 
         Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
         if only an older checkpoint was sound: what it lacks is taken again.
         """
         at_home = kept is not None and kept.home == self.partition
-        if kept and at_home and batch.records[-1].offset < kept.next and self._arrival.log_reaches(kept.next):
+        if kept and at_home and last < kept.next and self._arrival.log_reaches(kept.next):
             return
         self.services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
@@ -273,15 +301,17 @@ class OwnedPartition:
         first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
         self._changed(model, first)
         if batch.records:
-            refused += self._learn(model, batch)
+            refused += self._learn(model, batch, refused)
+        else:
+            model.refuse(refused)
         model.next = max([model.next, *(one.record.offset + 1 for one in refused)])
         self._burial.add(refused)
 
-    def _learn(self, model: OwnedModel, batch: Batch) -> list[Refusal]:
+    def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
         self.services.residents.use(model.name, model.size, self.let_go)
         label = self.services.specs.of(model.name).label
         with self.services.metrics.learn_seconds.labels(label).time():
-            refused = model.take(batch, self.services.metrics.timed)
+            refused = model.take(batch, self.services.metrics.timed, others)
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
         held, not_sound = batch.kinds(model.held_out), batch.kinds({refusal.record.offset for refusal in refused})

@@ -1,4 +1,4 @@
-"""What a cut of the log means for the models that have learned more than it holds now."""
+"""Checkpoints that are changed although nobody learns their models: a log was cut, or a model is not configured."""
 
 from __future__ import annotations
 
@@ -28,3 +28,23 @@ def take_back(store: Store, placement: Placement, partition: Partition, offset: 
             if store.save(moved, epoch, back=True) is Written.FENCED:
                 raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")
     return damaged
+
+
+def forget_stretches(store: Store, name: str) -> Written | None:
+    """Have a model forget which events it learned and refused (:mod:`workers.stretches`): more are refused, and nobody
+    can tell it, because it is not configured. None if there is nothing to forget.
+
+    A crash before the save leaves it as it was, and the same events are read again.
+    """
+    checkpoint = store.peek(name)
+    if checkpoint is None or not checkpoint.progress.get("stretches"):
+        return None
+    try:
+        epoch, checkpoint, fell_back = store.claim(name)
+    except CorruptError:
+        return None
+    if checkpoint is None or fell_back:
+        # An older checkpoint must not take the place of the damaged one: what it lacks could not be found any more.
+        return None
+    progress = {**checkpoint.progress, "stretches": []}
+    return store.save(msgspec.structs.replace(checkpoint, progress=progress), epoch)
