@@ -51,8 +51,11 @@ class ModelSum(msgspec.Struct):
     last: int | None = None
 
     def add(self, partition: Partition, offset: int, letter: bool, moved: bool, settled: bool) -> None:
-        """Count an event at home; ``moved`` if that is the partition that the model lives on since a rehome, ``settled``
-        if it lies below the mark."""
+        """Count an event at home.
+
+        ``moved`` if that is the partition that the model lives on since a rehome; ``settled`` if it lies below the
+        mark.
+        """
         tally = self.tally
         if tally is None:
             if settled and not letter:
@@ -247,8 +250,8 @@ def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bo
         if not missing or not letters_complete:
             return ""
         return (
-            f"the store lists it and holds no checkpoint of it, but {missing:,} of its events, at offsets {model.first} to "
-            f"{model.last}, lie below the mark and are no dead letters: what it learned of them is lost. {again}"
+            f"the store lists it and holds no checkpoint of it, but {missing:,} of its events, at offsets {model.first}"
+            f" to {model.last}, lie below the mark and are no dead letters: what it learned of them is lost. {again}"
         )
     if end is not None and tally.until > end:
         return (
@@ -277,8 +280,8 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
     if begun:
         told.append(
             f"{sum(begun.values()):,} events of {_listed(begun)} lie before the first one that was learned: unless the "
-            "model was deleted or rewound since, they were lost. To learn it again from the log: omdml replay --publish "
-            "--replace, with --model"
+            "model was deleted or rewound since, they were lost. To learn them: omdml replay --publish --replace, with "
+            "--model"
         )
     if before:
         told.append(

@@ -12,8 +12,8 @@ class Tally(msgspec.Struct):
     ``since`` up to the offset ``until``.
 
     A model that goes on at another position than the one where its stretch ended (it was reset, copied, rewound or
-    rehomed, or an older release saved it) begins a new stretch there, so that the sums always belong to the log. One that
-    began ``anew`` with its first event, and not there, has learned nothing before ``since``.
+    rehomed, or an older release saved it) begins a new stretch there, so that the sums always belong to the log. One
+    that began with its first event instead, without a checkpoint, began ``anew``: it learned nothing before ``since``.
 
     Examples
     --------
