@@ -241,7 +241,7 @@ def literally(said):
             continue
         if sound:
             taken.append(offset)
-            copied_since.add(copied)
+            copied_since |= {copied} & {*refused}
             continue
         refused.append(offset)
         if len(refused) > SMALL:

@@ -61,7 +61,7 @@ class ModelSum(msgspec.Struct):
             if settled and not letter:
                 self._count(offset)
             return
-        letter = letter and not self.stretches.learned(partition, offset)
+        letter = letter and not self.stretches.learned_in_place(partition, offset)
         here = tally.home == str(partition)
         if offset >= tally.until if here else moved:
             self.behind += not letter

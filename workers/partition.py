@@ -46,7 +46,7 @@ from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.newcomers import begin_turn, claim_next, too_many_models
 from workers.portions import portions
-from workers.relocation import forget_stretches, take_back
+from workers.relocation import close_stretch, take_back
 from workers.services import Services
 
 log = structlog.get_logger(__name__)
@@ -173,12 +173,12 @@ class OwnedPartition:
         self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
     ) -> None:
         """Have models that the store holds know that events were refused: they are claimed for that. One that is not
-        configured any more cannot be; should it be again, it knows nothing of what lies before its next event."""
+        configured any more cannot be: it is told that it knows nothing of what lies between here and its next event."""
         for name in names:
             if refused[name][0].error.reason != "unknown_model":
                 batches[name] = Batch()
             elif name not in self._unconfigured:
-                answer = forget_stretches(self.services.store, name)
+                answer = close_stretch(self.services.store, name)
                 if answer is not None:
                     self._written(answer, name)
                 self._unconfigured.add(name)
@@ -284,6 +284,7 @@ class OwnedPartition:
         """Let go of everything in memory, as it is."""
         for name in list(self.models):
             self._drop(name)
+        self._unconfigured.clear()
         self._blocked.forget()
 
     def _drop(self, name: str) -> None:

@@ -22,7 +22,7 @@ from streams.protocols import Partition
 from workers.intake import Batch
 
 WINDOW = 4096  # offsets of refused events that a model remembers
-HOMES = 8  # before the present one that it remembers
+EARLIER = 8  # stretches before the present one that it remembers
 OFFSET_BYTES = 8
 
 Array = NDArray[Any]
@@ -32,17 +32,20 @@ class Stretch(msgspec.Struct):
     """The offsets ``since`` up to ``until`` of a partition.
 
     ``refused`` are offsets in it, ascending, 8 bytes each: of events that the model refused. An offset is stored
-    negative (``-1 - offset``) once a copy of the event was taken.
+    negative (``-1 - offset``) once a copy of the event was taken. If it is ``closed``, the next event begins another
+    one: what lies between them was refused while the model was not configured, so that it could not know.
     """
 
     home: str
     since: int
     until: int
     refused: bytes = b""
+    closed: bool = False
 
 
 class Stretches:
-    """The stretches of one model: where it lives, and where it lived before partitions were added.
+    """The stretches of one model: the present one, and those before it moved to an added partition, or was taken out of
+    the configuration for a time.
 
     Parameters
     ----------
@@ -70,10 +73,11 @@ class Stretches:
     def begin(self, home: Partition, offset: int) -> None:
         """The next event that is taken lies there; what was known of this offset and those behind it is forgotten:
         a log that was cut holds other events there."""
-        if not self._stretches or self._stretches[-1].home != str(home):
-            self._stretches = [one for one in self._stretches if one.home != str(home)][-HOMES:]
-            self._stretches.append(_Stretch(Stretch(str(home), offset, offset)))
-        self._stretches[-1].cut(offset)
+        for one in self._stretches:
+            if one.home == str(home):
+                one.cut(offset)
+        if not self._goes_on(home):
+            self._stretches = [*self._stretches[-EARLIER:], _Stretch(Stretch(str(home), offset, offset))]
 
     def end(self, offset: int) -> None:
         """Everything below this offset was taken."""
@@ -82,8 +86,11 @@ class Stretches:
 
     def refuse(self, home: Partition | None, offsets: Iterable[int]) -> None:
         """Remember refused events, unless they lie before the first one that was taken there."""
-        if self._stretches and self._stretches[-1].home == str(home):
+        if self._goes_on(home):
             self._stretches[-1].refuse(offsets)
+
+    def _goes_on(self, home: Partition | None) -> bool:
+        return bool(self._stretches) and self._stretches[-1].home == str(home) and not self._stretches[-1].closed
 
     def shrink(self) -> None:
         """Forget the oldest of too many refused events; every copy below the newest of them must be decided by now."""
@@ -91,11 +98,19 @@ class Stretches:
             self._stretches[-1].shrink()
 
     def learned(self, partition: Partition, offset: int, below: int | None = None) -> bool:
-        """Whether an event was learned for certain.
+        """Whether an event, or a copy of it, was learned for certain.
 
         ``below`` is the offset of the event that asks, if that lies on the same partition: what lies below it is taken.
         """
-        return any(one.learned(offset, below) for one in self._stretches if one.home == str(partition))
+        return any(
+            one.learned(offset, below if one is self._stretches[-1] else None)
+            for one in self._stretches
+            if one.home == str(partition)
+        )
+
+    def learned_in_place(self, partition: Partition, offset: int) -> bool:
+        """Whether an event was learned for certain, and not by a copy."""
+        return any(one.learned_in_place(offset) for one in self._stretches if one.home == str(partition))
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
         """The events of a batch, part by part, without copies of events that were learned.
@@ -121,19 +136,25 @@ class Stretches:
 
     def take(self, part: Batch, refused: Collection[int]) -> None:
         """Remember what became of a part: which of its events, by offset, were refused; copies of others were taken."""
+        here = part.records[0].partition
         for record in part.records:
             if record.headers and record.offset not in refused and (position := position_of_copy(record)):
-                for one in self._stretches:
-                    if one.home == str(position[0]):
-                        one.copy_taken(position[1])
-        self.refuse(part.records[0].partition, refused)
+                partition, offset = position
+                if partition != here or offset < record.offset:
+                    self._copy_taken(partition, offset)
+        self.refuse(here, refused)
+
+    def _copy_taken(self, partition: Partition, offset: int) -> None:
+        for one in self._stretches:
+            if one.home == str(partition):
+                one.copy_taken(offset)
 
 
 class _Stretch:
     """One stretch in memory."""
 
     def __init__(self, kept: Stretch) -> None:
-        self.home, self.since, self.until = kept.home, kept.since, kept.until
+        self.home, self.since, self.until, self.closed = kept.home, kept.since, kept.until, kept.closed
         self._refused: Array = np.frombuffer(kept.refused, "<i8")
 
     @property
@@ -145,7 +166,7 @@ class _Stretch:
         return len(self._refused)
 
     def kept(self) -> Stretch:
-        return Stretch(self.home, self.since, self.until, self._refused.tobytes())
+        return Stretch(self.home, self.since, self.until, self._refused.tobytes(), self.closed)
 
     @property
     def _offsets(self) -> Array:
@@ -175,6 +196,9 @@ class _Stretch:
             return False
         index = int(np.searchsorted(offsets, offset))
         return not (index < len(offsets) and offsets[index] == offset and self._refused[index] >= 0)
+
+    def learned_in_place(self, offset: int) -> bool:
+        return self.learned(offset, None) and offset not in self._offsets
 
     def copy_taken(self, offset: int) -> None:
         index = int(np.searchsorted(self._offsets, offset))
