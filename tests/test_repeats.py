@@ -216,7 +216,7 @@ def test_a_worker_learns_what_was_posted_twice_once_and_counts_it(tmp_path, kill
     found, twin = world.store.peek("shop"), once.store.peek("shop")
     assert (found.state, found.next, found.version) == (twin.state, 50, twin.version)
     counted = {"home": found.progress["tally"]["home"], "until": 50, "repeated": 20}
-    stretch = {"home": counted["home"], "since": 0, "until": 50, "refused": ""}
+    stretch = {"home": counted["home"], "since": 0, "until": 50, "refused": "", "closed": False}
     assert found.progress == {**twin.progress, "tally": {**twin.progress["tally"], **counted}, "stretches": [stretch]}
 
 

@@ -44,6 +44,7 @@ from workers.intake import Batch, Refusal, sort_out, wrong_partition
 from workers.interruptions import PlacementChanged, Rewind
 from workers.mark import Mark
 from workers.model import OwnedModel
+from workers.names import can_be_kept
 from workers.newcomers import begin_turn, claim_next, too_many_models
 from workers.portions import portions
 from workers.relocation import close_stretch, take_back
@@ -165,7 +166,7 @@ class OwnedPartition:
         return [
             name
             for name in refused
-            if name and name not in batches and name not in self.models
+            if name and name not in batches and name not in self.models and can_be_kept(name)
             if self.placement.home(name) == self.partition.number
         ]
 
