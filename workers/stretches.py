@@ -182,6 +182,9 @@ class _Stretch:
         new = np.array(sorted(offset for offset in offsets if offset >= self.since), "<i8")
         if not len(new):
             return
+        if not len(self._refused) or new[0] > offset_of(int(self._refused[-1])):
+            self._refused = np.concatenate([self._refused, new])
+            return
         joined = np.concatenate([self._refused, new[~np.isin(new, self._offsets)]])
         self._refused = joined[np.argsort(np.where(joined < 0, -1 - joined, joined), kind="stable")]
 
@@ -209,8 +212,13 @@ class _Stretch:
     def shrink(self) -> None:
         """Remember the newest; what lies up to the others is not known any more."""
         if len(self._refused) > WINDOW:
-            self.since = int(self._offsets[-WINDOW - 1]) + 1
+            self.since = offset_of(int(self._refused[-WINDOW - 1])) + 1
             self._refused = self._refused[-WINDOW:]
+
+
+def offset_of(stored: int) -> int:
+    """The offset of a refused event, as it is stored."""
+    return stored if stored >= 0 else -1 - stored
 
 
 def _between(batch: Batch, stay: Sequence[bool], first: int, end: int) -> Iterator[Batch]:
