@@ -71,7 +71,7 @@ class Batch:
     @property
     def resent(self) -> bool:
         """Whether an event is a copy of one that became a dead letter."""
-        # Loops, because this is asked of every batch: a generator takes twice the time.
+        # Loops, because this is asked about every batch: a generator expression takes 1.7 times as long.
         for record in self.records:
             for header in record.headers:
                 if header[0] == RESENT:
