@@ -45,7 +45,7 @@ class Format(NamedTuple):
 
 
 STATE = Format("learner state", 1)
-CHECKPOINT = Format("checkpoint", 1)  # its progress included (workers/model.py)
+CHECKPOINT = Format("checkpoint", 2)  # its progress included (workers/model.py)
 SNAPSHOT = Format("snapshot", 1)
 CATALOGUE = Format("catalogue", 1)  # a folder
 REDIS_CATALOGUE = Format("catalogue in Redis", 1)
@@ -54,15 +54,3 @@ REDIS_STORE = Format("Redis store", 1)  # its keys and their fields
 COMMIT = Format("committed position", 1)  # of a group that reads a log in files
 LETTER = Format("dead letter", 1)
 PLACEMENT = Format("placement", 1)  # of models on partitions
-FORMATS: tuple[Format, ...] = (
-    STATE,
-    CHECKPOINT,
-    SNAPSHOT,
-    CATALOGUE,
-    REDIS_CATALOGUE,
-    FOLDER_STORE,
-    REDIS_STORE,
-    COMMIT,
-    LETTER,
-    PLACEMENT,
-)

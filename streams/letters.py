@@ -7,7 +7,7 @@ a worker that starts again after a crash sends some of them twice, and readers t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from typing import NamedTuple, Protocol
@@ -29,7 +29,10 @@ WIDEST = 6  # bytes of JSON that one byte of a record can take
 PIECE_BYTES = 1 << 20  # of letters that are handed to the sink at once
 MAX_HELD_BYTES = 32 << 20  # of letters that no flush has acknowledged; beyond it, one is made
 
-RESENT = "omdml-letter"  # header of an event that was sent again
+# Headers of an event that was sent again. The second one stands on events that could not be read at first: no model
+# knows of itself that it refused these.
+RESENT = "omdml-letter"
+RESENT_UNREAD = "omdml-unread-letter"
 
 Position = tuple[Partition, int]
 
@@ -256,10 +259,10 @@ def read_letters(records: Iterable[Record]) -> Iterator[Letter]:
     yield from read_book(records).letters.values()
 
 
-def resent_header(position: Position) -> tuple[str, bytes]:
-    """The header by which an event that was sent again names its letter."""
+def resent_header(position: Position, read: bool = True) -> tuple[str, bytes]:
+    """The header by which an event that was sent again names its letter; ``read`` if its model was known at first."""
     (topic_id, number), offset = position
-    return RESENT, f"{topic_id}/{number}/{offset}".encode()
+    return RESENT if read else RESENT_UNREAD, f"{topic_id}/{number}/{offset}".encode()
 
 
 def position_of(text: str) -> Position:
@@ -292,13 +295,19 @@ class Sender(Protocol):
 
 def headers_again(letter: Letter) -> list[tuple[str, bytes]]:
     """The headers of the event when it is sent again."""
-    return [*(header for header in letter.headers if header[0] != RESENT), resent_header(letter.position)]
+    others = (header for header in letter.headers if header[0] not in (RESENT, RESENT_UNREAD))
+    return [*others, resent_header(letter.position, letter.model is not None)]
 
 
-def named(record: Record) -> list[Position]:
+def named(record: Record, headers: Container[str] = (RESENT, RESENT_UNREAD)) -> list[Position]:
     """The letter that a record of the log names, if it was sent again; what others put there names none."""
     found = []
     for name, value in record.headers:
         with suppress(ValueError):
-            found += [position_of(value.decode())] if name == RESENT else []
+            found += [position_of(value.decode())] if name in headers else []
     return found
+
+
+def position_of_copy(record: Record) -> Position | None:
+    """Where the event lies that was refused by its model, and of which this one is a copy; None if it is no copy."""
+    return next(iter(named(record, (RESENT,))), None) if record.headers else None

@@ -13,6 +13,7 @@ from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
 from streams.memory import MemoryLog, MemorySink
 from streams.stores.memory import MemoryStore
+from tests.support.waiting import wait_until_ready
 from tests.worlds import ITEMS, catalogue, configuration, triplets
 from workers.current import Current
 from workers.http import create_app
@@ -87,7 +88,7 @@ class Shop:
         """A node that has a version live."""
         self.publish()
         with self.node(**options) as node:
-            node.wait_until_ready(30.0)
+            wait_until_ready(node)
             yield node
 
     def expected(self, version: int, item: str, k: int) -> tuple[list[str], np.ndarray]:

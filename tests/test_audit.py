@@ -148,6 +148,43 @@ def test_a_deleted_model_is_a_limit(world):
     assert "39 events are about 'shop', which the store does not hold" in report.limits[0]
 
 
+def test_a_model_whose_checkpoints_are_gone_has_lost_its_events(world):
+    world.store._models["shop"].checkpoints = []
+    wrong = audited(world)[1].wrong["shop"]
+    assert "holds no checkpoint of it, but 39 of its events, at offsets 0 to 40" in wrong
+    assert "omdml replay --model shop --publish --replace" in wrong
+    # What is not taken yet is no loss.
+    world.store.move_mark(world.log.partitions[0], 41, 0)
+    assert audited(world)[1].wrong == {}
+
+
+def test_events_lost_before_the_first_one_learned_are_said_apart(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(20))
+    world.store.place(world.log.topic_id, None, Placement.first("crc32", 1))
+    world.store.move_mark(world.log.partitions[0], None, 10)
+    stop(world.worker())
+    (limit,) = audited(world)[1].limits
+    assert "10 events of 'shop' lie before the first one that was learned" in limit
+    assert "they were lost" in limit
+
+
+def test_a_copy_in_the_place_of_a_deleted_model_adds_up(world):
+    world.send(*events(5, 2, model="user-1"))
+    stop(world.worker())
+    world.store.delete("user-1")
+    spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
+    upkeep.copy(world.store, "shop", "user-1", spec, world.log.partitions[0], "test")
+    assert world.store.peek("user-1").next == 46
+    world.send(*events(3, 3, model="user-1"))
+    configuration = world.configuration
+    models = {**configuration.models, "user-1": configuration.models["shop"]}
+    world.configuration = msgspec.structs.replace(configuration, models=models)
+    stop(world.worker())
+    found, report = audited(world)
+    assert (found.models["user-1"].tally.learned, found.models["user-1"].before, report.wrong) == (3, 5, {})
+
+
 def test_a_checkpoint_of_a_release_that_did_not_count_begins_its_counts_where_it_ends(world):
     epoch, checkpoint, _ = world.store.claim("shop")
     older = {name: value for name, value in checkpoint.progress.items() if name != "tally"}

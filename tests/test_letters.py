@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, REASONS, decode
 from omdml.formats import LETTER
-from streams.files.reader import read_records
 from streams.files.source import FileSink
 from streams.letters import CUT_BYTES, MAX_LETTER_BYTES, DeadLetters, Letter, read_letters
 from streams.memory import MemoryLog, MemorySink
 from streams.protocols import Partition, Record
+from tests.support.files import read_records
 
 PARTITION = Partition("4f3c", 3)
 INVALID = FeedbackError("event: Object missing required field `irrelevant`")

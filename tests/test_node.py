@@ -16,6 +16,7 @@ from streams.protocols import Pointer
 from streams.stores.memory import MemoryStore
 from tests.integration.waiting import until
 from tests.shops import Shop
+from tests.support.waiting import wait_until_ready
 from tests.worlds import items
 from workers.refresh import follows
 from workers.view import SearchError, check_fit, embedded_view
@@ -46,7 +47,7 @@ def test_a_node_is_ready_when_something_is_published(tmp_path):
             node.search(ids=["i0"])
         assert refused.value.reason == "not_ready"
         shop.publish()
-        assert node.wait_until_ready(30.0)
+        wait_until_ready(node)
         assert_exact(shop, node.search(ids=["i5"], k=7), "i5", 7)
 
 
@@ -263,7 +264,7 @@ def test_items_added_to_the_catalogue_are_found(tmp_path):
     node._refresher._catalogues = refreshed
     features, _ = items()
     with node:
-        assert node.wait_until_ready(30.0)
+        wait_until_ready(node)
         add_items(shop.catalogue.path, {name: matrix[:1] for name, matrix in features.items()}, ids=["twin"])
         until(lambda: node.view().count == 121)
         assert node.search(ids=["i0"], k=1).items[0].id == "twin"
@@ -382,4 +383,4 @@ def test_corruption_met_first_leaves_the_model_missing_not_the_node_dead(tmp_pat
         assert node.alive
         shop.learn()
         shop.publish()
-        assert node.wait_until_ready(30.0)
+        wait_until_ready(node)

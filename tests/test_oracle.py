@@ -71,6 +71,16 @@ def test_a_count_that_is_off_by_one_is_found_with_the_places_it_is_about(learned
     assert found == [Finding(what, 1, f"{MODEL}: {told}")]
 
 
+@pytest.mark.parametrize(("learned", "what"), [(9, "lost"), (11, "doubled")])
+def test_events_that_were_sent_again_count_once_wherever_they_were_learned(learned, what):
+    sent_again = [*log(10), *log(2, first=10, number=4)]
+    assert oracle.not_learned_once(sent_again, [checkpoint(9, 1, after=12)], numbers(10)) == []
+    (found,) = oracle.not_learned_once(sent_again, [checkpoint(learned - 1, 1, after=12)], numbers(10))
+    assert (found.what, found.events) == (what, 1)
+    (found,) = oracle.not_learned_once(sent_again, [checkpoint(9, 1, after=12)], numbers(11))
+    assert (found.what, found.events) == ("lost", 1)
+
+
 def test_a_version_that_is_not_what_was_compared_is_found():
     found = Oracle(log(10), FOUR).findings([checkpoint(9, 1, after=10, compared=8)], [])
     assert [(one.what, one.events) for one in found] == [("count", 1)]

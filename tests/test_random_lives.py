@@ -113,6 +113,8 @@ class Behind(MemorySource):
 class Life:
     """A world in which things happen by chance; what was said in it, in the order of each model."""
 
+    weights = WEIGHTS
+
     def __init__(self, world, seed):
         world.log, world.store, world.graves = MemoryLog(PARTITIONS), MemoryStore(), MemoryLog()
         self.world, self.chance, self.time, self.losses, self.grown = world, random.Random(seed), 0.0, 0.0, 0
@@ -142,14 +144,15 @@ class Life:
 
     def happen(self):
         """Something happens."""
-        getattr(self, *self.chance.choices(list(WEIGHTS), list(WEIGHTS.values())))()
+        getattr(self, *self.chance.choices(list(self.weights), list(self.weights.values())))()
         while len(self.workers) < FEWEST:
             self.workers.append(self.worker())
 
-    def send(self, name=None, partition=None):
+    def send(self, name=None, partition=None, item=None):
         query, relevant, irrelevant = next(self.triplets)
         name = name or self.chance.choice(NAMES)
-        event = Triplet(model=name, query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}", at=1.0)
+        item = item or f"i{relevant}"
+        event = Triplet(model=name, query=f"i{query}", relevant=item, irrelevant=f"i{irrelevant}", at=1.0)
         key = name if partition is None else living_on(self.world, self.world.log.partitions[partition])
         self.world.log.send(encode(event), key, [("number", str(self.sent).encode())])
         self.sent += 1

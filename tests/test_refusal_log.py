@@ -5,10 +5,10 @@ from __future__ import annotations
 import structlog
 
 from omdml.errors import FeedbackError
-from streams.files.reader import read_records
 from streams.files.source import FileSink
 from streams.letters import Letter, read_letters
 from streams.protocols import Partition, Record
+from tests.support.files import read_records
 from tests.worlds import World, events, run_until_idle
 from workers import intake, wiring
 from workers.config import FileLog

@@ -13,7 +13,6 @@ from omdml.errors import CatalogueError, ConfigurationError, CorruptError, Omdml
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
 from streams.files.books import Books
-from streams.files.reader import read_records
 from streams.files.regular import STATE_BYTES, Unfit, open_regular, read_regular, text_lines
 from streams.files.segments import SegmentedLog
 from streams.files.source import FileSink
@@ -22,6 +21,7 @@ from streams.stores.directory import DirectoryStore
 from streams.stores.directory_states import read_state
 from tests import store_samples, worlds
 from tests.processes import ROOT
+from tests.support.files import read_records
 from workers.config import load
 from workers.demo.labels import read_labels
 

@@ -95,9 +95,11 @@ def taken(specs, said, cuts=(), name="shop", by=resumed):
 
 
 def learned_state(model):
-    """Everything in a checkpoint but the position, the window, and how many events there were."""
+    """Everything in a checkpoint but the position, the windows, and how many events there were."""
     checkpoint = model.checkpoint("test")
-    progress = {name: value for name, value in checkpoint.progress.items() if name not in ("seen", "tally")}
+    progress = {
+        name: value for name, value in checkpoint.progress.items() if name not in ("seen", "tally", "stretches")
+    }
     return replace(checkpoint, next=0, progress=progress).to_bytes()
 
 
@@ -215,7 +217,8 @@ def test_a_worker_learns_what_was_posted_twice_once_and_counts_it(tmp_path, kill
     found, twin = world.store.peek("shop"), once.store.peek("shop")
     assert (found.state, found.next, found.version) == (twin.state, 50, twin.version)
     counted = {"home": found.progress["tally"]["home"], "until": 50, "repeated": 20}
-    assert found.progress == {**twin.progress, "tally": {**twin.progress["tally"], **counted}}
+    stretch = {"home": counted["home"], "since": 0, "until": 50, "refused": "", "closed": False}
+    assert found.progress == {**twin.progress, "tally": {**twin.progress["tally"], **counted}, "stretches": [stretch]}
 
 
 def test_an_event_that_was_refused_is_learned_when_it_comes_again(tmp_path):

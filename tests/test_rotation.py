@@ -9,9 +9,9 @@ import pytest
 
 from omdml.errors import GapError, SourceError
 from streams.files.log import OFFSET_BITS
-from streams.files.reader import read_records
 from streams.files.source import FileSink, FileSource
 from tests.listeners import Recorder
+from tests.support.files import read_records
 
 Follow = Callable[[], FileSource]
 

@@ -13,6 +13,7 @@ from tests.integration.waiting import until
 from tests.judged import judged_by_label, labelled
 from tests.naive_sets import greedy
 from tests.shops import Shop
+from tests.support.waiting import wait_until_ready
 from tests.test_http import asking, refused
 from workers.node import RetrievalNode
 from workers.view import SearchError
@@ -74,7 +75,7 @@ def album(tmp_path_factory):
 @pytest.fixture(scope="module")
 def node(album):
     with album.node() as node:
-        assert node.wait_until_ready(30.0)
+        wait_until_ready(node)
         yield node
 
 
@@ -136,7 +137,7 @@ def test_raw_vectors_are_an_element(album, node):
 def test_a_catalogue_without_sets_answers_items_as_sets_of_one(tmp_path):
     album = Album(tmp_path, sets=False)
     with album.node() as node:
-        node.wait_until_ready(30.0)
+        wait_until_ready(node)
         scores = album.learner.metric.score_sets(album.vectors([3]), album.vectors(np.arange(240)))
         scores[3] = -np.inf
         order = np.argsort(-scores, kind="stable")[:5]
@@ -147,7 +148,7 @@ def test_a_catalogue_without_sets_answers_items_as_sets_of_one(tmp_path):
 def test_new_versions_and_added_sets_go_live(tmp_path):
     album = Album(tmp_path)
     with album.node() as node:
-        node.wait_until_ready(30.0)
+        wait_until_ready(node)
         twin = {name: x[:1] for name, x in album.features.items()}
         add_items(album.catalogue.path, twin, ids=["new"], sets={"p80": ["new"]})
         album.catalogue.refresh()

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from streams.stores.directory import DirectoryStore
 from tests.integration.waiting import until
 from tests.shops import Shop, asking, listening, refused
+from tests.support.waiting import wait_until_ready
 from workers import cli, moves
 from workers.targets import Unservable, since_reset
 
@@ -137,7 +138,7 @@ def damaged_at_the_end(shop, versions=3):
 def test_a_node_that_starts_serves_the_newest_readable_version_and_says_so(shop):
     damaged_at_the_end(shop)
     with structlog.testing.capture_logs() as logs, shop.node() as node, asking(node) as client:
-        assert node.wait_until_ready(30.0)
+        wait_until_ready(node)
         assert client.get("/search?id=i1").json()["version"] == 20
         ready = client.get("/readyz")
         assert ready.status_code == 200
@@ -164,7 +165,7 @@ def test_a_node_that_starts_does_not_serve_what_was_held_back(shop):
     shop.publish()
     shop.damage(shop.snapshot())
     with shop.node() as node:
-        assert node.wait_until_ready(30.0)
+        wait_until_ready(node)
         assert node.view().snapshot.version == 0
 
 

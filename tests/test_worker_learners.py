@@ -21,6 +21,7 @@ from streams.protocols import Partition, Record
 from streams.stores.directory import DirectoryStore
 from streams.stores.memory import MemoryStore
 from tests.store_samples import checkpoint
+from tests.support.waiting import wait_until_ready
 from tests.worlds import TASKS, World, catalogue, feedback, letters, run_until_idle
 from workers.claim import claim
 from workers.config import load
@@ -156,7 +157,7 @@ def test_a_node_answers_each_with_its_own_metric_task_by_task(shelf):
     features = {name: np.asarray(matrix) for name, matrix in shelf.catalogue.features.items()}
     singles = [name for name in LEARNERS if "set" not in LEARNERS[name].accepts]
     with RetrievalNode(shelf.store, lambda model: shelf.catalogue, singles) as node:
-        assert node.wait_until_ready(30.0)
+        wait_until_ready(node)
         for name in singles:
             metric = learned_directly(name, shelf.catalogue).metric
             for task in (None, *metric.tasks):

@@ -23,6 +23,7 @@ from streams.placement import Placement
 from streams.protocols import Partition, Record, Store
 from workers.intake import JSON, by_partition, content_type
 from workers.model import Progress
+from workers.stretches import Stretches
 from workers.tally import Tally
 
 MOST_LETTERS = 10_000_000
@@ -32,12 +33,16 @@ class ModelSum(msgspec.Struct):
     """Events of one model at its home.
 
     ``events`` and ``letters`` lie in the stretch that its checkpoint counts, without and with a dead letter;
-    ``before`` lie before it, and ``behind`` are not taken yet. ``events`` must have been learned or held out.
+    ``before`` lie before it, and ``behind`` are not taken yet. ``events`` must have been learned or held out. An event
+    that was learned although it has a letter, because it was taken again, counts as one without.
+
+    Of a model without a checkpoint ``events`` lie below the mark.
     """
 
     name: str
     tally: Tally | None = None
     ill: str = ""
+    stretches: Stretches = msgspec.field(default_factory=Stretches)
     before: int = 0
     events: int = 0
     letters: int = 0
@@ -45,11 +50,18 @@ class ModelSum(msgspec.Struct):
     first: int | None = None
     last: int | None = None
 
-    def add(self, partition: Partition, offset: int, letter: bool, moved: bool) -> None:
-        """Count an event at home; ``moved`` if that is the partition that the model lives on since a rehome."""
+    def add(self, partition: Partition, offset: int, letter: bool, moved: bool, settled: bool) -> None:
+        """Count an event at home.
+
+        ``moved`` if that is the partition that the model lives on since a rehome; ``settled`` if it lies below the
+        mark.
+        """
         tally = self.tally
         if tally is None:
+            if settled and not letter:
+                self._count(offset)
             return
+        letter = letter and not self.stretches.learned_in_place(partition, offset)
         here = tally.home == str(partition)
         if offset >= tally.until if here else moved:
             self.behind += not letter
@@ -58,15 +70,20 @@ class ModelSum(msgspec.Struct):
         elif letter:
             self.letters += 1
         else:
-            self.events += 1
-            self.first = offset if self.first is None else self.first
-            self.last = offset
+            self._count(offset)
+
+    def _count(self, offset: int) -> None:
+        self.events += 1
+        self.first = offset if self.first is None else self.first
+        self.last = offset
 
     @property
     def missing(self) -> int:
         """Events that have no fate; below 0 if more were learned and held out than the log holds."""
-        tally = self.tally
-        return self.events - tally.learned - tally.held - tally.repeated if tally else 0
+        if self.ill:
+            return 0
+        tally = self.tally or Tally()
+        return self.events - tally.learned - tally.held - tally.repeated
 
 
 class Strays(msgspec.Struct):
@@ -166,7 +183,7 @@ class Audit:
                     self.strays.setdefault(partition, Strays()).add(record.offset, letter, record.offset < mark)
                 elif name in self.models:
                     moved = self.placement.home(name) == partition.number and record.offset >= since
-                    self.models[name].add(partition, record.offset, letter, moved)
+                    self.models[name].add(partition, record.offset, letter, moved, record.offset < mark)
                 elif not letter and record.offset < mark:
                     self.unknown[name] = self.unknown.get(name, 0) + 1
 
@@ -179,8 +196,9 @@ def sums(store: Store) -> Iterator[ModelSum]:
             if checkpoint is None:
                 yield ModelSum(name)
                 continue
-            tally = msgspec.convert(checkpoint.progress, Progress).tally
-            yield ModelSum(name, tally.resumed(Partition(*checkpoint.home), checkpoint.next))
+            progress = msgspec.convert(checkpoint.progress, Progress)
+            tally = progress.tally.resumed(Partition(*checkpoint.home), checkpoint.next)
+            yield ModelSum(name, tally, stretches=Stretches(progress.stretches))
         except (CorruptError, msgspec.ValidationError) as error:
             yield ModelSum(name, ill=str(error))
 
@@ -224,9 +242,17 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
 
 
 def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bool) -> str:
-    if model.ill or model.tally is None:
+    if model.ill:
         return model.ill
+    again = f"To learn it again from the log: omdml replay --model {model.name} --publish --replace"
     tally, missing = model.tally, model.missing
+    if tally is None:
+        if not missing or not letters_complete:
+            return ""
+        return (
+            f"the store lists it and holds no checkpoint of it, but {missing:,} of its events, at offsets {model.first}"
+            f" to {model.last}, lie below the mark and are no dead letters: what it learned of them is lost. {again}"
+        )
     if end is not None and tally.until > end:
         return (
             f"its checkpoint stands at offset {tally.until}, and the log ends at {end}: the log was cut or restored. "
@@ -235,22 +261,28 @@ def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bo
     if missing > 0 and letters_complete:
         return (
             f"{missing:,} events of {model.events:,} at offsets {model.first} to {model.last} are neither learned nor "
-            f"held out nor dead letters. To learn it again from the log: omdml replay --model {model.name} --publish "
-            "--replace"
+            f"held out nor dead letters. {again}"
         )
     if missing < 0 and not dropped:
         return (
             f"{-missing:,} events more were learned and held out than the log holds at offsets {tally.since} to "
-            f"{tally.until - 1}: learned twice, or the log lost them. To learn it again from the log: omdml replay "
-            f"--model {model.name} --publish --replace"
+            f"{tally.until - 1}: learned twice, or the log lost them. {again}"
         )
     return ""
 
 
 def _limits(audit: Audit, cut: list[str]) -> list[str]:
     """What these sums cannot tell."""
-    before = {model.name: model.before for model in audit.models.values() if model.before}
+    earlier = {model.name: model.before for model in audit.models.values() if model.before}
+    begun = {name: count for name, count in earlier.items() if (tally := audit.models[name].tally) and tally.anew}
+    before = {name: count for name, count in earlier.items() if name not in begun}
     told = []
+    if begun:
+        told.append(
+            f"{sum(begun.values()):,} events of {_listed(begun)} lie before the first one that was learned: unless the "
+            "model was deleted or rewound since, they were lost. To learn them: omdml replay --publish --replace, with "
+            "--model"
+        )
     if before:
         told.append(
             f"{sum(before.values()):,} events of {_listed(before)} lie before the place where counting began: "

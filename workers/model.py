@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -24,7 +24,8 @@ from workers.guard import Guard, Yardstick
 from workers.hold_out import Draw, HeldOut, HoldOut, part
 from workers.intake import Batch, Refusal, said_as
 from workers.lookup import Located, Lookup
-from workers.repeats import SeenIds
+from workers.repeats import Part, SeenIds
+from workers.stretches import Stretch, Stretches
 from workers.tally import Tally
 from workers.window import Window
 
@@ -33,6 +34,11 @@ log = structlog.get_logger(__name__)
 OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held out (measured)
 METRICS = 3  # what the guard compares with, the bytes of that, and the newest until it is saved
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
+
+
+def offsets_of(refused: Sequence[Refusal]) -> list[int]:
+    """Where refused events lie."""
+    return [refusal.record.offset for refusal in refused]
 
 
 class Progress(msgspec.Struct):
@@ -44,6 +50,7 @@ class Progress(msgspec.Struct):
     drift: bytes = b""
     seen: bytes = b""  # ids of the newest events, 8 bytes each
     tally: Tally = msgspec.field(default_factory=Tally)
+    stretches: list[Stretch] = []
 
 
 class OwnedModel:
@@ -80,6 +87,7 @@ class OwnedModel:
         self.held_out: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
         self.repeated: frozenset[int] = frozenset()  # offsets of those that were taken before
         self.seen = SeenIds()
+        self.stretches = Stretches()
         self.guard = guard
         self.withheld = ""  # why what it has learned is not live
         self.event_time: float | None = None
@@ -101,6 +109,7 @@ class OwnedModel:
         except msgspec.ValidationError as error:
             raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
         self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
+        self.stretches = Stretches(self.progress.stretches)
         self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table
@@ -132,25 +141,42 @@ class OwnedModel:
         metrics = METRICS * len(self.guard.reference_bytes)
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
         self.size = OBJECTS + self.learner.nbytes + metrics + COMPARISON * events + self.seen.nbytes
+        self.size += self.stretches.nbytes
 
-    def take(self, batch: Batch, timed: Timed) -> list[Refusal]:
-        """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``."""
-        if batch.identified:
-            refused = self._take_new(batch, timed)
+    def take(self, batch: Batch, timed: Timed, refused: Sequence[Refusal] = ()) -> list[Refusal]:
+        """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``.
+
+        Parameters
+        ----------
+        refused
+            Events of this model that came with these and are no part of the batch.
+        """
+        here = batch.records[0].partition
+        self.stretches.begin(here, batch.records[0].offset)
+        self.stretches.refuse(here, offsets_of(refused))
+        if batch.identified or batch.resent:
+            found = self._take_new(batch, timed)
         else:
-            refused, self.repeated = self._take(batch, timed), frozenset()
+            found, self.repeated = self._take(batch, timed), frozenset()
+            self.stretches.refuse(here, offsets_of(found))
         self.next = batch.records[-1].offset + 1
-        return refused
+        self.stretches.end(self.next)
+        return found
+
+    def refuse(self, refused: Sequence[Refusal]) -> None:
+        """Remember refused events that came without any others."""
+        self.stretches.refuse(refused[0].record.partition, offsets_of(refused))
+        self.stretches.shrink()
 
     def _take_new(self, batch: Batch, timed: Timed) -> list[Refusal]:
-        """Learn the events of a batch that do not repeat the id of an earlier one."""
+        """Learn the events of a batch that are no copies of learned ones and do not repeat the id of one."""
         refused: list[Refusal] = []
         held: set[int] = set()
         new: list[Record] = []
-        self.progress.tally.take(self.home, batch.records[0].offset, learned=0, held=0)
-        for new_part in self.seen.parts(batch):
+        self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, learned=0, held=0)
+        for new_part in self.new_parts(batch):
             found = self._take(new_part.batch, timed)
-            self.seen.add(new_part, found)
+            self.remember(new_part, found)
             refused += found
             held |= self.held_out
             new += new_part.batch.records
@@ -160,6 +186,16 @@ class OwnedModel:
         self.progress.tally.repeated += len(self.repeated)
         return refused
 
+    def new_parts(self, batch: Batch) -> Iterator[Part]:
+        """The events of a batch that were not learned before, part by part; :meth:`remember` must be told of each."""
+        for piece in self.stretches.parts(batch):
+            yield from self.seen.parts(piece)
+
+    def remember(self, part: Part, refused: Sequence[Refusal]) -> None:
+        """Note what became of a part."""
+        self.seen.add(part, refused)
+        self.stretches.take(part.batch, set(offsets_of(refused)))
+
     def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
             located, refused = self._lookup.locate(batch)
@@ -167,7 +203,7 @@ class OwnedModel:
         with timed("learn"):
             not_learned = self._learn(learned, held_out)
         count = len(learned.events.records) - len(not_learned)
-        self.progress.tally.take(self.home, batch.records[0].offset, count, len(self.held_out))
+        self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, count, len(self.held_out))
         return refused + not_learned
 
     def _hold_out(self, located: Located) -> tuple[Located, deque[HeldOut]]:
@@ -252,6 +288,7 @@ class OwnedModel:
         """Everything that resumes this model."""
         assert self.home is not None
         self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
+        self.progress.stretches = self.stretches.kept()
         self.progress.tally.end(self.home, self.next)
         return Checkpoint(
             model=self.name,

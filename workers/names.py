@@ -9,7 +9,12 @@ from omdml.errors import FeedbackError
 MAX_NAME = 200  # characters, percent-encoded: a folder's limit is 255
 
 
+def can_be_kept(model: str) -> bool:
+    """Whether stores can keep a model of this name."""
+    return len(quote(model, safe="")) <= MAX_NAME
+
+
 def check_name(model: str) -> None:
     """Raise FeedbackError for a model's name that no store could keep."""
-    if len(quote(model, safe="")) > MAX_NAME:
+    if not can_be_kept(model):
         raise FeedbackError(f"model name of {len(model)} characters: at most {MAX_NAME} once percent-encoded")

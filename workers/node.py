@@ -23,7 +23,6 @@ from workers.refresh import Refresher
 from workers.view import DEFAULT_K, PATIENCE_S, Answer, SearchError, View
 
 BUDGET_BYTES = 1 << 30
-READY_PAUSE_S = 0.005
 
 
 class RetrievalNode:
@@ -124,13 +123,6 @@ class RetrievalNode:
             }
             for model, refusal in refused.items()
         }
-
-    def wait_until_ready(self, timeout_s: float) -> bool:
-        """Wait until no model is missing; False where one still is after ``timeout_s``."""
-        deadline = time.monotonic() + timeout_s
-        while self.missing() and time.monotonic() < deadline:
-            time.sleep(READY_PAUSE_S)
-        return not self.missing()
 
     def label(self, model: str) -> str | None:
         """The name or pattern that covers a model; None where nothing does."""

@@ -43,9 +43,10 @@ from workers.intake import Batch, Refusal, sort_out, wrong_partition
 from workers.interruptions import PlacementChanged, Rewind
 from workers.mark import Mark
 from workers.model import OwnedModel
+from workers.names import can_be_kept
 from workers.newcomers import begin_turn, claim_next, too_many_models
 from workers.portions import portions
-from workers.relocation import take_back
+from workers.relocation import close_stretch, take_back
 from workers.services import Services
 
 log = structlog.get_logger(__name__)
@@ -67,6 +68,8 @@ class OwnedPartition:
         self._arrival = Arrival(partition, services)
         self.mark = Mark(partition, services.store)
         self._committed: int | None = None
+        # Models of the store whose events were refused here because they are not configured.
+        self._unconfigured: set[str] = set()
         self._blocked = Blocked(services.clock, services.metrics.waiting)
         self._burial = Burial(services.letters, services.specs, services.metrics, services.refusals)
 
@@ -117,7 +120,8 @@ class OwnedPartition:
             # Everything below a rehome was learned, or became a letter, before the models moved.
             refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
                        for name, some in refused.items()}  # fmt: skip
-        kept = self.services.store.positions([name for name in batches if name not in self.models])
+        alone = self._refused_alone(batches, refused)
+        kept = self.services.store.positions([*alone, *(name for name in batches if name not in self.models)])
         new = [name for name in batches if not (name in self.models or name in kept or self._blocked.waits(name))]
         begin, beyond, end = begin_turn(new, batches, self.services)
         records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
@@ -131,17 +135,20 @@ class OwnedPartition:
         for name in beyond & batches.keys():
             error = too_many_models(name, self.services.specs.of(name))
             of_nobody += [Refusal(record, error, name) for record in batches.pop(name).records]
+        self._note_refused_alone([name for name in alone if name in kept and refused[name]], batches, refused)
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
-        needed = [name for name, batch in batches.items() if self._must_claim(name, batch, kept.get(name))]
+        reach = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
+        needed = [name for name in batches if self._must_claim(name, reach[name][1], kept.get(name))]
         for name, batch in batches.items():
+            first, last = reach[name]
             if name not in self.models and not self._blocked.waits(name):
                 try:
                     if name not in claimed and name in needed:
                         claimed |= claim_next(needed, name, self.services)
                         self._look()
-                    self._meet(name, batch, kept.get(name), records[0].offset, claimed.get(name))
+                    self._meet(name, last, kept.get(name), records[0].offset, claimed.get(name))
                 except CorruptError as error:
-                    self._blocked.add(name, batch.records[0].offset, error)
+                    self._blocked.add(name, first, error)
             if name in self.models:
                 self._take_up(self.models[name], batch, refused.pop(name, []))
         for model, refusals in refused.items():
@@ -155,6 +162,29 @@ class OwnedPartition:
         self._taken = records[-1].offset + 1
         return left
 
+    def _refused_alone(self, batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]) -> list[str]:
+        """Models that live here, are not in memory, and whose events among these were all refused."""
+        return [
+            name
+            for name in refused
+            if name and name not in batches and name not in self.models and can_be_kept(name)
+            if self.placement.home(name) == self.partition.number
+        ]
+
+    def _note_refused_alone(
+        self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
+    ) -> None:
+        """Have models that the store holds know that events were refused: they are claimed for that. One that is not
+        configured any more cannot be: it is told that it knows nothing of what lies between here and its next event."""
+        for name in names:
+            if refused[name][0].error.reason != "unknown_model":
+                batches[name] = Batch()
+            elif name not in self._unconfigured:
+                answer = close_stretch(self.services.store, name)
+                if answer is not None:
+                    self._written(answer, name)
+                self._unconfigured.add(name)
+
     def _accepts(self, name: str) -> frozenset[str] | None:
         """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
         kinds = self.services.specs.accepts(name)
@@ -165,17 +195,17 @@ class OwnedPartition:
     def _meet(
         self,
         name: str,
-        batch: Batch,
+        last: int,
         kept: Position | None,
         offset: int,
         claimed: Claimed | CorruptError | StoreLost | None = None,
     ) -> None:
-        """Claim a model, unless it took all of this batch already, or was ``claimed`` together with others.
+        """Claim a model, unless it took all up to the offset ``last``, or was ``claimed`` together with others.
 
         Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
         if only an older checkpoint was sound: what it lacks is taken again.
         """
-        if not claimed and self._took(batch, kept):
+        if not claimed and self._took(last, kept):
             return
         self.services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
@@ -191,12 +221,12 @@ class OwnedPartition:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
             raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
 
-    def _must_claim(self, name: str, batch: Batch, kept: Position | None) -> bool:
-        return name not in self.models and not self._blocked.waits(name) and not self._took(batch, kept)
+    def _must_claim(self, name: str, last: int, kept: Position | None) -> bool:
+        return name not in self.models and not self._blocked.waits(name) and not self._took(last, kept)
 
-    def _took(self, batch: Batch, kept: Position | None) -> bool:
-        """Whether a model's checkpoint, which is at this position, has all of a batch."""
-        if kept is None or kept.home != self.partition or batch.records[-1].offset >= kept.next:
+    def _took(self, last: int, kept: Position | None) -> bool:
+        """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
+        if kept is None or kept.home != self.partition or last >= kept.next:
             return False
         return self._arrival.log_reaches(kept.next)
 
@@ -264,6 +294,7 @@ class OwnedPartition:
         """Let go of everything in memory, as it is."""
         for name in list(self.models):
             self._drop(name)
+        self._unconfigured.clear()
         self._blocked.forget()
 
     def _drop(self, name: str) -> None:
@@ -281,15 +312,17 @@ class OwnedPartition:
         first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
         self._changed(model, first)
         if batch.records:
-            refused += self._learn(model, batch)
+            refused += self._learn(model, batch, refused)
+        else:
+            model.refuse(refused)
         model.next = max([model.next, *(one.record.offset + 1 for one in refused)])
         self._burial.add(refused)
 
-    def _learn(self, model: OwnedModel, batch: Batch) -> list[Refusal]:
+    def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
         self.services.residents.use(model.name, model.size, self.let_go)
         label = self.services.specs.of(model.name).label
         with self.services.metrics.learn_seconds.labels(label).time():
-            refused = model.take(batch, self.services.metrics.timed)
+            refused = model.take(batch, self.services.metrics.timed, others)
         if model.learner.version > model.published:
             self.unpublished.setdefault(model.name, model)
         learned = batch.kinds()
@@ -467,3 +500,9 @@ class OwnedPartition:
         if answer is Written.FENCED:
             raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
         return answer
+
+
+def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:
+    """First and last offset among the events of a model at hand, refused ones too."""
+    offsets = [record.offset for record in (*batch.records, *(one.record for one in refused))]
+    return min(offsets), max(offsets)

@@ -21,7 +21,7 @@ from workers.config import ModelConfig
 from workers.guard import Guard
 from workers.intake import Batch, Refusal, by_partition, sort_out, wrong_partition
 from workers.lookup import Located
-from workers.model import OwnedModel
+from workers.model import OwnedModel, offsets_of
 from workers.order import Order, order_right, plain_metric
 from workers.specs import Spec, Specs
 
@@ -138,9 +138,9 @@ class ReplayedModel(OwnedModel):
         if self.start is None:
             self.start = self.learner.metric
         self._began = time.perf_counter() - self.seconds
-        for batch in self._mine(records):
+        for batch, refused in self._mine(records):
             before = self.next
-            self._bury(self.take(batch, nothing_timed))
+            self._bury(self.take(batch, nothing_timed, refused))
             if batch.records[0].partition != self.home:
                 # These are events of its old home, before partitions were added: they say nothing about the new one.
                 self.next = before
@@ -152,32 +152,42 @@ class ReplayedModel(OwnedModel):
         Those that are held out are left out.
         """
         found = []
-        for batch in self._mine(records):
-            for part in self.seen.parts(batch):
+        for batch, others in self._mine(records):
+            self.stretches.begin(batch.records[0].partition, batch.records[0].offset)
+            self.stretches.refuse(batch.records[0].partition, offsets_of(others))
+            for part in self.new_parts(batch):
                 located, refused = self._lookup.locate(part.batch)
-                self.seen.add(part, refused)
+                self.remember(part, refused)
                 learned, held_out = self._hold_out(located)
                 self._keep(held_out)
                 found.append(learned)
                 self._bury(refused)
             self.next = batch.records[-1].offset + 1
+            self.stretches.end(self.next)
         return found
 
-    def _mine(self, records: list[Record]) -> Iterator[Batch]:
-        """This model's events, partition by partition; those that are not to be learned are kept as refusals."""
+    def _mine(self, records: list[Record]) -> Iterator[tuple[Batch, list[Refusal]]]:
+        """This model's events, partition by partition, each with those beside it that cannot be learned; all that are
+        not to be learned are kept as refusals."""
         for partition, part in by_partition(records).items():
             batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
-            batch, refused = batches.get(self.name), others.get(self.name, [])
-            if batch:
-                here = [self.placement.belongs(self.name, partition.number, record.offset) for record in batch.records]
+            batch, refused = batches.get(self.name, Batch()), others.get(self.name, [])
+            at_home = [one for one in refused if self._belongs(one.record)]
+            here = [self._belongs(record) for record in batch.records]
+            if batch.records:
                 error = wrong_partition(self.name, partition, self.placement)
                 refused += [
                     Refusal(record, error, self.name) for record in batch.only([not one for one in here]).records
                 ]
                 self.home = Partition(partition.topic_id, self.placement.home(self.name))
-                if any(here):
-                    yield batch.only(here)
+            if any(here):
+                yield batch.only(here), at_home
+            elif at_home:
+                self.refuse(at_home)
             self._bury(refused)
+
+    def _belongs(self, record: Record) -> bool:
+        return self.placement.belongs(self.name, record.partition.number, record.offset)
 
     def _bury(self, refused: list[Refusal]) -> None:
         """Keep refusals; like a worker's dead letters they move ``next``."""

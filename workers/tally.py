@@ -12,7 +12,8 @@ class Tally(msgspec.Struct):
     ``since`` up to the offset ``until``.
 
     A model that goes on at another position than the one where its stretch ended (it was reset, copied, rewound or
-    rehomed, or an older release saved it) begins a new stretch there, so that the sums always belong to the log.
+    rehomed, or an older release saved it) begins a new stretch there, so that the sums always belong to the log. One
+    that began with its first event instead, without a checkpoint, began ``anew``: it learned nothing before ``since``.
 
     Examples
     --------
@@ -20,11 +21,11 @@ class Tally(msgspec.Struct):
     >>> tally.take(home, 3, learned=9, held=1)
     >>> tally.end(home, 13)
     >>> tally
-    Tally(home='log/0', since=3, until=13, learned=9, held=1, repeated=0)
+    Tally(home='log/0', since=3, until=13, learned=9, held=1, repeated=0, anew=True)
     >>> tally.resumed(home, 13) is tally
     True
     >>> tally.resumed(home, 7)
-    Tally(home='log/0', since=7, until=7, learned=0, held=0, repeated=0)
+    Tally(home='log/0', since=7, until=7, learned=0, held=0, repeated=0, anew=False)
     """
 
     home: str = ""
@@ -33,19 +34,24 @@ class Tally(msgspec.Struct):
     learned: int = 0
     held: int = 0
     repeated: int = 0
+    anew: bool = False
 
-    def take(self, home: Partition | None, first: int, learned: int, held: int) -> None:
+    def take(self, home: Partition, first: int, learned: int, held: int) -> None:
         """Count the events of a batch whose first one lies at the offset ``first``."""
         if self.home != str(home):
-            self.home, self.since, self.learned, self.held, self.repeated = str(home), first, 0, 0, 0
+            self._begin(home, first, anew=not self.home)
         self.learned += learned
         self.held += held
 
     def end(self, home: Partition, until: int) -> None:
         """Note how far the model was taken; a model that took nothing since it came there begins there."""
         if self.home != str(home):
-            self.home, self.since, self.learned, self.held, self.repeated = str(home), until, 0, 0, 0
+            self._begin(home, until)
         self.until = until
+
+    def _begin(self, home: Partition, since: int, anew: bool = False) -> None:
+        self.home, self.since, self.anew = str(home), since, anew
+        self.learned = self.held = self.repeated = 0
 
     def resumed(self, home: Partition, begin: int) -> Tally:
         """The tally of a model that goes on from there."""

@@ -74,6 +74,8 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
     home
         The partition that the new model's events go to.
 
+    It goes on from the partition's mark: nobody takes again what lies below it.
+
     Raises StoreError where the one does not exist or the other does, ConfigurationError where the settings do not fit.
     """
     require(store, source)
@@ -86,7 +88,7 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
         )
     claim = store.claim(target)
     model = owned(spec, target, resumed(spec, learned), claim.epoch)
-    model.home = home
+    model.home, model.next = home, store.marks([home]).get(home, 0)
     if store.save(model.checkpoint(platform), claim.epoch) is Written.FENCED:
         raise busy(target)
     store.publish(model.snapshot(), claim.epoch)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from omdml.errors import GapError, SourceError
+from omdml.errors import GapError
 from streams.files.lines import decode_lines
 from streams.files.log import OFFSET_BITS, Log, reaching
 from streams.files.rotation import QUIET_S, RotatedLog
@@ -30,18 +29,6 @@ def open_log(path: str | Path, quiet_s: float = QUIET_S) -> Log:
     if path.is_file() or (path.suffix in FILE_SUFFIXES and not path.is_dir()):
         return RotatedLog(path, quiet_s)
     return SegmentedLog(path)
-
-
-def read_records(path: str | Path) -> Iterator[Record]:
-    """Everything in a log, from its oldest segment to where it ends now; no group, nothing is committed."""
-    if not Path(path).exists():
-        raise SourceError(f"feedback log {path}: not there, expected a folder of segments or a file of JSON lines")
-    reader = LogReader(open_log(path, quiet_s=0.0))
-    try:
-        while records := reader.take(BATCH):
-            yield from records
-    finally:
-        reader.close()
 
 
 class LogReader:

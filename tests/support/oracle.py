@@ -229,6 +229,30 @@ class Oracle:
         return Counter(taken=sum(map(len, self.taken.values())), refused=len(self.letters))
 
 
+def not_learned_once(
+    log: Iterable[Event], checkpoints: Iterable[bytes], numbers: Iterable[bytes], header: str = "number"
+) -> list[Finding]:
+    """What does not add up once the event of every dead letter was sent again, under its number, and learned.
+
+    It does not matter then which of the places of a number was learned: each number counts once.
+    """
+    due: dict[str | None, set[bytes]] = defaultdict(set)
+    wanted, found = set(numbers), []
+    for event in log:
+        if (number := event.headers.get(header)) in wanted:
+            due[event.model].add(number)
+    if missing := wanted - set().union(*due.values()):
+        found.append(Finding("lost", len(missing), f"acknowledged, but not in the log: {sorted(missing)}"))
+    kept = {checkpoint["model"]: checkpoint for checkpoint in map(read_checkpoint, checkpoints)}
+    for model, events in due.items():
+        checkpoint = kept.get(model or "")
+        count = checkpoint["version"] + checkpoint["progress"]["hold_out"]["count"] if checkpoint else 0
+        if over := count - len(events):
+            text = f"{model}: {count} learned or held out of {len(events)} different events"
+            found.append(Finding("doubled" if over > 0 else "lost", abs(over), text))
+    return found
+
+
 def said(places: Sequence[Place | Event]) -> str:
     """Positions as people write them."""
     return ", ".join(f"{place[0]}/{place[1]}" for place in places) or "no place"
