@@ -20,6 +20,7 @@ from streams.files.newest import newest_records as newest_in_files
 from streams.files.reader import open_log
 from streams.files.resending import FileSender
 from streams.files.source import SEGMENT_BYTES, FileSink, FileSource
+from streams.kafka.beginning import Begin, settle_beginning
 from streams.kafka.extents import Extent, Member, extents, members
 from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
@@ -207,7 +208,13 @@ def open_sender(log: FileLog | KafkaLog) -> Sender:
     return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))
 
 
-def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegistry, accept_gap: bool) -> Router:
+def build_router(
+    log: FileLog | KafkaLog,
+    origin: str,
+    registry: CollectorRegistry,
+    accept_gap: bool,
+    begin: Begin | None = None,
+) -> Router:
     """A router from the topic ``origin`` into the feedback log; raises ConfigurationError, SourceError."""
     if isinstance(log, FileLog):
         raise ConfigurationError("log.kind is 'file': omdml route copies one topic of Kafka into another")
@@ -224,6 +231,7 @@ def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegist
     if not log.letters:
         create_topic(options, letters)
     targets = Targets(log.topic, letters).measured(options)
+    settle_beginning(options, origin, log.topic, group, begin)
     source = RoutedSource(
         options,
         topic=origin,
