@@ -27,6 +27,7 @@ from streams.kafka.options import KafkaOptions
 from streams.kafka.resending import KafkaSender
 from streams.kafka.routed import RoutedSource
 from streams.kafka.router import Router, Targets
+from streams.kafka.safety import groups
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic, look_up
@@ -84,9 +85,11 @@ def open_bystander(log: FileLog | KafkaLog) -> Source:
     """The feedback log, to read beside its group without being seen by it; raises SourceError."""
     if isinstance(log, FileLog):
         return FileBystander(log.path)
-    return KafkaSource(
+    source = KafkaSource(
         connection(log), topic=log.topic, group=f"{log.group}.replay.{uuid.uuid4().hex}", partitioner=log.partitioner
     )
+    source.command = "omdml replay"
+    return source
 
 
 def open_sink(log: FileLog | KafkaLog) -> Sink:
@@ -208,6 +211,17 @@ def open_sender(log: FileLog | KafkaLog) -> Sender:
     return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))
 
 
+def routers_group(log: KafkaLog, origin: str) -> str:
+    """The consumer group of the routers of a topic."""
+    return f"{log.group}.route.{origin}"
+
+
+def routed_topics(log: KafkaLog) -> list[str]:
+    """The topics that routers copy into this log, as far as Kafka remembers them; raises SourceError."""
+    prefix = routers_group(log, "")
+    return [group.removeprefix(prefix) for group in groups(connection(log), prefix)]
+
+
 def build_router(
     log: FileLog | KafkaLog,
     origin: str,
@@ -222,7 +236,7 @@ def build_router(
     if origin in (log.topic, letters):
         what = "log.topic" if origin == log.topic else "the topic of the dead letters"
         raise ConfigurationError(f"--from {origin!r} is {what} itself: expected the topic that unkeyed events come by")
-    options, group = connection(log), f"{log.group}.route.{origin}"
+    options, group = connection(log), routers_group(log, origin)
     if look_up(options, origin) is None:
         raise SourceError(
             f"Kafka at {log.servers} has no topic {origin!r}, which --from names; correct it, or create the topic: "

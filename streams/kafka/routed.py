@@ -12,13 +12,17 @@ from kafka.structs import OffsetAndMetadata
 from streams.kafka import internals
 from streams.kafka.beginning import forgotten, is_known
 from streams.kafka.consumer import ANSWER_LIMIT_S, milliseconds, offset_range
-from streams.kafka.options import translated
+from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.source import KafkaSource
 from streams.protocols import Partition
 
 
 class RoutedSource(KafkaSource):
     """A member of a consumer group whose offsets are committed by transactions, not by itself."""
+
+    def __init__(self, options: KafkaOptions, *, topic: str, **more: Any) -> None:
+        super().__init__(options, topic=topic, **more)
+        self.command = f"omdml route --from {topic}"
 
     @property
     def member(self) -> Any:

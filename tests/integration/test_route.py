@@ -260,6 +260,26 @@ def test_routers_that_kafka_forgot_as_they_run_stop(route, kafka):
     route.check()
 
 
+def test_a_gap_before_a_router_names_the_command_that_goes_on_behind_it(route, kafka):
+    # Given events that were deleted before they were routed
+    route.send(50)
+    router = route.router()
+    route.wait(router)
+    assert router.stop() == 0, router.said
+    route.send(50)
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    admin.delete_records({TopicPartition(route.origin, number): -1 for number in range(PARTITIONS)})
+    admin.close()
+    assert f"`omdml route --from {route.origin} --accept-gap` goes on without them" in refused(route.router())
+    # If it is called like that, I expect it to go on with what comes.
+    router = route.router(options=("--accept-gap",))
+    wait_for(lambda: "gap_accepted" in router.said, "the gap to be accepted", 60, router)
+    before = len(route.read())
+    route.send(50)
+    wait_for(lambda: len(route.read()) == before + 50, "what comes to be routed", 60, router)
+    assert router.stop() == 0, router.said
+
+
 def test_the_first_router_into_a_topic_that_others_write_to_as_well_asks_where_to_begin(route, kafka):
     # Given events to be routed, and some that came by another way
     route.send(100)
