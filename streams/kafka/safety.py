@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import kafka.errors
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from omdml.errors import SourceRefused
 from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.topic import open_admin
 
@@ -40,6 +40,11 @@ def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
             settings = admin.describe_configs([resource], config_filter="all")["topic"][name]
     finally:
         admin.close()
+    if not settings:
+        raise SourceRefused(
+            f"topic {name!r}: this user may not ask for its settings; give it the rights (ACLs) that deploy/SECURITY.md "
+            "lists: describe_configs"
+        )
     value = {key: str(settings[key]["value"]) for key in SETTINGS}
     retention_ms, retention_bytes = int(value["retention.ms"]), int(value["retention.bytes"])
     return TopicSafety(
@@ -74,10 +79,8 @@ def offsets_kept_s(options: KafkaOptions) -> float | None:
         with translated(options, "describing the brokers"):
             brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
             asked = [ConfigResource(ConfigResourceType.BROKER, broker, configs={key: None}) for broker in brokers]
-            try:
-                told = admin.describe_configs(asked, config_filter="all")["broker"]
-            except kafka.errors.AuthorizationError:
-                return None
+            told = admin.describe_configs(asked, config_filter="all")["broker"]
     finally:
         admin.close()
-    return min(60.0 * int(settings[key]["value"]) for settings in told.values())
+    # The answer about a broker is empty if this user has no right to it.
+    return min((60.0 * int(settings[key]["value"]) for settings in told.values() if key in settings), default=None)
