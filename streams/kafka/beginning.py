@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import kafka.errors
+import structlog
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.structs import OffsetAndMetadata
@@ -22,7 +23,7 @@ from streams.kafka.topic import open_admin, require
 
 RETRY_S = 0.5  # a new cluster first has to make the topic that it keeps offsets in
 
-Ends = Mapping[TopicPartition, int]
+log = structlog.get_logger(__name__)
 
 
 class Begin(enum.StrEnum):
@@ -74,6 +75,8 @@ def _settle(
     written = _offsets(admin, _places(target, require(admin, options, target).partitions), OffsetSpec.LATEST)
     places = _places(origin, partitions)
     if is_known(admin, group, places):
+        if begin is not None:
+            log.warning("begin_not_needed", group=group, reason="its offsets say where to go on", hint="leave it out")
         return
     first, end = (_offsets(admin, places, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
     if begin is None and first != end and any(written.values()):

@@ -42,8 +42,8 @@ def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
         admin.close()
     if not settings:
         raise SourceRefused(
-            f"topic {name!r}: this user may not ask for its settings; give it the rights (ACLs) that deploy/SECURITY.md "
-            "lists: describe_configs"
+            f"topic {name!r}: this user may not ask for its settings; give it the rights (ACLs) that "
+            "deploy/SECURITY.md lists: describe_configs"
         )
     value = {key: str(settings[key]["value"]) for key in SETTINGS}
     retention_ms, retention_bytes = int(value["retention.ms"]), int(value["retention.bytes"])
