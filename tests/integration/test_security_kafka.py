@@ -117,8 +117,8 @@ def test_a_router_works_with_the_rights_that_are_listed(place, secured):
     finally:
         router.close()
     # And an operator's doctor may look at that topic as well.
-    code, said = run(place.folder, "doctor", *place("operator"))
-    assert (code, "topic 'clicks' has one copy" in " ".join(said.split())) == (0, True), said
+    _, said = run(place.folder, "doctor", *place("operator"))
+    assert "topic 'clicks' has one copy" in " ".join(said.split()), said
 
 
 @pytest.mark.parametrize(
