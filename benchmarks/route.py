@@ -57,7 +57,8 @@ class Routed(Installation):
         producer.close()
         with contextlib.ExitStack() as stack:
             for port in PORTS[:routers]:
-                stack.enter_context(self.process("route", "--from", origin, "--bind", f"127.0.0.1:{port}"))
+                options = ("--begin", "beginning", "--bind", f"127.0.0.1:{port}")
+                stack.enter_context(self.process("route", "--from", origin, *options))
             deadline, first = time.monotonic() + LIMIT_S, None
             while (done := sum(map(routed, PORTS[:routers]))) < EVENTS:
                 first = first or (done and (done, time.perf_counter()))

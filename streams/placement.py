@@ -64,9 +64,15 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         count = next(step.count for step in reversed(self.steps) if step.since.get(partition, 0) <= offset)
         return self._home(model, count) == partition
 
-    def lived_on(self, model: str, partition: int) -> bool:
-        """Whether a model lived on this partition before a rehome."""
-        return any(self._home(model, step.count) == partition for step in self.steps[:-1])
+    def left(self, model: str, partition: int) -> int | None:
+        """The offset of a partition from which on a model that lived there lives elsewhere; None if it never did."""
+        lived = False
+        for step in self.steps:
+            here = self._home(model, step.count) == partition
+            if lived and not here:
+                return step.since.get(partition, 0)
+            lived = here
+        return None
 
     def grown(self, count: int, since: Mapping[int, int]) -> Placement:
         """The placement on more partitions, from these offsets on."""

@@ -166,6 +166,7 @@ class Written(enum.StrEnum):
     STORED = "stored"
     ALREADY = "already"  # the same bytes are there: a retry
     FENCED = "fenced"  # another epoch owns the model, or its position is ahead: nothing was written
+    MOVED = "moved"  # the models were placed on other partitions: nothing was written
 
 
 class Position(NamedTuple):
@@ -220,14 +221,20 @@ class CheckpointStore(Protocol):
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint, without becoming the owner; None where there is none."""
 
-    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
+    def save(
+        self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
+    ) -> Written:
         """Keep this checkpoint if ``epoch`` still owns the model and its position is not behind the kept one.
 
-        Behind it only where it is to go ``back``: late writes of an earlier owner look alike.
+        Behind it only where it is to go ``back``: late writes of an earlier owner look alike. If a ``placement`` is
+        given, and another one is recorded for the log of the checkpoint's home, the answer is MOVED: what was learned
+        under the earlier one may belong to another partition by now.
         The checkpoint before it is kept as well. Raises StoreLost where the store knows no epoch of the model.
         """
 
-    def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
+    def save_all(
+        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
+    ) -> list[Written | CorruptError | StoreLost]:
         """Save each of these checkpoints under its epoch, as :meth:`claim_all` claims. No model is there twice."""
 
     def secret(self) -> bytes:

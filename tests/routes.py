@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from omdml.feedback import Triplet, decode, encode
 from streams.partitioners import PARTITIONERS
@@ -58,13 +58,24 @@ class Route:
             acknowledged.get(120)
         self.sent.update(list(sent))
 
-    def router(self, name="one", *killed_at, member=True):
+    @property
+    def group(self):
+        """The group of the routers."""
+        return f"omdml.route.{self.origin}"
+
+    def forget(self):
+        """Have the cluster forget the group, as it does some days after the last router left it."""
+        admin = KafkaAdminClient(bootstrap_servers=self.kafka.servers)
+        admin.delete_groups([self.group])
+        admin.close()
+
+    def router(self, name="one", *killed_at, member=True, options=()):
         """A router; it may kill itself."""
         module = "tests.fault.killed_at" if killed_at else "workers.cli"
         configured = (self.folder / "omdml.toml").read_text()
         file = self.folder / f"{name}.toml"
         file.write_text(configured + f'member = "{name}"\n' if member else configured)
-        arguments = (*map(str, killed_at), "route", "--from", self.origin, "--config", file.name)
+        arguments = (*map(str, killed_at), "route", "--from", self.origin, "--config", file.name, *options)
         self._started += 1
         return Process(self.folder, *arguments, name=f"{name}-{self._started}", module=module)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 
 import msgspec
@@ -265,6 +266,25 @@ def test_a_live_version_of_another_catalogue_generation_is_an_error(shop):
     assert "restart the workers" in text.lower()
     told = shop.omdml("history", "shop")
     assert "can nodes load it: no: learned on catalogue generation" in told
+
+
+def test_a_rollback_goes_only_where_the_doctor_finds_that_nodes_can_load_it(shop):
+    # Given versions of a catalogue that was then built anew, while workers go on with what they have
+    shop.learn()
+    shop.learn(seed=1)
+    features = {name: x[: ITEMS - 1] for name, x in items()[0].items()}
+    build_catalogue(shop.folder / "items", features, ids=[f"i{row}" for row in range(ITEMS - 1)], replace=True)
+    live = shop.store.current("shop")
+    older = min(line["version"] for line in shop.store.history("shop"))
+    for command in (("rollback", "shop"), ("rollback", "shop", "--version", str(older)), ("pin", "shop")):
+        result = CliRunner().invoke(main, [*command, "--config", str(shop.file)])
+        said = " ".join(f"{result.output} {result.exception}".split())
+        assert "that nodes could serve" in said or "no node could serve it" in said, said
+    assert shop.store.current("shop") == live
+    # If the catalogue cannot be read here, that is said, and a rollback is not kept from helping.
+    shutil.rmtree(shop.folder / "items")
+    assert "cannot be told here" in shop.omdml("rollback", "shop", "--version", str(older))
+    assert shop.store.current("shop").version == older
 
 
 def test_a_damaged_live_snapshot_is_an_error_and_a_sound_older_one_is_named(shop):

@@ -7,7 +7,16 @@ import pytest
 from streams.kafka.safety import TopicSafety
 from streams.stores.redis_safety import ServerSafety
 from workers.config import FileLog
-from workers.durability_checks import of_log, of_store, safe_server, unsafe_server, unsafe_topic
+from workers.durability_checks import (
+    LETTERS,
+    ROUTED,
+    forgotten_routers,
+    of_log,
+    of_store,
+    safe_server,
+    unsafe_server,
+    unsafe_topic,
+)
 
 TOPIC = TopicSafety(
     replicas=3,
@@ -34,7 +43,7 @@ def test_safe_settings_have_no_warnings():
     ("setting", "told"),
     [
         ({"replicas": 1, "min_insync": 1}, ("one copy", "lost with their broker", "give it three")),
-        ({"min_insync": 1}, ("3 copies", "one broker alone", "min.insync.replicas=2")),
+        ({"min_insync": 1}, ("3 copies", "one broker alone has", "min.insync.replicas=2")),
         ({"replicas": 2, "min_insync": 2}, ("refused as soon as one broker is down", "min.insync.replicas=1")),
         ({"unclean_election": True}, ("--accept-gap", "unclean.leader.election.enable=false")),
         ({"cleanup_policy": "compact,delete"}, ("cleanup.policy=compact,delete", "cleanup.policy=delete")),
@@ -67,6 +76,30 @@ def test_an_unsafe_server_is_a_warning_that_says_what_to_do(setting, told):
     (text,) = unsafe_server(SERVER._replace(**setting))
     for words in told:
         assert words in text
+
+
+def test_a_topic_is_told_of_by_what_it_is_for():
+    unclean = TOPIC._replace(unclean_election=True, retention_s=DAY_S)
+    lost, deleted = unsafe_topic("feedback.letters", unclean, LETTERS)
+    assert "with the events that they hold" in lost
+    assert "deletes dead letters after 1 day" in deleted
+    assert "neither explained nor sent again" in deleted
+    lost, deleted = unsafe_topic("clicks", unclean, ROUTED)
+    assert "routers stop until they are started with --accept-gap" in lost
+    assert "before it is routed" in deleted
+
+
+@pytest.mark.parametrize(("retention_s", "held"), [(None, "for ever"), (8 * DAY_S, "for 8 days")])
+def test_routers_that_kafka_may_forget_before_their_topic_are_a_warning(retention_s, held):
+    (text,) = forgotten_routers("clicks", TOPIC._replace(retention_s=retention_s), 7 * DAY_S)
+    assert f"topic 'clicks' keeps events {held}" in text
+    assert "7 days after the last router ended" in text
+    assert "offsets.retention.minutes" in text
+
+
+def test_routers_that_kafka_remembers_for_as_long_as_their_topic_are_safe():
+    assert list(forgotten_routers("clicks", TOPIC._replace(retention_s=7 * DAY_S), 7 * DAY_S)) == []
+    assert list(forgotten_routers("clicks", TOPIC, None)) == []
 
 
 def test_what_a_safe_server_may_still_lose_is_said():

@@ -59,7 +59,7 @@ def test_a_model_moves_only_to_partitions_that_nobody_had_read(placement, model)
     if placement.home(model) != before.home(model):
         assert placement.home(model) >= before.count
         assert last.since.get(placement.home(model), 0) == 0
-        assert placement.lived_on(model, before.home(model))
+        assert placement.left(model, before.home(model)) is not None
 
 
 @given(placements())

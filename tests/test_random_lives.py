@@ -73,10 +73,10 @@ class Unsteady:
     def lossy_between(self, method):
         """A call about many models: it may be lost after any of them."""
 
-        def called(items):
+        def called(items, *arguments):
             answers = []
             for item in items:
-                answers += self.lossy(method)([item])
+                answers += self.lossy(method)([item], *arguments)
             return answers
 
         return called

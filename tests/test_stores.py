@@ -162,6 +162,24 @@ class TestCheckpointsOfAnyStore:
         assert store.save(checkpoint(6), epoch) is Written.STORED
         assert store.claim("shop").checkpoint == checkpoint(6)
 
+    def test_what_was_learned_under_an_earlier_placement_is_not_saved(self, store: Store) -> None:
+        topic, _ = checkpoint().home
+        first = Placement.first("murmur2", 4)
+        grown = first.grown(8, {0: 10})
+        epoch = store.claim("shop").epoch
+        # A store that records no placement refuses nothing.
+        assert store.save(checkpoint(1), epoch, placement=first) is Written.STORED
+        assert store.place(topic, None, first)
+        assert store.save_all([(checkpoint(2), epoch)], first) == [Written.STORED]
+        assert store.place(topic, first, grown)
+        assert store.save(checkpoint(3), epoch, placement=first) is Written.MOVED
+        assert store.save(checkpoint(1), epoch, back=True, placement=first) is Written.MOVED
+        assert store.save_all([(checkpoint(3), epoch)], first) == [Written.MOVED]
+        assert store.peek("shop") == checkpoint(2)
+        assert store.save_all([(checkpoint(3), epoch)], grown) == [Written.STORED]
+        # Who asks for no placement, as the commands of operators do, is not held against it.
+        assert store.save(checkpoint(4), epoch) is Written.STORED
+
     def test_other_bytes_at_the_same_position_are_stored(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.save(checkpoint(5), epoch)

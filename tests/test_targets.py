@@ -49,7 +49,7 @@ def test_no_move_leads_to_another_generation_of_the_catalogue(shop, move):
     learned(shop, 2)
     before = shop.store.current("shop")
     with pytest.raises(Unservable, match=r"generation the-old-one.*no node could serve it; choose one of 40, 60"):
-        move(shop.store, "shop", 20)
+        move(shop.store, "shop", 20, kind=shop.catalogue)
     assert shop.store.current("shop") == before
 
 
@@ -61,19 +61,19 @@ def test_no_move_leads_behind_a_reset(shop, move):
     shop.publish()
     before = shop.store.current("shop")
     with pytest.raises(Unservable, match=r"version 40 was learned before the reset of .* choose one of 0, 20"):
-        move(shop.store, "shop", 40)
+        move(shop.store, "shop", 40, kind=shop.catalogue)
     assert shop.store.current("shop") == before
-    assert move(shop.store, "shop", 0).version == 0
+    assert move(shop.store, "shop", 0, kind=shop.catalogue).version == 0
 
 
 def test_a_rollback_without_a_version_goes_no_further_back_than_the_reset(shop):
     learned(shop)
     reset(shop)
     with pytest.raises(moves.NotKept, match="this is the oldest"):
-        moves.rollback(shop.store, "shop")
+        moves.rollback(shop.store, "shop", kind=shop.catalogue)
     shop.learn()
     shop.publish()
-    assert moves.rollback(shop.store, "shop").version == 0
+    assert moves.rollback(shop.store, "shop", kind=shop.catalogue).version == 0
 
 
 def test_a_rollback_without_a_version_passes_over_what_cannot_be_served(shop):
@@ -86,7 +86,7 @@ def test_a_rollback_without_a_version_passes_over_what_cannot_be_served(shop):
     shop.damage(damaged)
     shop.learn()
     shop.publish()
-    assert moves.rollback(shop.store, "shop").version == 20
+    assert moves.rollback(shop.store, "shop", kind=shop.catalogue).version == 20
 
 
 def test_the_publication_of_a_reset_is_the_first_after_it(shop):

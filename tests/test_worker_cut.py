@@ -158,6 +158,26 @@ def test_an_accepted_cut_of_a_log_of_which_one_model_cannot_be_read_lets_the_oth
     assert (world.store.peek("user-1").version, mark(world)) == (15, 50)
 
 
+@pytest.mark.parametrize("restored_after", ["before the log reaches its old end", "once it is longer"])
+def test_a_model_that_could_not_be_read_at_an_accepted_cut_skips_nothing_later(tmp_path, restored_after):
+    # Given a model that has learned up to offset 20, and cannot be read as a cut at 15 is accepted
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(10, model="user-2"), *events(10, model="user-1"))
+    run_until_idle(first)
+    kill(world, first)
+    sound = damage(world, "user-1")
+    worker = accepting(world.worker())
+    count = 3 if restored_after.startswith("before") else 30
+    written_on(world, worker.services.source, 15, *events(count, 2, model="user-1"))
+    run_until_idle(worker)
+    assert mark(world) == 15
+    # If it is restored, I expect it to learn all that was written on.
+    world.store._models["user-1"].checkpoints = sound
+    run_until_idle(worker)
+    assert (world.store.peek("user-1").version, mark(world)) == (10 + count, 15 + count)
+
+
 @pytest.mark.parametrize(("end", "learned"), [(25, 55), (15, 50)])
 def test_a_model_that_falls_back_at_an_accepted_cut_learns_what_it_lacks_below_it(tmp_path, end, learned):
     world = World(tmp_path)

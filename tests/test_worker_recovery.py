@@ -313,9 +313,9 @@ def test_the_oldest_change_is_saved_first(tmp_path, monkeypatch):
         worker.step()
     saved, save = [], world.store.save
 
-    def noted(checkpoint, epoch):
+    def noted(checkpoint, *arguments):
         saved.append(checkpoint.model)
-        return save(checkpoint, epoch)
+        return save(checkpoint, *arguments)
 
     monkeypatch.setattr(world.store, "save", noted)
     worker._saved_at = 0.0

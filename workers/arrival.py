@@ -23,13 +23,19 @@ class Arrival:
         self._services = services
         self._end = 0  # offset after the log's last record, as far as is known
 
-    def admit(self, claimed: Claimed, placement: Placement, taken: int) -> None:
+    def forget_end(self) -> None:
+        """The log was cut: it may end earlier than is known."""
+        self._end = 0
+
+    def admit(self, claimed: Claimed, placement: Placement, taken: int, cut: int | None = None) -> None:
         """Have a claimed model go on where it was, or come here from its old home.
 
         Parameters
         ----------
         taken
             The offset after the last record that was taken here: the log reaches that far.
+        cut
+            The log was cut there while the model waited: what lies at or after it is new.
 
         Raises
         ------
@@ -51,8 +57,10 @@ class Arrival:
             self._move_in(model, model.home, placement, claimed.fell_back)
         elif claimed.fell_back and model.next < (begin := self._services.source.begin(self._partition)):
             raise out_of_reach(model.name, model.next, begin)
+        elif cut is not None and model.next > cut:
+            self._go_back(model, cut, placement)
         elif not self.log_reaches(model.next):
-            self._hold_against_log(model)
+            self._hold_against_log(model, placement)
 
     def log_reaches(self, position: int) -> bool:
         """Whether the log holds everything below a position; it is asked only if that is not known already."""
@@ -64,15 +72,19 @@ class Arrival:
         """Have a model go on here that was last saved on another partition, before partitions were added.
 
         Everything on its old home was learned before ``omdml topics rehome`` placed it here, so it goes on at the first
-        offset here that the present placement covers. An older checkpoint does not have all of it.
+        offset here that the present placement covers. An older checkpoint does not have all of it. One that goes beyond
+        the rehome holds events that are dead letters now.
         """
         if self._services.store.placement(self._partition.topic_id) != placement:
             raise PlacementChanged(self._partition.topic_id)
-        if fell_back or not placement.lived_on(model.name, before.number):
+        left = placement.left(model.name, before.number)
+        if fell_back or left is None:
             raise not_from_there(model.name, before, self._partition, fell_back)
+        if model.next > left:
+            raise stayed_too_long(model.name, before, self._partition, model.next, left)
         model.home, model.next = self._partition, placement.since(self._partition.number)
 
-    def _hold_against_log(self, model: OwnedModel) -> None:
+    def _hold_against_log(self, model: OwnedModel, placement: Placement) -> None:
         """Raise GapError for a model that has learned more of this partition than the log holds.
 
         If the operator accepts that, the model goes on with what comes from now on. A crash before it is saved: the
@@ -82,9 +94,16 @@ class Arrival:
         if not self._services.accept_gap:
             raise error
         log.warning("gap_accepted", model=model.name, reason=str(error))
-        model.next = self._end
+        self._go_back(model, self._end, placement)
+
+    def _go_back(self, model: OwnedModel, offset: int, placement: Placement) -> None:
+        """Have a model go on at an offset before its position, in the store too."""
+        model.next = offset
         checkpoint = model.checkpoint(self._services.platform)
-        if self._services.store.save(checkpoint, model.epoch, back=True) is Written.FENCED:
+        written = self._services.store.save(checkpoint, model.epoch, back=True, placement=placement)
+        if written is Written.MOVED:
+            raise PlacementChanged(self._partition.topic_id)
+        if written is Written.FENCED:
             raise Fenced(f"model {model.name!r}: another worker owns it now; nothing was written")
 
 
@@ -103,6 +122,15 @@ def ahead_of_log(model: str, here: Partition, position: int, end: int) -> GapErr
         "log was cut, or brought back from an older copy. Bring the newer log back, learn the model again (omdml "
         "models reset), or go on with new events only (omdml worker --accept-gap)",
         position=position,
+    )
+
+
+def stayed_too_long(model: str, before: Partition, here: Partition, position: int, left: int) -> CorruptError:
+    """The error for a model that was saved on its old home after it was placed on another one."""
+    return CorruptError(
+        f"model {model!r} lives on partition {here.number} since offset {left} of partition {before.number}, but its "
+        f"checkpoint has learned that one up to {position}: a worker that was paused saved it later, and events "
+        f"from {left} on may be dead letters too. Learn the model again: omdml models reset"
     )
 
 

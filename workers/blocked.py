@@ -21,10 +21,13 @@ class Blocked:
     ----------
     offsets
         Of each, where its first event lies that was not taken.
+    cuts
+        Of those that waited as the log was cut, where: its checkpoint may tell of what the log lost.
     """
 
     def __init__(self, clock: Callable[[], float], count: Gauge) -> None:
         self.offsets: dict[str, int] = {}
+        self.cuts: dict[str, int] = {}
         self._clock, self._count = clock, count
         self._again: dict[str, float] = {}
 
@@ -57,6 +60,7 @@ class Blocked:
     def cut(self, offset: int) -> None:
         """What the log holds from there on is new."""
         self.offsets = {name: min(at, offset) for name, at in self.offsets.items()}
+        self.cuts = {name: min(offset, self.cuts.get(name, offset)) for name in self.offsets}
 
     def release(self, name: str, at: int) -> int:
         """A model was claimed; answers where its first event lies that was not taken, ``at`` if it did not wait."""
@@ -64,9 +68,11 @@ class Blocked:
             self._count.dec()
             log.info("model_waits_no_longer", model=name)
         self._again.pop(name, None)
+        self.cuts.pop(name, None)
         return self.offsets.pop(name, at)
 
     def forget(self) -> None:
         """The partition is another's."""
         self._count.dec(len(self.offsets))
         self.offsets.clear()
+        self.cuts.clear()

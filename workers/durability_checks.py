@@ -6,8 +6,10 @@ They are warnings: events are learned all the same, until a broker, a server or 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from streams.kafka.safety import TopicSafety, topic_safety
+from streams.kafka.safety import TopicSafety, offsets_kept_s, topic_safety
+from streams.kafka.topic import look_up
 from streams.stores.addresses import SCHEMES, masked
 from streams.stores.redis_safety import ServerSafety, server_safety
 from workers import wiring
@@ -20,12 +22,19 @@ RELEARNED = "workers notice that by the server's run, and learn again from the l
 
 
 def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
-    """What the log may lose; raises SourceError."""
+    """What the log, its dead letters and the topics that are routed into it may lose; raises SourceError."""
     if isinstance(log, FileLog):
         return f"{log.path} is as safe as its disk"
-    safety = topic_safety(wiring.connection(log), log.topic)
-    return [warning(text) for text in unsafe_topic(log.topic, safety)] or (
-        f"{safety.replicas} copies, {safety.min_insync} of them acknowledge, events are kept {kept_for(safety)}"
+    options, feedback = wiring.connection(log), topic_safety(wiring.connection(log), log.topic)
+    told = [*unsafe_topic(log.topic, feedback)]
+    if look_up(options, letters := wiring.letters_topic(log)):
+        told += unsafe_topic(letters, topic_safety(options, letters), LETTERS)
+    for origin in wiring.routed_topics(log):
+        if look_up(options, origin):
+            safety = topic_safety(options, origin)
+            told += [*unsafe_topic(origin, safety, ROUTED), *forgotten_routers(origin, safety, offsets_kept_s(options))]
+    return [warning(text) for text in told] or (
+        f"{feedback.replicas} copies, {feedback.min_insync} of them acknowledge, events are kept {kept_for(feedback)}"
     )
 
 
@@ -37,18 +46,60 @@ def of_store(url: str) -> str | list[Remark]:
     return [warning(text) for text in unsafe_server(safety)] or safe_server(safety)
 
 
-def unsafe_topic(topic: str, safety: TopicSafety) -> Iterator[str]:
+class Use(NamedTuple):
+    """What a topic is for: what its records are called, what their loss leads to, and their early deletion."""
+
+    records: str
+    after_loss: str
+    after_deletion: str
+
+
+FEEDBACK = Use(
+    "events",
+    "these events are lost, and workers stop until they are started with --accept-gap",
+    "what is deleted before it is learned stops the workers with a gap, and no replay reaches further back",
+)
+LETTERS = Use(
+    "dead letters",
+    "these letters are lost, with the events that they hold for omdml letters resend",
+    "a letter that is deleted can be neither explained nor sent again",
+)
+ROUTED = Use(
+    "events",
+    "these events are lost, and routers stop until they are started with --accept-gap",
+    "what is deleted before it is routed stops the routers with a gap",
+)
+
+
+def forgotten_routers(topic: str, safety: TopicSafety, kept_s: float | None) -> Iterator[str]:
+    """Whether Kafka may forget what of a topic was routed while it still holds it.
+
+    Parameters
+    ----------
+    kept_s
+        For how long a group's offsets outlive its last member; None if that may not be asked.
+    """
+    if kept_s is not None and (safety.retention_s is None or safety.retention_s > kept_s):
+        held = "for ever" if safety.retention_s is None else f"for {duration(safety.retention_s)}"
+        yield (
+            f"topic {topic!r} keeps events {held}, but Kafka forgets what of them was routed {duration(kept_s)} after "
+            "the last router ended: routers that are started later stop, and ask where to go on (--begin); raise the "
+            "brokers' offsets.retention.minutes, or keep a router running"
+        )
+
+
+def unsafe_topic(topic: str, safety: TopicSafety, use: Use = FEEDBACK) -> Iterator[str]:
     """What is unsafe about a topic, a sentence each."""
     set_it = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
     if safety.replicas == 1:
         yield (
-            f"topic {topic!r} has one copy of each partition: events are lost with their broker, and nothing is "
+            f"topic {topic!r} has one copy of each partition: {use.records} are lost with their broker, and nothing is "
             "learned while it is down; give it three (kafka-reassign-partitions.sh)"
         )
     elif safety.min_insync == 1:
         yield (
-            f"topic {topic!r} has {safety.replicas} copies, and min.insync.replicas is 1: an event that one broker "
-            f"alone has is acknowledged, and lost with it; {set_it} min.insync.replicas=2"
+            f"topic {topic!r} has {safety.replicas} copies, and min.insync.replicas is 1: what one broker alone "
+            f"has is acknowledged, and lost with it; {set_it} min.insync.replicas=2"
         )
     elif safety.min_insync >= safety.replicas:
         yield (
@@ -59,28 +110,27 @@ def unsafe_topic(topic: str, safety: TopicSafety) -> Iterator[str]:
     if safety.unclean_election:
         yield (
             f"topic {topic!r} has unclean.leader.election.enable=true: a broker that lacks acknowledged events may "
-            "lead, these events are lost, and workers stop until they are started with --accept-gap; "
-            f"{set_it} unclean.leader.election.enable=false"
+            f"lead, and {use.after_loss}; {set_it} unclean.leader.election.enable=false"
         )
     if "compact" in safety.cleanup_policy:
         yield (
-            f"topic {topic!r} has cleanup.policy={safety.cleanup_policy}, which drops all but one event a model; "
+            f"topic {topic!r} has cleanup.policy={safety.cleanup_policy}, which drops all but the newest of a key; "
             f"{set_it} cleanup.policy=delete"
         )
-    yield from _short_retention(topic, safety, set_it)
+    yield from _short_retention(topic, safety, use, set_it)
 
 
-def _short_retention(topic: str, safety: TopicSafety, set_it: str) -> Iterator[str]:
-    lost = "what is deleted before it is learned stops the workers with a gap, and no replay reaches further back"
+def _short_retention(topic: str, safety: TopicSafety, use: Use, set_it: str) -> Iterator[str]:
     if safety.retention_s is not None and safety.retention_s < SAFE_RETENTION_S:
         yield (
-            f"topic {topic!r} deletes events after {duration(safety.retention_s)}, expected 7 days or more: {lost}; "
+            f"topic {topic!r} deletes {use.records} after {duration(safety.retention_s)}, expected 7 days or more: "
+            f"{use.after_deletion}; "
             f"{set_it} retention.ms=-1 keeps them for ever"
         )
     if safety.retention_bytes is not None:
         yield (
             f"topic {topic!r} keeps {safety.retention_bytes:,} bytes a partition, and deletes what is older, however "
-            f"new it is: {lost}; {set_it} retention.bytes=-1"
+            f"new it is: {use.after_deletion}; {set_it} retention.bytes=-1"
         )
 
 

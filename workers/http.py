@@ -162,11 +162,16 @@ class Api:
         asked = move_of_body(await body_of(request, MAX_MOVE_BYTES))
         if asked.version is not None and move is moves.unpin:
             raise SearchError("unpin goes to the newest version, and takes none", "invalid")
-        model, version = request.path_params["model"], {} if asked.version is None else {"version": asked.version}
+        model: str = request.path_params["model"]
         self._node.require(model)
-        pointer = await run_in_threadpool(move, self._node.store, model, **version)
+        pointer = await run_in_threadpool(self._moved, move, model, asked.version)
         _log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial)
         return reply({"model": model, "version": pointer.version, "serial": pointer.serial, "pinned": pointer.pinned})
+
+    def _moved(self, move: Callable[..., Pointer], model: str, version: int | None) -> Pointer:
+        if move is moves.unpin:
+            return move(self._node.store, model)
+        return move(self._node.store, model, version, kind=self._node.catalogues(model))
 
     async def healthz(self, _: Request) -> Response:
         """200 while the node's threads make progress."""

@@ -239,7 +239,6 @@ class LearnerWorker:
     def _save(self, now: float) -> None:
         """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move
         marks and commits to where that leaves them."""
-        self._require_placement()
         allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
         changed = [(model, owned) for owned in self.partitions.values() for model in owned.unsaved.values()]
@@ -270,9 +269,9 @@ class LearnerWorker:
         except Rewind as rewind:
             log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
             return
-        except Fenced as fenced:
+        except (Fenced, PlacementChanged) as refused:
             # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
-            log.warning("stopped_unsaved", reason=str(fenced), action="its next owner learns these events again")
+            log.warning("stopped_unsaved", reason=str(refused), action="its next owner reads these events again")
             return
         except (StoreError, SourceError) as error:
             raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
@@ -375,16 +374,6 @@ class LearnerWorker:
             )
         self._placement = placement
         return placement
-
-    def _require_placement(self) -> None:
-        """Raise PlacementChanged if models were placed elsewhere under this worker.
-
-        What it saves then would be learned here, and become a letter with the partition's next owner.
-        """
-        topic_id = self.services.source.topic_id
-        # A store without any placement was emptied: the look at its marks says so.
-        if self.partitions and self.services.store.placement(topic_id) not in (None, self._placement):
-            raise PlacementChanged(topic_id)
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Save what can be saved, and let go; replay covers the rest."""

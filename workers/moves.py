@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from omdml.errors import NotKept
 from streams.protocols import Pointer, SnapshotStore
-from workers.targets import check_target, newest_readable, readable, since_reset
+from workers.targets import Kind, check_target, servable, since_reset
 
 
-def rollback(store: SnapshotStore, model: str, version: int | None = None) -> Pointer:
+def rollback(store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None) -> Pointer:
     """Go to a kept version (None: the one before the live one), and stay there.
 
-    Raises NotKept, Unservable if nodes could not serve it, or CorruptError if its bytes are damaged.
+    ``kind`` is the model's catalogue as it is now, None if that cannot be told. Raises NotKept, Unservable if nodes
+    could not serve it, or CorruptError if its bytes are damaged.
     """
-    return _stay(store, model, before(store, model) if version is None else version)
+    return _stay(store, model, before(store, model, kind) if version is None else version, kind)
 
 
-def pin(store: SnapshotStore, model: str, version: int | None = None) -> Pointer:
+def pin(store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None) -> Pointer:
     """Stay at a kept version (None: the live one). Raises as ``rollback`` does."""
-    return _stay(store, model, live(store, model).version if version is None else version)
+    return _stay(store, model, live(store, model).version if version is None else version, kind)
 
 
 def unpin(store: SnapshotStore, model: str) -> Pointer:
@@ -26,8 +27,8 @@ def unpin(store: SnapshotStore, model: str) -> Pointer:
     return store.move(model, None, pin=False) if pointer.pinned else pointer
 
 
-def _stay(store: SnapshotStore, model: str, version: int) -> Pointer:
-    check_target(store, model, version)
+def _stay(store: SnapshotStore, model: str, version: int, kind: Kind | None) -> Pointer:
+    check_target(store, model, version, kind)
     return store.move(model, version, pin=True)
 
 
@@ -39,19 +40,17 @@ def live(store: SnapshotStore, model: str) -> Pointer:
     return pointer
 
 
-def before(store: SnapshotStore, model: str) -> int:
+def before(store: SnapshotStore, model: str, kind: Kind | None) -> int:
     """The newest version that was live, is older than the one that is, and can be served.
 
     Raises StoreError if none is kept.
     """
     now = live(store, model).version
     present = since_reset(store.history(model))
-    newest = newest_readable(store, model, present)
     was_live = [line for line in present if line["what"] == "published" and line["version"] < now]
     for line in sorted(was_live, key=lambda line: int(line["version"]), reverse=True):
-        snapshot = readable(store, model, line)
-        if snapshot and newest and snapshot.generation == newest.generation:
-            return snapshot.version
+        if servable(store, model, line, kind):
+            return int(line["version"])
     raise NotKept(
         f"model {model!r}: nothing older than version {now} is kept in {store} that nodes could serve: "
         "this is the oldest"

@@ -70,6 +70,7 @@ class RetrievalNode:
         self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
         self._budget_bytes = budget_bytes
         self.store = store
+        self.catalogues = catalogues
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.watch_staleness(self._refresher.stale_seconds)

@@ -11,7 +11,8 @@ the same bytes:
 4. publish   a snapshot. It may run ahead of the checkpoint: a replay makes the same bytes, and until it has caught up
              with what is live it publishes nothing.
 5. save      a checkpoint a changed model, the oldest changes first, as many as there is time for. A crash between two
-             models: the saved one skips by its ``next``, the other one learns again from its older checkpoint.
+             models: the saved one skips by its ``next``, the other one learns again from its older checkpoint. The
+             store refuses it if the models were placed elsewhere: these events may be dead letters by now.
 6. letters   flushed until acknowledged; those of a model before its checkpoint too, which skips their events. A
              crash sends some twice: readers tell them by position.
 7. mark      moved to the first offset that is in no checkpoint, from where this owner left it. A crash replays what
@@ -85,7 +86,8 @@ class OwnedPartition:
         return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
 
     def _own(self, claimed: Claimed) -> Claimed:
-        self._arrival.admit(claimed, self.placement, self._taken or 0)
+        cut = self._blocked.cuts.get(claimed.model.name)
+        self._arrival.admit(claimed, self.placement, self._taken or 0, cut)
         return claimed
 
     def _adopt(self, model: OwnedModel, changes: list[Change]) -> None:
@@ -244,12 +246,13 @@ class OwnedPartition:
         self._taken, self._committed = offset, None
         if not cut:
             return
-        self._blocked.cut(offset)
+        self._arrival.forget_end()
         self._cut_placement(offset)
         for name in list(self.models):
             self.let_go(name)
         for name, error in take_back(self.services.store, self.placement, self.partition, offset).items():
             self._blocked.add(name, offset, error)
+        self._blocked.cut(offset)
         if self.mark.offset is not None and self.mark.offset > offset:
             self.mark.move(offset)
 
@@ -374,6 +377,8 @@ class OwnedPartition:
                     withheld = model.judge(snapshot.metric)
                     if record or not withheld:
                         new.append((model, snapshot, withheld))
+            if new:
+                self._require_placement()
             with metrics.share_of(metrics.publish_seconds, len(new)):
                 answers = self.services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
         for (model, _, withheld), answer in zip(new, answers, strict=True):
@@ -401,6 +406,17 @@ class OwnedPartition:
                     self.services.metrics.snapshots.labels("taken_back").inc()
                     log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
                     model.guard.take_back = False
+
+    def _require_placement(self) -> None:
+        """Raise PlacementChanged if models were placed elsewhere since this partition was taken over.
+
+        What is learned then becomes a dead letter of the next owner, so nodes must not see it. Saving it is refused by
+        the store itself.
+        """
+        recorded = self.services.store.placement(self.partition.topic_id)
+        # A store without any placement was emptied: the look at its marks says so.
+        if recorded not in (None, self.placement):
+            raise PlacementChanged(self.partition.topic_id)
 
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
@@ -430,7 +446,7 @@ class OwnedPartition:
             No further model after this, by the clock: the mark stays below what is not saved.
 
         What was learned is published first: a successor starts behind the mark and would not know of it.
-        Raises Fenced, StoreChanged, StoreError or SourceError; then nothing was committed.
+        Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
         self._burial.finish(until - self.services.clock())
         changed = list({**self.unsaved, **self.unpublished}.values())
@@ -471,7 +487,7 @@ class OwnedPartition:
             checkpoints = [model.checkpoint(self.services.platform) for model in models]
             epochs = [model.epoch for model in models]
             with metrics.share_of(metrics.checkpoint_seconds, len(models)):
-                answers = self.services.store.save_all(list(zip(checkpoints, epochs, strict=True)))
+                answers = self.services.store.save_all(list(zip(checkpoints, epochs, strict=True)), self.placement)
         for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
             with self._unless_deleted(model):
                 self._written(answer, model.name)
@@ -494,9 +510,11 @@ class OwnedPartition:
             self._committed = offset
 
     def _written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
-        """What the store answered to a write; raises Fenced, or the error that is the answer."""
+        """What the store answered to a write; raises Fenced, PlacementChanged, or the error that is the answer."""
         if isinstance(answer, CorruptError | StoreLost):
             raise answer
+        if answer is Written.MOVED:
+            raise PlacementChanged(self.partition.topic_id)
         if answer is Written.FENCED:
             raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
         return answer

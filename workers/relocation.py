@@ -26,7 +26,7 @@ def take_back(store: Store, placement: Placement, partition: Partition, offset: 
             continue
         if checkpoint and checkpoint.next > offset:
             moved = msgspec.structs.replace(checkpoint, next=offset)
-            if store.save(moved, epoch, back=True) is Written.FENCED:
+            if store.save(moved, epoch, back=True, placement=placement) in (Written.FENCED, Written.MOVED):
                 raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")
     return damaged
 

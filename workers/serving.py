@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from omdml.errors import CatalogueError, CorruptError, StoreError, StoreRefused
-from omdml.snapshot import Snapshot
 from streams.catalogues.opening import glance
 from streams.protocols import Pointer, SnapshotStore
 from streams.stores.journal import PINNED, PUBLICATIONS
 from workers.config import Configuration
+from workers.targets import Kind, Line, misfit, since_reset
 from workers.times import span, when
-
-Line = Mapping[str, Any]  # of a model's history
-SHOWN_DIGITS = 12  # of a generation
-
-
-class Kind(Protocol):
-    """What of a catalogue decides whether a snapshot fits it."""
-
-    @property
-    def generation(self) -> str:
-        """Its name."""
-
-    @property
-    def dims(self) -> Mapping[str, int]:
-        """Numbers an item has in each modality."""
 
 
 class Withheld(NamedTuple):
@@ -131,19 +116,6 @@ def unservable(store: SnapshotStore, model: str, version: int | None, kind_of: K
     return None
 
 
-def misfit(snapshot: Snapshot, kind: Kind) -> str:
-    """Why a snapshot cannot be searched with in a catalogue; empty if it can."""
-    if snapshot.generation != kind.generation:
-        return (
-            f"learned on catalogue generation {snapshot.generation[:SHOWN_DIGITS]}, "
-            f"the catalogue is generation {kind.generation[:SHOWN_DIGITS]} now"
-        )
-    dims = dict(snapshot.metric.dims)
-    if any(kind.dims.get(name) != dim for name, dim in dims.items()):
-        return f"learned on {dims}, the catalogue has {dict(kind.dims)}"
-    return ""
-
-
 def withheld(lines: Sequence[Line]) -> Withheld | None:
     """Since when the guard withholds what is learned, and why; None if it does not.
 
@@ -159,19 +131,12 @@ def withheld(lines: Sequence[Line]) -> Withheld | None:
 
 
 def before_reset(lines: Sequence[Line], version: int, digest: str) -> float | None:
-    """When the model was reset after this snapshot was learned; None if it was not.
-
-    A reset publishes version 0 and tells the history after that: that publication alone is not from before it.
-    """
-    resets = [number for number, line in enumerate(lines) if line["what"] == "reset"]
-    if not resets:
+    """When the model was reset after this snapshot was learned; None if it was not."""
+    ours = version, digest
+    published = [line for line in lines if line["what"] in PUBLICATIONS and (line["version"], line["digest"]) == ours]
+    if not published or published[-1] in since_reset(lines):
         return None
-    published = [number for number, line in enumerate(lines) if line["what"] in PUBLICATIONS]
-    own = max((number for number in published if number < resets[-1]), default=-1)
-    mine = [number for number in published if (lines[number]["version"], lines[number]["digest"]) == (version, digest)]
-    if not mine or max(mine) >= own:
-        return None
-    at: float = lines[resets[-1]]["at"]
+    at: float = next(line["at"] for line in reversed(lines) if line["what"] == "reset")
     return at
 
 

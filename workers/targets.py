@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from omdml.errors import CorruptError, StoreError
 from omdml.snapshot import Snapshot
@@ -17,12 +17,38 @@ from streams.stores.journal import PUBLICATIONS
 
 # A line of a model's history.
 Line = Mapping[str, Any]
+SHOWN_DIGITS = 12  # of a generation
+
+
+class Kind(Protocol):
+    """What of a catalogue decides whether a snapshot fits it."""
+
+    @property
+    def generation(self) -> str:
+        """Its name."""
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Numbers an item has in each modality."""
 
 
 class Unservable(StoreError):
     """A version that is kept, and that nodes cannot serve."""
 
     reason = "unservable"
+
+
+def misfit(snapshot: Snapshot, kind: Kind) -> str:
+    """Why a snapshot cannot be searched with in a catalogue; empty if it can. Doctor, lists and moves go by this."""
+    if snapshot.generation != kind.generation:
+        return (
+            f"learned on catalogue generation {snapshot.generation[:SHOWN_DIGITS]}, "
+            f"the catalogue is generation {kind.generation[:SHOWN_DIGITS]} now"
+        )
+    dims = dict(snapshot.metric.dims)
+    if any(kind.dims.get(name) != dim for name, dim in dims.items()):
+        return f"learned on {dims}, the catalogue has {dict(kind.dims)}"
+    return ""
 
 
 def since_reset(lines: Sequence[Line]) -> list[Line]:
@@ -38,10 +64,15 @@ def since_reset(lines: Sequence[Line]) -> list[Line]:
     return [lines[number] for number in published if number >= first]
 
 
-def check_target(store: SnapshotStore, model: str, version: int) -> None:
+def check_target(store: SnapshotStore, model: str, version: int, kind: Kind | None) -> None:
     """Raise Unservable if a version is kept that nodes could not serve, and CorruptError if its bytes are damaged.
 
     A version that is not kept passes: the move itself says so.
+
+    Parameters
+    ----------
+    kind
+        The model's catalogue as it is now. None if that cannot be told here: then any catalogue's versions pass.
     """
     lines = store.history(model)
     kept = [line for line in lines if line["what"] in PUBLICATIONS and line["version"] == version]
@@ -56,29 +87,17 @@ def check_target(store: SnapshotStore, model: str, version: int) -> None:
             f"{datetime.fromtimestamp(at, UTC):%F %T} UTC, and versions count from 0 since then: "
             f"{choose(present, version)}"
         )
-    # The newest snapshot tells which catalogue the workers, and the nodes, have today.
-    newest = newest_readable(store, model, present)
-    if newest is not None and newest.generation != found[1].generation:
+    if kind and (why := misfit(found[1], kind)):
+        others = [line for line in present if servable(store, model, line, kind)]
         raise Unservable(
-            f"model {model!r}: version {version} was learned on catalogue generation {found[1].generation[:12]}, and "
-            f"the catalogue is generation {newest.generation[:12]} now: no node could serve it; "
-            f"{choose(servable(store, model, present, newest.generation), version)}"
+            f"model {model!r}: version {version} was {why}: no node could serve it; {choose(others, version)}"
         )
 
 
-def newest_readable(store: SnapshotStore, model: str, lines: Sequence[Line]) -> Snapshot | None:
-    """The newest of these publications whose bytes can be read."""
-    for line in reversed(lines):
-        snapshot = readable(store, model, line)
-        if snapshot is not None:
-            return snapshot
-    return None
-
-
-def servable(store: SnapshotStore, model: str, lines: Sequence[Line], generation: str) -> list[Line]:
-    """Those of these publications that can be read and were learned on this generation of the catalogue."""
-    found = [(line, readable(store, model, line)) for line in lines]
-    return [line for line, snapshot in found if snapshot is not None and snapshot.generation == generation]
+def servable(store: SnapshotStore, model: str, line: Line, kind: Kind | None) -> bool:
+    """Whether a publication can be read, and searched with in the catalogue as it is now, if that is known."""
+    snapshot = readable(store, model, line)
+    return snapshot is not None and not (kind and misfit(snapshot, kind))
 
 
 def readable(store: SnapshotStore, model: str, line: Line) -> Snapshot | None:

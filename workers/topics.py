@@ -134,7 +134,10 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
 
     1. What the old partitions hold must be learned, saved and committed: a model that moves starts at the new one.
     2. The new partitions get marks at their beginnings. A crash after it: nobody reads them yet.
-    3. The placement takes the new count, from the old partitions' ends on. This moves all models at once.
+    3. The placement takes the new count, from the old partitions' ends on. This moves all models at once. From then on
+       the store refuses what a worker learned under the earlier one, be it paused and unaware.
+    4. What such a worker saved before that, but after step 1 looked, has the placement go back. A crash before it: a
+       model that went too far waits at its new home, and says why (workers/arrival.py).
 
     Parameters
     ----------
@@ -145,6 +148,8 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     ------
     ConfigurationError
         No worker recorded where models live, the new count is no multiple of the old one, or not all is learned.
+    StoreError
+        Another process changed the placement, or a worker saved a model meanwhile.
     """
     topic_id, count = extents[0].partition.topic_id, count or len(extents)
     placement = store.placement(topic_id)
@@ -169,8 +174,27 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     for extent in new:
         store.move_mark(extent.partition, None, extent.begin)
     since = {extent.partition.number: extent.end for extent in old}
-    _place(store, topic_id, placement, placement.grown(count, since))
+    after = placement.grown(count, since)
+    _place(store, topic_id, placement, after)
+    if ahead := _stayed_too_long(store, topic_id, after):
+        _place(store, topic_id, after, placement)
+        raise StoreError(
+            f"{', '.join(ahead)}: a worker saved meanwhile, so nothing was changed: it still runs, or it was paused. "
+            "Start a worker, wait until nothing is missing (omdml topics status), stop all of them, and call this again"
+        )
     return placement.count, count
+
+
+def _stayed_too_long(store: Store, topic_id: str, placement: Placement) -> list[str]:
+    """Models that learned more of their old home than was theirs there, each with how far."""
+    positions = store.positions(store.models())
+    left = {name: placement.left(name, home.number) for name, (home, _) in positions.items()
+            if home.topic_id == topic_id and placement.home(name) != home.number}  # fmt: skip
+    return [
+        f"model {name!r} has learned partition {positions[name].home.number} up to {positions[name].next}, beyond {end}"
+        for name, end in left.items()
+        if end is not None and positions[name].next > end
+    ]
 
 
 def _missing(extent: Extent, mark: int | None) -> str:

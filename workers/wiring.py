@@ -21,12 +21,14 @@ from streams.files.newest import newest_records as newest_in_files
 from streams.files.reader import open_log
 from streams.files.resending import FileSender
 from streams.files.source import SEGMENT_BYTES, FileSink, FileSource
+from streams.kafka.beginning import Begin, settle_beginning
 from streams.kafka.extents import extents, members
 from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
 from streams.kafka.resending import KafkaSender
 from streams.kafka.routed import RoutedSource
 from streams.kafka.router import Router, Targets
+from streams.kafka.safety import groups
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic, look_up
@@ -84,9 +86,11 @@ def open_bystander(log: FileLog | KafkaLog) -> Source:
     """The feedback log, to read beside its group without being seen by it; raises SourceError."""
     if isinstance(log, FileLog):
         return FileBystander(log.path)
-    return KafkaSource(
+    source = KafkaSource(
         connection(log), topic=log.topic, group=f"{log.group}.replay.{uuid.uuid4().hex}", partitioner=log.partitioner
     )
+    source.command = "omdml replay"
+    return source
 
 
 def open_sink(log: FileLog | KafkaLog) -> Sink:
@@ -208,7 +212,24 @@ def open_sender(log: FileLog | KafkaLog) -> Sender:
     return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))
 
 
-def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegistry, accept_gap: bool) -> Router:
+def routers_group(log: KafkaLog, origin: str) -> str:
+    """The consumer group of the routers of a topic."""
+    return f"{log.group}.route.{origin}"
+
+
+def routed_topics(log: KafkaLog) -> list[str]:
+    """The topics that routers copy into this log, as far as Kafka remembers them; raises SourceError."""
+    prefix = routers_group(log, "")
+    return [group.removeprefix(prefix) for group in groups(connection(log), prefix)]
+
+
+def build_router(
+    log: FileLog | KafkaLog,
+    origin: str,
+    registry: CollectorRegistry,
+    accept_gap: bool,
+    begin: Begin | None = None,
+) -> Router:
     """A router from the topic ``origin`` into the feedback log; raises ConfigurationError, SourceError."""
     if isinstance(log, FileLog):
         raise ConfigurationError("log.kind is 'file': omdml route copies one topic of Kafka into another")
@@ -216,7 +237,7 @@ def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegist
     if origin in (log.topic, letters):
         what = "log.topic" if origin == log.topic else "the topic of the dead letters"
         raise ConfigurationError(f"--from {origin!r} is {what} itself: expected the topic that unkeyed events come by")
-    options, group = connection(log), f"{log.group}.route.{origin}"
+    options, group = connection(log), routers_group(log, origin)
     if look_up(options, origin) is None:
         raise SourceError(
             f"Kafka at {log.servers} has no topic {origin!r}, which --from names; correct it, or create the topic: "
@@ -225,6 +246,7 @@ def build_router(log: FileLog | KafkaLog, origin: str, registry: CollectorRegist
     if not log.letters:
         create_topic(options, letters)
     targets = Targets(log.topic, letters).measured(options)
+    settle_beginning(options, origin, log.topic, group, begin)
     source = RoutedSource(
         options,
         topic=origin,

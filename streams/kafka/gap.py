@@ -10,6 +10,8 @@ from omdml.errors import GapError
 from streams.kafka.batches import Unreadable
 from streams.protocols import Partition
 
+WORKER = "omdml worker"
+
 
 class Gaps:
     """Partitions of a source that stopped, each told of once.
@@ -51,13 +53,15 @@ class Gaps:
             self._untold.pop(at, None)
 
 
-def out_of_range(topic: str, partition: Partition, position: int | None, available: tuple[int, int]) -> GapError:
-    """The position is before the log's first offset or past its end."""
+def out_of_range(
+    topic: str, partition: Partition, position: int | None, available: tuple[int, int], command: str = WORKER
+) -> GapError:
+    """The position is before the log's first offset or past its end; ``command`` is what reads the topic."""
     cut = position is not None and position > available[1]
     return GapError(
         f"topic {topic!r} partition {partition.number} does not hold offset {position}: it has offsets {available[0]} "
-        f"up to {available[1]}; retention deleted events before they were learned, or the log was truncated; "
-        "`omdml worker --accept-gap` goes on without them",
+        f"up to {available[1]}; retention deleted events before they were read, or the log was truncated; "
+        f"`{command} --accept-gap` goes on without them",
         partition=partition,
         position=position,
         available=available,
@@ -66,7 +70,14 @@ def out_of_range(topic: str, partition: Partition, position: int | None, availab
     )
 
 
-def cut(topic: str, partition: Partition, position: int | None, available: tuple[int, int], at: int | None) -> GapError:
+def cut(
+    topic: str,
+    partition: Partition,
+    position: int | None,
+    available: tuple[int, int],
+    at: int | None,
+    command: str = WORKER,
+) -> GapError:
     """The log was cut below the position, and written on: by a leader that had not everything.
 
     Parameters
@@ -79,7 +90,7 @@ def cut(topic: str, partition: Partition, position: int | None, available: tuple
     known = f"at offset {at}" if at is not None else f"somewhere below offset {resume}"
     return GapError(
         f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
-        f"others have the offsets of events that were learned; `omdml worker --accept-gap` goes on at {resume}",
+        f"others have the offsets of events that were read; `{command} --accept-gap` goes on at {resume}",
         partition=partition,
         position=position,
         available=available,
@@ -89,14 +100,19 @@ def cut(topic: str, partition: Partition, position: int | None, available: tuple
 
 
 def unreadable(
-    topic: str, partition: Partition, position: int | None, available: tuple[int, int], error: Unreadable
+    topic: str,
+    partition: Partition,
+    position: int | None,
+    available: tuple[int, int],
+    error: Unreadable,
+    command: str = WORKER,
 ) -> GapError:
     """The batch at the position is damaged, in the broker's files or on the way."""
     resume = error.then if position is None else min(max(error.then, position + 1), available[1])
     return GapError(
         f"topic {topic!r} partition {partition.number} cannot be read at offset {position}: the batch that holds it is "
         f"damaged ({error.why}); restore the broker's files from a replica, or go on at {resume} with "
-        "--accept-gap, which omdml worker, replay and topics rewind take",
+        f"`{command} --accept-gap`",
         partition=partition,
         position=position,
         available=available,
@@ -105,13 +121,20 @@ def unreadable(
 
 
 def created_anew(
-    topic: str, partition: Partition, position: int | None, available: tuple[int, int], *, before: str, now: str
+    topic: str,
+    partition: Partition,
+    position: int | None,
+    available: tuple[int, int],
+    *,
+    before: str,
+    now: str,
+    command: str = WORKER,
 ) -> GapError:
     """The topic has another id than the one that the position belongs to."""
     return GapError(
         f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; offset {position} of "
         f"partition {partition.number} belongs to the old topic, the new one has offsets {available[0]} up to "
-        f"{available[1]}; restart with `omdml worker --accept-gap` to read the new one from its beginning",
+        f"{available[1]}; restart with `{command} --accept-gap` to read the new one from its beginning",
         partition=partition,
         available=available,
         resume=available[0],

@@ -10,14 +10,19 @@ from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from streams.kafka import internals
+from streams.kafka.beginning import forgotten, is_known
 from streams.kafka.consumer import ANSWER_LIMIT_S, milliseconds, offset_range
-from streams.kafka.options import translated
+from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.source import KafkaSource
 from streams.protocols import Partition
 
 
 class RoutedSource(KafkaSource):
     """A member of a consumer group whose offsets are committed by transactions, not by itself."""
+
+    def __init__(self, options: KafkaOptions, *, topic: str, **more: Any) -> None:
+        super().__init__(options, topic=topic, **more)
+        self.command = f"omdml route --from {topic}"
 
     @property
     def member(self) -> Any:
@@ -51,8 +56,19 @@ class RoutedSource(KafkaSource):
                 continue
             with translated(self.options, f"looking up the offsets of group {self.group!r}"):
                 committed = self._consumer.committed(at, timeout_ms=milliseconds(ANSWER_LIMIT_S))
+                if committed is None:
+                    self.require_known()
                 start = offset_range(self._consumer, at)[0] if committed is None else committed
             self.seek(partition, start)
+
+    def require_known(self) -> None:
+        """Raise SourceRefused if the group has no offset in any partition: it may have routed all of them before.
+
+        A partition without an offset was added to the topic, if others have one (streams/kafka/beginning.py).
+        """
+        with translated(self.options, f"looking up the offsets of group {self.group!r}"):
+            if not is_known(self._admin, self.group, [TopicPartition(self.topic, n) for n in range(self.partitions)]):
+                raise forgotten(self.options, self.topic, self.group)
 
     def _take_over(self) -> None:
         internals.forget_offset_answers(self._consumer)

@@ -287,7 +287,9 @@ class Router:
     # What the source tells
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
-        """Begin where the group's offsets are."""
+        """Begin where the group's offsets are, and at the beginning of a partition that was added to the topic."""
+        if None in committed.values():
+            self.source.require_known()
         log.info("route_partitions_assigned", partitions=sorted(partition.number for partition in committed))
         return committed
 

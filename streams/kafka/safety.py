@@ -1,4 +1,4 @@
-"""Settings of a topic that decide what is lost when a broker is."""
+"""Settings of topics and brokers that decide what is lost when a broker is, or when nobody reads for long."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from omdml.errors import SourceRefused
 from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.topic import open_admin
 
@@ -39,6 +40,11 @@ def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
             settings = admin.describe_configs([resource], config_filter="all")["topic"][name]
     finally:
         admin.close()
+    if not settings:
+        raise SourceRefused(
+            f"topic {name!r}: this user may not ask for its settings; give it the rights (ACLs) that "
+            "deploy/SECURITY.md lists: describe_configs"
+        )
     value = {key: str(settings[key]["value"]) for key in SETTINGS}
     retention_ms, retention_bytes = int(value["retention.ms"]), int(value["retention.bytes"])
     return TopicSafety(
@@ -49,3 +55,32 @@ def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
         retention_s=None if retention_ms < 0 else retention_ms / 1000,
         retention_bytes=None if retention_bytes < 0 else retention_bytes,
     )
+
+
+def groups(options: KafkaOptions, prefix: str) -> list[str]:
+    """Consumer groups that the cluster knows, and this user may see, whose names begin so; raises SourceError."""
+    admin = open_admin(options)
+    try:
+        with translated(options, "listing the groups"):
+            names = [str(found["group_id"]) for found in admin.list_groups()]
+    finally:
+        admin.close()
+    return sorted(name for name in names if name.startswith(prefix))
+
+
+def offsets_kept_s(options: KafkaOptions) -> float | None:
+    """Seconds for which a group's offsets outlive its last member, by the broker that keeps them for the shortest time.
+
+    None if this user may not ask. Raises SourceError.
+    """
+    key = "offsets.retention.minutes"
+    admin = open_admin(options)
+    try:
+        with translated(options, "describing the brokers"):
+            brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
+            asked = [ConfigResource(ConfigResourceType.BROKER, broker, configs={key: None}) for broker in brokers]
+            told = admin.describe_configs(asked, config_filter="all")["broker"]
+    finally:
+        admin.close()
+    # The answer about a broker is empty if this user has no right to it.
+    return min((60.0 * int(settings[key]["value"]) for settings in told.values() if key in settings), default=None)

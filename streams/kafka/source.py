@@ -76,6 +76,8 @@ class KafkaSource:
         The topic's identity, fixed for this source's life.
     partitions
         How many the topic had a second ago.
+    command
+        What an operator starts again to go on behind a gap.
 
     Raises
     ------
@@ -99,6 +101,7 @@ class KafkaSource:
         self.group_instance_id = group_instance_id
         self.session_timeout_s = session_timeout_s
         self.partitioner = partitioner
+        self.command = gap.WORKER
         self._listener: Listener
         self._kept_error: Exception | None = None
         self._given: set[TopicPartition] = set()
@@ -295,7 +298,8 @@ class KafkaSource:
         self._consumer.resume(*(given.keys() - elsewhere))
         for at in elsewhere & given.keys():
             available, ids = (begins[at], ends[at]), {"before": committed[at].metadata, "now": self.topic_id}
-            self._gaps.add(at, partial(gap.created_anew, self.topic, given[at], committed[at].offset, available, **ids))
+            where = self.topic, given[at], committed[at].offset, available
+            self._gaps.add(at, partial(gap.created_anew, *where, **ids, command=self.command))
         self._gaps.tell()
 
     def _look(self) -> bool:
@@ -367,7 +371,7 @@ class KafkaSource:
             self._gaps.add(at, partial(self._told, at, position, tell))
 
     def _told(self, at: TopicPartition, position: int | None, tell: Callable[..., GapError]) -> GapError:
-        return tell(self.topic, self._owned[at], position, offset_range(self._consumer, at))
+        return tell(self.topic, self._owned[at], position, offset_range(self._consumer, at), command=self.command)
 
     def _created_anew(self, now: str) -> GapError:
         """Stop everything: positions in the old topic mean nothing in the new one. Every poll says so again."""
@@ -377,8 +381,9 @@ class KafkaSource:
         at = min(self._owned, default=TopicPartition(self.topic, 0))
         partition = Partition(self.topic_id, at.partition)
         return gap.created_anew(
-            self.topic, partition, self._position(at), offset_range(self._consumer, at), before=self.topic_id, now=now
-        )
+            self.topic, partition, self._position(at), offset_range(self._consumer, at),
+            before=self.topic_id, now=now, command=self.command,
+        )  # fmt: skip
 
     # The client's thread
 

@@ -11,6 +11,7 @@ import structlog
 
 from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint
+from streams.placement import Placement
 from streams.protocols import Partition, Position, Written
 
 log = structlog.get_logger(__name__)
@@ -39,6 +40,11 @@ class Saved(NamedTuple):
             return Written.ALREADY
         behind = kept is not None and kept.home == self.home and self.next < kept.next
         return Written.FENCED if behind and not back else Written.STORED
+
+
+def placed_elsewhere(assumed: Placement | None, recorded: Placement | None) -> bool:
+    """Whether models are placed otherwise than a writer assumes. A store that records nothing says nothing."""
+    return None not in (assumed, recorded) and assumed != recorded
 
 
 def new_secret() -> bytes:

@@ -37,7 +37,7 @@ from streams.files.log import identify
 from streams.files.regular import DOCUMENT_BYTES, open_regular, read_regular
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
-from streams.stores.checkpoints import new_secret, read_secret
+from streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
 from streams.stores.directory_checkpoints import CheckpointFolder
 from streams.stores.directory_journal import DirectoryJournal, DirectoryWatch
 from streams.stores.journaled import JournaledSnapshots
@@ -111,16 +111,26 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             return self._checkpoints(model).peek()
 
-    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
-        """Keep this checkpoint and the one before it."""
+    def save(
+        self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
+    ) -> Written:
+        """Keep this checkpoint and the one before it.
+
+        A look at the placement and a write: what a process that slept in between wrote is refused by its model's new
+        home (workers/arrival.py).
+        """
         with self._reaching():
             if self.owner_of(checkpoint.model) != epoch:
                 return Written.FENCED
+            if placement and placed_elsewhere(placement, self.placement(checkpoint.home[0])):
+                return Written.MOVED
             return self._checkpoints(checkpoint.model).save(checkpoint, epoch, back)
 
-    def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
+    def save_all(
+        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
+    ) -> list[Written | CorruptError | StoreLost]:
         """Keep each of these."""
-        return together(self.save, saves)
+        return together(self.save, ((*save, False, placement) for save in saves))
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; a copy of the folder is another run."""

@@ -11,7 +11,7 @@ from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint
 from streams.placement import Placement
 from streams.protocols import Claim, Marks, Partition, Position, Watch, Written
-from streams.stores.checkpoints import Saved, next_epoch, none_valid, read_checkpoint
+from streams.stores.checkpoints import Saved, next_epoch, none_valid, placed_elsewhere, read_checkpoint
 from streams.stores.journal import Entry, SnapshotKey, newest_publication
 from streams.stores.journaled import JournaledSnapshots
 from streams.stores.many import one_by_one
@@ -137,13 +137,17 @@ class MemoryStore(JournaledSnapshots):
         sound = (read_checkpoint(model, data, str(self), quiet=True) for _, data in kept)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
-    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
+    def save(
+        self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
+    ) -> Written:
         """Keep this checkpoint and the one before it."""
         data = checkpoint.to_bytes()
         saved = Saved.of(checkpoint, data)
         with self._changed:
             if self.owner_of(checkpoint.model) != epoch:
                 return Written.FENCED
+            if placed_elsewhere(placement, self._placements.get(checkpoint.home[0])):
+                return Written.MOVED
             state = self._models[checkpoint.model]
             sound = state.checkpoints[state.damaged :]
             outcome = saved.replaces(sound[0][0] if sound else None, back)
@@ -151,9 +155,11 @@ class MemoryStore(JournaledSnapshots):
                 state.checkpoints, state.damaged = [(saved, data), *sound[:1]], 0
             return outcome
 
-    def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
+    def save_all(
+        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
+    ) -> list[Written | CorruptError | StoreLost]:
         """Keep each of these."""
-        return one_by_one(self.save, saves)
+        return one_by_one(self.save, ((*save, False, placement) for save in saves))
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; the run is the store's id."""

@@ -213,18 +213,23 @@ class RedisStore:
         sound = (read_checkpoint(model, data, self._where, quiet=True) for data in kept if data)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
-    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
+    def save(
+        self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
+    ) -> Written:
         """Keep this checkpoint and the one before it."""
-        return the_only(self._save_each([(checkpoint, epoch)], back))
+        return the_only(self._save_each([(checkpoint, epoch)], placement, back))
 
-    def save_all(self, saves: Sequence[tuple[Checkpoint, str]]) -> list[Written | CorruptError | StoreLost]:
+    def save_all(
+        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
+    ) -> list[Written | CorruptError | StoreLost]:
         """Keep each of these."""
-        return self._save_each(saves)
+        return self._save_each(saves, placement)
 
     def _save_each(
-        self, saves: Sequence[tuple[Checkpoint, str]], back: bool = False
+        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None, back: bool = False
     ) -> list[Written | CorruptError | StoreLost]:
         models = [checkpoint.model for checkpoint, _ in saves]
+        placed = placement.encode() if placement else b""
         with self._asking(models) as (pipeline, outcomes):
             for checkpoint, epoch in saves:
                 keys, data = self._keys.model(checkpoint.model), checkpoint.to_bytes()
@@ -232,8 +237,8 @@ class RedisStore:
                 run(
                     pipeline,
                     self._save,
-                    [keys.epoch, keys.checkpoint, keys.previous, keys.newest],
-                    [epoch, topic, partition, offset, checkpoint.version, digest, data, int(back)],
+                    [keys.epoch, keys.checkpoint, keys.previous, keys.newest, self._keys.placement(topic)],
+                    [epoch, topic, partition, offset, checkpoint.version, digest, data, int(back), placed],
                 )
         return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
 

@@ -1,7 +1,8 @@
 """What must happen at once, or not at all, on the server: Lua, run by Redis between two other commands.
 
-Each script touches keys of one model only, or one mark or placement; DELETE the list of names too. ``KEYS`` and
-``ARGV`` are named in its first lines. All may run twice: a client that got no answer sends its command again.
+Each script touches keys of one model only, or one mark or placement; DELETE the list of names too, SAVE the placement
+of the model's log. ``KEYS`` and ``ARGV`` are named in its first lines. All may run twice: a client that got no answer
+sends its command again.
 """
 
 LOST, ABSENT = b"lost", b"absent"  # what scripts answer beside the values of Written
@@ -30,12 +31,13 @@ end
 """
 
 SAVE = """
--- Compare and set the checkpoint; keep the one before it, unless that is damaged.
-local epoch, checkpoint, previous, newest = unpack(KEYS)
-local owner, topic, partition, offset, version, digest, data, back = unpack(ARGV)
+-- Compare and set the checkpoint; keep the one before it, unless that is damaged. '' stands for any placement.
+local epoch, checkpoint, previous, newest, placement = unpack(KEYS)
+local owner, topic, partition, offset, version, digest, data, back, placed = unpack(ARGV)
 local actual = redis.call('GET', epoch)
 if not actual then return 'lost' end
 if actual ~= owner then return 'fenced' end
+if placed ~= '' and (redis.call('GET', placement) or placed) ~= placed then return 'moved' end
 local kept_topic, kept_partition, kept_offset, kept_digest, damaged = unpack(redis.call(
   'HMGET', checkpoint, 'home_topic', 'home_partition', 'next', 'digest', 'damaged'))
 if not damaged and kept_topic == topic and kept_partition == partition then

@@ -6,6 +6,8 @@ import pytest
 import redis
 
 from deploy.local import ValkeyServer
+from streams.kafka.beginning import settle_beginning
+from streams.kafka.options import KafkaOptions
 from workers.config import KafkaLog
 from workers.durability_checks import of_log, of_store
 from workers.findings import Level
@@ -26,6 +28,24 @@ def test_a_topic_of_one_copy_with_every_unsafe_setting_is_told_of_each(kafka, ne
     text = texts(of_log(KafkaLog(servers=kafka.servers, topic=new_topic(configs=unsafe))))
     for told in ("one copy", "unclean.leader.election.enable=true", "1 hour,", "1,000,000 bytes", "compact,delete"):
         assert told in text
+
+
+def test_every_topic_that_the_log_works_with_is_looked_at(kafka, new_topic):
+    # Given topics of feedback, of letters and of unkeyed events that keep these for an hour, and a router's group
+    hour = {"retention.ms": "3600000"}
+    feedback, letters, clicks, clicks_for_ever = (
+        new_topic(configs=each) for each in (None, hour, hour, {"retention.ms": "-1"})
+    )
+    log = KafkaLog(servers=kafka.servers, topic=feedback, letters=letters)
+    for origin in (clicks, clicks_for_ever):
+        settle_beginning(KafkaOptions(servers=kafka.servers), origin, feedback, f"omdml.route.{origin}", None)
+    told = [remark.text for remark in of_log(log)]
+    for topic, words in (
+        (letters, "deletes dead letters after 1 hour"),
+        (clicks, "deletes events after 1 hour"),
+        (clicks_for_ever, "keeps events for ever, but Kafka forgets what of them was routed 7 days after"),
+    ):
+        assert [text for text in told if text.startswith(f"topic {topic!r} {words}")], told
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])

@@ -370,8 +370,8 @@ def test_a_full_server_refuses_a_claim_in_the_same_words_each_time_and_lets_oper
         store.claim("shop")
     with pytest.raises(StoreError, match=f"^{re.escape(str(first.value))}$"):
         store.claim("shop")
-    assert rollback(store, "shop").version == 4
-    assert pin(store, "shop").pinned
+    assert rollback(store, "shop", kind=None).version == 4
+    assert pin(store, "shop", kind=None).pinned
     assert told(store, "what", "version")[2:] == [("rolled back", 4), ("pinned", 4)]
 
 

@@ -11,8 +11,9 @@ from kafka.admin import MemberToRemove
 from kafka.future import Future
 from prometheus_client import CollectorRegistry
 
-from omdml.errors import SourceError
+from omdml.errors import SourceError, SourceRefused
 from omdml.feedback import MESSAGEPACK, Triplet, encode
+from streams.kafka.beginning import settle_beginning
 from streams.kafka.options import KafkaOptions
 from streams.kafka.routed import RoutedSource
 from streams.kafka.router import Router, Targets
@@ -145,6 +146,8 @@ def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noti
     producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
     producer.close()
 
+    settle_beginning(options, origin, target, name, None)
+
     def router(number):
         source = RoutedSource(options, topic=origin, group=name)
         told = RouterMetrics(CollectorRegistry())
@@ -184,7 +187,9 @@ def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
     producer = KafkaProducer(bootstrap_servers=kafka.servers)
     producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
     producer.close()
-    source = RoutedSource(KafkaOptions(servers=kafka.servers), topic=origin, group=f"route-{origin}")
+    options = KafkaOptions(servers=kafka.servers)
+    settle_beginning(options, origin, target, f"route-{origin}", None)
+    source = RoutedSource(options, topic=origin, group=f"route-{origin}")
     told = RouterMetrics(CollectorRegistry())
     router = Router(source, Targets(target, letters), key_of, told, name=origin, partitioner="murmur2")
     source.subscribe(router)
@@ -198,3 +203,110 @@ def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
         assert position == (1, 1)
     finally:
         router._close()
+
+
+def refused(router):
+    """What a router says that ends by itself."""
+    assert router.wait(60) == 1, router.said
+    return " ".join(router.said.split())
+
+
+def test_routers_that_kafka_forgot_route_nothing_again_before_an_operator_decides(route):
+    # Given events that were routed, a router that ended, and a cluster that keeps no offsets of it any more
+    route.send(100)
+    router = route.router()
+    route.wait(router)
+    assert router.stop() == 0, router.said
+    route.forget()
+    said = refused(route.router())
+    assert "keeps no offsets of group" in said
+    for way in ("--begin beginning", "--begin end", f"--group {route.group} --topic {route.origin} --reset-offsets"):
+        assert way in said
+    route.check()
+    # If it is told to go on at the end, I expect that of itself the next one knows where it is.
+    router = route.router(options=("--begin", "end"))
+    wait_for(lambda: "assigned" in router.said, "it to have partitions", 60, router)
+    route.send(50)
+    route.wait(router)
+    assert router.stop() == 0, router.said
+    router = route.router()
+    route.send(50)
+    route.wait(router)
+    assert router.stop() == 0, router.said
+    route.check()
+
+
+def test_routers_that_kafka_forgot_as_they_run_stop(route, kafka):
+    # Given a running router, and an operator who removes the offsets of its group by force
+    route.send(10)
+    router = route.router()
+    route.wait(router)
+    router.kill()
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    wait_for(lambda: not admin.describe_groups([route.group])[route.group]["members"], "the group to be empty", 60)
+    route.forget()
+    admin.close()
+    source = RoutedSource(KafkaOptions(servers=kafka.servers), topic=route.origin, group=route.group)
+    targets = Targets(route.target, f"{route.target}.letters")
+    router = Router(
+        source, targets, key_of, RouterMetrics(CollectorRegistry()), name=route.origin, partitioner="murmur2"
+    )
+    source.subscribe(router)
+    try:
+        with pytest.raises(SourceRefused, match="keeps no offsets of group"):
+            wait_for(router._turn, "nothing")
+    finally:
+        router._close()
+    route.check()
+
+
+def test_a_gap_before_a_router_names_the_command_that_goes_on_behind_it(route, kafka):
+    # Given events that were deleted before they were routed
+    route.send(50)
+    router = route.router()
+    route.wait(router)
+    assert router.stop() == 0, router.said
+    route.send(50)
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    admin.delete_records({TopicPartition(route.origin, number): -1 for number in range(PARTITIONS)})
+    admin.close()
+    assert f"`omdml route --from {route.origin} --accept-gap` goes on without them" in refused(route.router())
+    # If it is called like that, I expect it to go on with what comes.
+    router = route.router(options=("--accept-gap",))
+    wait_for(lambda: "gap_accepted" in router.said, "the gap to be accepted", 60, router)
+    before = len(route.read())
+    route.send(50)
+    wait_for(lambda: len(route.read()) == before + 50, "what comes to be routed", 60, router)
+    assert router.stop() == 0, router.said
+
+
+def test_the_first_router_into_a_topic_that_others_write_to_as_well_asks_where_to_begin(route, kafka):
+    # Given events to be routed, and some that came by another way
+    route.send(100)
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    producer.send(route.target, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")), key=b"shop")
+    producer.close()
+    assert "keeps no offsets of group" in refused(route.router())
+    router = route.router(options=("--begin", "beginning"))
+    route.wait(router)
+    assert router.stop() == 0, router.said
+    assert len(route.read()) == 101
+
+
+def test_a_partition_that_was_added_is_routed_from_its_beginning(route, kafka):
+    route.send(50)
+    router = route.router()
+    route.wait(router)
+    assert router.stop() == 0, router.said
+    # Given a partition more, with an event that came before any router saw it
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    admin.create_partitions({route.origin: PARTITIONS + 1})
+    admin.close()
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    event = encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c"))
+    producer.send(route.origin, event, partition=PARTITIONS).get(30)
+    producer.close()
+    router = route.router()
+    wait_for(lambda: event in {record.value for record in route.read()}, "the event to be routed", 60, router)
+    assert router.stop() == 0, router.said
+    assert len(route.read()) == 51

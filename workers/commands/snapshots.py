@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omdml.errors import OmdmlError, StoreError
+from omdml.errors import CatalogueError, OmdmlError, StoreError
 from workers.commands.options import print_table, stored
 from workers.times import when
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from omdml.snapshot import Snapshot
     from streams.protocols import Pointer, Store
     from workers import config
+    from workers.targets import Kind
 
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
@@ -29,6 +30,20 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
         known = [name for name in store.models() if store.current(name)]
         raise StoreError(f"model {model!r}: nothing is published in {store}{suggestion(model, known)}")
     return store
+
+
+def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
+    """The model's catalogue as it is now; None, with a sentence for the operator, if that cannot be told here."""
+    from workers.serving import catalogue_kinds
+
+    why = "no configured model covers this name"
+    try:
+        if kind := catalogue_kinds(configuration)(model):
+            return kind
+    except CatalogueError as error:
+        why = str(error)
+    click.echo(f"whether nodes can serve a version cannot be told here: {why}", err=True)
+    return None
 
 
 def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snapshot]:
@@ -177,7 +192,8 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
     """Let nodes answer with an older version of MODEL, and keep it so until ``omdml unpin``."""
     from workers import moves
 
-    pointer = moves.rollback(open_known(configuration, model), model, version)
+    store = open_known(configuration, model)
+    pointer = moves.rollback(store, model, version, kind=kind_here(configuration, model))
     click.echo(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 
@@ -189,7 +205,8 @@ def pin(configuration: config.Configuration, model: str, version: int | None) ->
     """Keep one version of MODEL live, whatever is learned."""
     from workers import moves
 
-    pointer = moves.pin(open_known(configuration, model), model, version)
+    store = open_known(configuration, model)
+    pointer = moves.pin(store, model, version, kind=kind_here(configuration, model))
     click.echo(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 

@@ -81,8 +81,8 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
 
     if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
-    extents = wiring.look_at_topic(configuration.log)
     wiring.require_stopped(configuration.log)
+    extents = wiring.look_at_topic(configuration.log)
     if not yes:
         told = f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them again?"
         click.confirm(told, abort=True)
@@ -111,8 +111,8 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
     """
     from workers import topics, wiring
 
-    extents = wiring.look_at_topic(configuration.log)
     wiring.require_stopped(configuration.log)
+    extents = wiring.look_at_topic(configuration.log)
     before, now = topics.rehome(extents, wiring.open_stores(configuration), partitions)
     if before == now:
         click.echo(f"models live on all {now} partitions already")

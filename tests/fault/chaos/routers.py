@@ -37,4 +37,6 @@ def router(service: Service, number: int):
     name = f"router-{number}"
     text = service.configuration(NODE).read_text().replace(f'member = "{NODE}"', f'member = "{name}"')
     service.configuration(name).write_text(text)
-    return service.start_process(name, "workers.cli", "route", "--from", f"{service.topic}.clicks")
+    # Senders may be faster than the first router, and others write to the feedback topic directly.
+    options = ("--from", f"{service.topic}.clicks", "--begin", "beginning")
+    return service.start_process(name, "workers.cli", "route", *options)

@@ -1,0 +1,116 @@
+"""Where routers begin if the cluster keeps no offsets of their group.
+
+Their group's offsets are all that says what was routed, and a cluster forgets them some days after the group's last
+member left (``offsets.retention.minutes``). A group without offsets may so be new, or have routed everything: beginning
+at the beginning would route, and teach, all of it again.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Sequence
+
+import kafka.errors
+import structlog
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient, OffsetSpec
+from kafka.structs import OffsetAndMetadata
+
+from omdml.errors import SourceRefused
+from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.topic import open_admin, require
+
+RETRY_S = 0.5  # a new cluster first has to make the topic that it keeps offsets in
+
+log = structlog.get_logger(__name__)
+
+
+class Begin(enum.StrEnum):
+    """What an operator decides where nobody can tell what was routed."""
+
+    BEGINNING = "beginning"
+    END = "end"
+
+
+def settle_beginning(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None) -> None:
+    """Have a group that has no offsets in ``origin`` begin where nothing of it was routed yet, in all its partitions.
+
+    It is written down before any router reads. So a group that has offsets is known, and a partition without one was
+    added since. The cluster refuses to take it down once the group has a member: then another router came first.
+
+    Raises
+    ------
+    SourceRefused
+        Both topics hold records, and ``begin`` does not say which of those in ``origin`` are to be routed.
+    SourceError
+        The cluster is out of reach for ``options.start_timeout_s``, or refuses.
+    """
+    until = time.monotonic() + options.start_timeout_s
+    while not _settled(options, origin, target, group, begin, last=time.monotonic() >= until):
+        time.sleep(RETRY_S)
+
+
+def _settled(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None, last: bool) -> bool:
+    """One try; False if it may be made again. The ``last`` one raises instead."""
+    admin = open_admin(options)
+    try:
+        with translated(options, f"looking up the offsets of group {group!r}"):
+            try:
+                _settle(admin, options, origin, target, group, begin)
+            except (kafka.errors.RetriableError, kafka.errors.UnknownMemberIdError):
+                if last:
+                    raise
+                return False
+    finally:
+        admin.close()
+    return True
+
+
+def _settle(
+    admin: KafkaAdminClient, options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None
+) -> None:
+    topic_id, partitions = require(admin, options, origin)
+    # Before the offsets: whoever routed what is seen here had written its offsets down before that.
+    written = _offsets(admin, _places(target, require(admin, options, target).partitions), OffsetSpec.LATEST)
+    places = _places(origin, partitions)
+    if is_known(admin, group, places):
+        if begin is not None:
+            log.warning("begin_not_needed", group=group, reason="its offsets say where to go on", hint="leave it out")
+        return
+    first, end = (_offsets(admin, places, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
+    if begin is None and first != end and any(written.values()):
+        raise forgotten(options, origin, group)
+    starts = {at: OffsetAndMetadata((end if begin is Begin.END else first)[at], topic_id, -1) for at in places}
+    for error in admin.alter_group_offsets(group, starts).values():
+        if error is not kafka.errors.NoError:
+            raise error(f"writing down where group {group!r} begins")
+
+
+def is_known(admin: KafkaAdminClient, group: str, places: Sequence[TopicPartition]) -> bool:
+    """Whether a group has an offset in any of these partitions; one on its way in a transaction is not waited for."""
+    try:
+        offsets = admin.list_group_offsets({group: list(places)})[group]
+    except kafka.errors.GroupIdNotFoundError:
+        return False
+    return any(kept.offset >= 0 for kept in offsets.values())
+
+
+def forgotten(options: KafkaOptions, origin: str, group: str) -> SourceRefused:
+    """The error for a group of which the cluster keeps no offsets."""
+    return SourceRefused(
+        f"Kafka at {options.servers} keeps no offsets of group {group!r} in topic {origin!r}, so nobody can tell which "
+        "of its events were routed: either no router ever ran, or none ran for longer than the cluster's "
+        "offsets.retention.minutes. If none was routed yet: omdml route --begin beginning. If all were: --begin end. "
+        f"If those up to a time: kafka-consumer-groups.sh --bootstrap-server {options.servers} --group {group} "
+        f"--topic {origin} --reset-offsets --to-datetime 2026-01-31T23:59:00.000 --execute, with the time (UTC) when "
+        "the last router ended"
+    )
+
+
+def _places(topic: str, partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(partitions)]
+
+
+def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    return {at: found.offset for at, found in admin.list_partition_offsets(dict.fromkeys(places, spec)).items()}
