@@ -84,7 +84,7 @@ def test_a_model_saved_by_a_newer_release_waits_untouched(tmp_path, monkeypatch)
     worlds.run_until_idle(worker, 30)
 
     (partition,) = worker.partitions.values()
-    assert partition.models.keys() == {"user-1"}
+    assert partition.models.loaded.keys() == {"user-1"}
     assert list(partition._blocked.offsets) == ["shop"]
     kept = sorted(path.name for path in (tmp_path / "state" / "models" / "shop").rglob("*.checkpoint"))
     assert kept == before

@@ -86,7 +86,7 @@ def test_every_event_is_learned_or_becomes_a_dead_letter(sent):
     (partition,) = worker.partitions.values()
     partition.save()
     refused = worlds.letters(place)
-    learned = sum(model.progress.mistakes.count > 0 for model in partition.models.values())
+    learned = sum(model.progress.mistakes.count > 0 for model in partition.models.loaded.values())
     assert partition.mark.offset == len(sent) + 1
     assert {letter.reason for letter in refused} <= REASONS.keys()
     assert learned or len(refused) == len(sent) + 1

@@ -401,7 +401,7 @@ def test_what_was_live_before_a_burst_is_live_again_if_the_burst_made_it_worse(t
     world.send(*events(1000))
     run_until_idle(worker)
     (partition,) = worker.partitions.values()
-    before = partition.models["shop"].guard.reference
+    before = partition.models.loaded["shop"].guard.reference
     # So short that it does not pass for a change of mind.
     for seed in range(5, 11):
         world.send(*inverted(events(20, seed=seed)))
@@ -490,13 +490,13 @@ def test_a_model_that_is_claimed_again_goes_on_with_guard_and_window_as_they_wer
     world.send(*events(1500))
     run_until_idle(worker)
     (partition,) = worker.partitions.values()
-    before = partition.models["shop"]
+    before = partition.models.loaded["shop"]
     world.log.expel(worker.services.source)
     worker = world.worker()
     world.send(*events(1, seed=3))
     run_until_idle(worker)
     (partition,) = worker.partitions.values()
-    after = partition.models["shop"]
+    after = partition.models.loaded["shop"]
     assert after is not before
     assert after.progress.yardstick == before.progress.yardstick
     assert after.progress.yardstick.version > 0
@@ -515,7 +515,7 @@ def run(folder, said, cuts, seconds, killed=()):
         for _ in range(5):
             worker.step()
             for owned in worker.partitions.values():
-                for model in owned.models.values():
+                for model in owned.models.loaded.values():
                     allowed[model.learner.version] = model.guard.withheld(model.learner.metric)
         if number in killed:
             world.log.expel(worker.services.source)

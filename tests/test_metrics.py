@@ -69,7 +69,7 @@ def test_counters_grow_by_what_was_learned_since_and_a_successor_counts_its_own(
     for seed in range(3):
         world.send(*events(30, seed))
         run_until_idle(worker)
-    (model,) = [owned.models["shop"] for owned in worker.partitions.values()]
+    (model,) = [owned.models.loaded["shop"] for owned in worker.partitions.values()]
     learned = {"mistakes": model.learner.mistakes, "updates": model.learner.updates}
     assert {name: read(worker, f"{name}_total", model="shop") for name in learned} == learned
     assert read(worker, "events_total", model="shop", kind="triplet", outcome="learned") == 90
@@ -77,7 +77,7 @@ def test_counters_grow_by_what_was_learned_since_and_a_successor_counts_its_own(
     successor = world.worker()
     world.send(*events(10, seed=9))
     run_until_idle(successor)
-    (model,) = [owned.models["shop"] for owned in successor.partitions.values()]
+    (model,) = [owned.models.loaded["shop"] for owned in successor.partitions.values()]
     assert read(successor, "updates_total", model="shop") == model.learner.updates - learned["updates"]
 
 
@@ -152,7 +152,7 @@ def test_models_of_a_pattern_that_are_held_back_are_counted_until_they_go_live_o
         world.send(*events(5, model=name), key=name)
     run_until_idle(worker)
     (owned,) = worker.partitions.values()
-    models, metrics = [owned.models[f"user-{number}"] for number in (1, 2, 3)], worker.services.metrics
+    models, metrics = [owned.models.loaded[f"user-{number}"] for number in (1, 2, 3)], worker.services.metrics
 
     def held(*reasons):
         for model, reason in zip(models, reasons, strict=False):

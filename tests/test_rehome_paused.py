@@ -13,7 +13,7 @@ from tests.worlds import World, events, extents, letters, living_on, rehomed, ru
 from workers import topics
 from workers.intake import by_partition
 from workers.interruptions import PlacementChanged
-from workers.partition import OwnedPartition
+from workers.owned_models import OwnedModels
 
 
 def learned_on_two(folder):
@@ -54,7 +54,7 @@ def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(
     kill(world, worker)
     with monkeypatch.context() as looked:
         # Its last look at the placement was just before the rehome.
-        looked.setattr(OwnedPartition, "_require_placement", lambda self: None, raising=False)
+        looked.setattr(OwnedModels, "_require_placement", lambda self: None, raising=False)
         if ended == "stopped":
             worker.stop()
             worker.run()
@@ -93,7 +93,7 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
         world.store.place = place
         worker._waiting = by_partition(worker._fetch())
         worker._take()
-        owned.keep([owned.models[model]])
+        owned.models.keep([owned.models.loaded[model]])
         return place(topic_id, before, after)
 
     world.store.place = after_a_save

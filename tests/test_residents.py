@@ -24,7 +24,7 @@ def small(worker, models):
 
 
 def in_memory(worker):
-    return [name for owned in worker.partitions.values() for name in owned.models]
+    return [name for owned in worker.partitions.values() for name in owned.models.loaded]
 
 
 def interleaved(world, rounds=10):

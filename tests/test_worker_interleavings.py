@@ -77,7 +77,7 @@ def test_a_hand_over_does_not_wait_for_a_store_that_is_away_partition_by_partiti
     monkeypatch.setattr(world.store, "save", refused)
     for _ in range(8):
         worker.step()
-    assert sum(bool(owned.unsaved) for owned in worker.partitions.values()) == 4
+    assert sum(bool(owned.models.unsaved) for owned in worker.partitions.values()) == 4
     asked.clear()
     worker.revoked(list(worker.partitions))
     assert len(asked) == 1

@@ -142,7 +142,7 @@ class LearnerWorker:
             self.partitions[partition].go_on_at(gap.resume, gap.cut)
             self._placement = self._read_placement(partition.topic_id)
             for owned in self.partitions.values():
-                owned.placement = self._placement
+                owned.models.placement = self._placement
             self.services.source.seek(partition, gap.resume)
         self._gap = None
         log.warning("gap_accepted", reason=self._trouble)
@@ -187,7 +187,7 @@ class LearnerWorker:
     def _patience(self) -> float:
         """Seconds that poll may wait: until the next publication is due, if one is."""
         now = self.services.clock()
-        if any(partition.unpublished for partition in self.partitions.values()):
+        if any(partition.models.unpublished for partition in self.partitions.values()):
             return max(0.0, min(STOP_S, self._published_at + self.config.publish_interval_s - now))
         return STOP_S
 
@@ -231,9 +231,9 @@ class LearnerWorker:
 
     def _publish(self, now: float) -> None:
         """Publish for about as long as lies between two publications, each partition its share of that."""
-        waiting = [partition for partition in self.partitions.values() if partition.unpublished]
+        waiting = [partition for partition in self.partitions.values() if partition.models.unpublished]
         for turn, partition in enumerate(waiting, start=1):
-            partition.publish(now + turn * self.config.publish_interval_s / len(waiting))
+            partition.models.publish(now + turn * self.config.publish_interval_s / len(waiting))
             self._published_at = now
 
     def _save(self, now: float) -> None:
@@ -241,10 +241,10 @@ class LearnerWorker:
         marks and commits to where that leaves them."""
         allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
         allowance.grow(now)
-        changed = [(model, owned) for owned in self.partitions.values() for model in owned.unsaved.values()]
+        changed = [(model, owned) for owned in self.partitions.values() for model in owned.models.unsaved.values()]
         changed.sort(key=lambda one: one[0].changed_at)
         for owned, models in by_owner(changed, lambda: allowance.left):
-            owned.keep(models)
+            owned.models.keep(models)
             if allowance.left <= 0 or self.services.clock() >= until:
                 break
         for owned in self.partitions.values():
@@ -275,7 +275,7 @@ class LearnerWorker:
             return
         except (StoreError, SourceError) as error:
             raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
-        if unsaved := sum(len(partition.unsaved) for partition in self.partitions.values()):
+        if unsaved := sum(len(partition.models.unsaved) for partition in self.partitions.values()):
             log.warning("stopped_partly_unsaved", models=unsaved, action="the next start reads their events again")
             return
         log.info("drained_and_saved", partitions=len(self.partitions))
@@ -405,7 +405,9 @@ class LearnerWorker:
             log.warning("partition_lost", partition=str(partition))
 
     def __repr__(self) -> str:
-        state: dict[str, Any] = {str(partition): list(owned.models) for partition, owned in self.partitions.items()}
+        state: dict[str, Any] = {
+            str(partition): list(owned.models.loaded) for partition, owned in self.partitions.items()
+        }
         return f"LearnerWorker({state})"
 
 

@@ -26,15 +26,13 @@ the same bytes:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 import structlog
 
-from omdml.errors import CorruptError, Fenced, StoreLost
+from omdml.errors import CorruptError, StoreLost
 from streams.placement import Placement
-from streams.protocols import Partition, Position, Record, Written
+from streams.protocols import Partition, Position, Record
 from streams.stores.checkpoints import none_valid
 from workers.arrival import Arrival
 from workers.blocked import Blocked
@@ -46,6 +44,7 @@ from workers.mark import Mark
 from workers.model import OwnedModel
 from workers.names import can_be_kept
 from workers.newcomers import begin_turn, claim_next, too_many_models
+from workers.owned_models import OwnedModels
 from workers.portions import portions
 from workers.relocation import close_stretch, take_back
 from workers.services import Services
@@ -59,10 +58,6 @@ class OwnedPartition:
     def __init__(self, partition: Partition, services: Services, placement: Placement) -> None:
         self.partition = partition
         self.services = services
-        self.placement = placement
-        self.models: dict[str, OwnedModel] = {}
-        self.unsaved: dict[str, OwnedModel] = {}  # the oldest change first
-        self.unpublished: dict[str, OwnedModel] = {}  # learned what no node can know of; likewise
         self.crowded = False  # most events that were taken last began a model
         self.first: int | None = None  # offset of the first record that was taken here
         self._taken: int | None = None  # offset after the last
@@ -73,6 +68,12 @@ class OwnedPartition:
         self._unconfigured: set[str] = set()
         self._blocked = Blocked(services.clock, services.metrics.waiting)
         self._burial = Burial(services.letters, services.specs, services.metrics, services.refusals)
+        self.models = OwnedModels(partition, placement, services, self.mark, self._burial, self._back)
+
+    @property
+    def placement(self) -> Placement:
+        """Where models live, as this owner knows it."""
+        return self.models.placement
 
     # 1
     def start(self, committed: int | None) -> int | None:
@@ -95,9 +96,9 @@ class OwnedPartition:
         for what, told in changes:
             log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
             reason = f"{told}, from offset {model.next} of {self.partition} on"
-            self._written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
+            self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
         if changes:
-            self._write([model])
+            self.models.write([model])
 
     # 3
     def take(self, records: list[Record]) -> list[Record]:
@@ -123,8 +124,10 @@ class OwnedPartition:
             refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
                        for name, some in refused.items()}  # fmt: skip
         alone = self._refused_alone(batches, refused)
-        kept = self.services.store.positions([*alone, *(name for name in batches if name not in self.models)])
-        new = [name for name in batches if not (name in self.models or name in kept or self._blocked.waits(name))]
+        kept = self.services.store.positions([*alone, *(name for name in batches if name not in self.models.loaded)])
+        new = [
+            name for name in batches if not (name in self.models.loaded or name in kept or self._blocked.waits(name))
+        ]
         begin, beyond, end = begin_turn(new, batches, self.services)
         records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
         self.crowded = 2 * len(begin) >= len(records)
@@ -143,7 +146,7 @@ class OwnedPartition:
         needed = [name for name in batches if self._must_claim(name, reach[name][1], kept.get(name))]
         for name, batch in batches.items():
             first, last = reach[name]
-            if name not in self.models and not self._blocked.waits(name):
+            if name not in self.models.loaded and not self._blocked.waits(name):
                 try:
                     if name not in claimed and name in needed:
                         claimed |= claim_next(needed, name, self.services)
@@ -151,11 +154,11 @@ class OwnedPartition:
                     self._meet(name, last, kept.get(name), records[0].offset, claimed.get(name))
                 except CorruptError as error:
                     self._blocked.add(name, first, error)
-            if name in self.models:
-                self._take_up(self.models[name], batch, refused.pop(name, []))
+            if name in self.models.loaded:
+                self._take_up(self.models.loaded[name], batch, refused.pop(name, []))
         for model, refusals in refused.items():
-            if model in self.models:
-                self._take_up(self.models[model], Batch(), refusals)
+            if model in self.models.loaded:
+                self._take_up(self.models.loaded[model], Batch(), refusals)
             else:
                 of_nobody += refusals
         self._burial.add(of_nobody)
@@ -169,7 +172,7 @@ class OwnedPartition:
         return [
             name
             for name in refused
-            if name and name not in batches and name not in self.models and can_be_kept(name)
+            if name and name not in batches and name not in self.models.loaded and can_be_kept(name)
             if self.placement.home(name) == self.partition.number
         ]
 
@@ -184,7 +187,7 @@ class OwnedPartition:
             elif name not in self._unconfigured:
                 answer = close_stretch(self.services.store, name)
                 if answer is not None:
-                    self._written(answer, name)
+                    self.models.written(answer, name)
                 self._unconfigured.add(name)
 
     def _accepts(self, name: str) -> frozenset[str] | None:
@@ -215,8 +218,7 @@ class OwnedPartition:
         model, fell_back, changes = self._own(claimed) if claimed else self.claim(name)
         if not claimed:
             self._look()
-        self.models[name] = model
-        self.services.residents.use(name, model.size, self.let_go)
+        self.models.load(model)
         self._adopt(model, changes)
         waited = self._blocked.release(name, offset)
         if fell_back or waited < offset:
@@ -224,7 +226,7 @@ class OwnedPartition:
             raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
 
     def _must_claim(self, name: str, last: int, kept: Position | None) -> bool:
-        return name not in self.models and not self._blocked.waits(name) and not self._took(last, kept)
+        return name not in self.models.loaded and not self._blocked.waits(name) and not self._took(last, kept)
 
     def _took(self, last: int, kept: Position | None) -> bool:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
@@ -248,8 +250,8 @@ class OwnedPartition:
             return
         self._arrival.forget_end()
         self._cut_placement(offset)
-        for name in list(self.models):
-            self.let_go(name)
+        for name in list(self.models.loaded):
+            self.models.let_go(name)
         for name, error in take_back(self.services.store, self.placement, self.partition, offset).items():
             self._blocked.add(name, offset, error)
         self._blocked.cut(offset)
@@ -262,7 +264,7 @@ class OwnedPartition:
         if after != self.placement:
             if not self.services.store.place(self.partition.topic_id, self.placement, after):
                 raise PlacementChanged(self.partition.topic_id)
-            self.placement = after
+            self.models.placement = after
 
     def try_waiting(self) -> None:
         """Raise Rewind if the model that waits for longest can be read again: it goes on where it waits."""
@@ -288,22 +290,12 @@ class OwnedPartition:
         self.services.source.seek(self.partition, begin)
         return Rewind(name, self.partition, begin, why)
 
-    def let_go(self, name: str) -> None:
-        """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
-        self.keep([self.models[name]])
-        self._drop(name)
-
     def forget(self) -> None:
         """Let go of everything in memory, as it is."""
-        for name in list(self.models):
-            self._drop(name)
+        for name in list(self.models.loaded):
+            self.models.drop(name)
         self._unconfigured.clear()
         self._blocked.forget()
-
-    def _drop(self, name: str) -> None:
-        for models in (self.models, self.unsaved, self.unpublished):
-            models.pop(name, None)
-        self.services.residents.forget(name)
 
     def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
         """Learn events of a model, and note those that cannot be: its checkpoint will skip both."""
@@ -313,7 +305,7 @@ class OwnedPartition:
         if not batch.records and not refused:
             return
         first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
-        self._changed(model, first)
+        self.models.changed(model, first)
         if batch.records:
             refused += self._learn(model, batch, refused)
         else:
@@ -322,12 +314,12 @@ class OwnedPartition:
         self._burial.add(refused)
 
     def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
-        self.services.residents.use(model.name, model.size, self.let_go)
+        self.models.use(model)
         label = self.services.specs.of(model.name).label
         with self.services.metrics.learn_seconds.labels(label).time():
             refused = model.take(batch, self.services.metrics.timed, others)
         if model.learner.version > model.published:
-            self.unpublished.setdefault(model.name, model)
+            self.models.unpublished.setdefault(model.name, model)
         learned = batch.kinds()
         for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
             if offsets:
@@ -340,87 +332,9 @@ class OwnedPartition:
         self.services.metrics.ahead.labels(label).inc(batch.ahead)
         return refused
 
-    def _changed(self, model: OwnedModel, offset: int) -> None:
-        """Have a model saved: what lies from ``offset`` on is in no checkpoint of it."""
-        if model.name not in self.unsaved:
-            model.changed_at, model.unsaved_from = self.services.clock(), offset
-            self.unsaved[model.name] = model
-
-    # 4
-    def publish(self, until: float = math.inf) -> None:
-        """Bring what was learned to the nodes, the oldest first, at least one portion, none after ``until``; Fenced."""
-        for models in portions(list(self.unpublished.values())):
-            self._tell(models)
-            self._publish(models)
-            if self.services.clock() >= until:
-                break
-
-    def _tell(self, models: list[OwnedModel]) -> None:
-        """Bring drift into the history."""
-        for model in models:
-            if model.drifted:
-                with self._unless_deleted(model):
-                    noted = self.services.store.note(model.name, model.epoch, "drift", model.drifted)
-                    self._written(noted, model.name)
-                    self.services.metrics.drift.labels(self.services.specs.of(model.name).label).inc()
-                    model.drifted = ""
-
-    def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
-        """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
-        metrics, new = self.services.metrics, []
-        published: dict[str, OwnedModel] = {}  # by label, the last of each
-        self._take_back(models)
-        with metrics.timed("publish"):
-            for model in models:
-                if model.name in self.unpublished and (record or model.can_be_judged):
-                    snapshot = model.snapshot()
-                    withheld = model.judge(snapshot.metric)
-                    if record or not withheld:
-                        new.append((model, snapshot, withheld))
-            if new:
-                self._require_placement()
-            with metrics.share_of(metrics.publish_seconds, len(new)):
-                answers = self.services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
-        for (model, _, withheld), answer in zip(new, answers, strict=True):
-            with self._unless_deleted(model):
-                written = self._written(answer, model.name)
-                model.published = model.learner.version
-                self.unpublished.pop(model.name, None)
-                if not withheld:
-                    model.oldest = None
-                label = self.services.specs.of(model.name).label
-                metrics.published(label, model, "held" if withheld else written.value)
-                published[label] = model
-        for label, model in published.items():
-            metrics.describe(label, model)
-
-    def _take_back(self, models: list[OwnedModel]) -> None:
-        """Bring the reference back if the guard says that what went live since then is worse."""
-        for model in models:
-            if model.guard.take_back:
-                with self._unless_deleted(model):
-                    yardstick, store = model.guard.yardstick, self.services.store
-                    reason = f"to what version {yardstick.version} had: {yardstick.withheld}"
-                    self._written(store.publish(model.reference_again(), model.epoch), model.name)
-                    self._written(store.note(model.name, model.epoch, "taken back", reason), model.name)
-                    self.services.metrics.snapshots.labels("taken_back").inc()
-                    log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
-                    model.guard.take_back = False
-
-    def _require_placement(self) -> None:
-        """Raise PlacementChanged if models were placed elsewhere since this partition was taken over.
-
-        What is learned then becomes a dead letter of the next owner, so nodes must not see it. Saving it is refused by
-        the store itself.
-        """
-        recorded = self.services.store.placement(self.partition.topic_id)
-        # A store without any placement was emptied: the look at its marks says so.
-        if recorded not in (None, self.placement):
-            raise PlacementChanged(self.partition.topic_id)
-
     def publish_first(self, name: str) -> None:
         """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
-        if name in self.models:
+        if name in self.models.loaded:
             return
         live = snapshot(name, self.services.store)
         if live and live.generation == self.services.specs.of(name).catalogue.generation:
@@ -430,7 +344,7 @@ class OwnedPartition:
             new = model.snapshot()
             if live and model.withheld:  # what is withheld stays so: nodes go on with what they have
                 new = msgspec.structs.replace(live, generation=new.generation)
-            self._written(self.services.store.publish(new, model.epoch), name)
+            self.models.written(self.services.store.publish(new, model.epoch), name)
 
     # 5 to 9
     def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:
@@ -449,51 +363,12 @@ class OwnedPartition:
         Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
         self._burial.finish(until - self.services.clock())
-        changed = list({**self.unsaved, **self.unpublished}.values())
+        changed = list({**self.models.unsaved, **self.models.unpublished}.values())
         for models in portions(changed):
-            self.keep(models)
+            self.models.keep(models)
             if self.services.clock() >= until:
                 break
         self.settle(untaken, commit)
-
-    def keep(self, models: list[OwnedModel]) -> None:
-        """Publish models, or record that they are withheld, then save them: each if there is need to."""
-        self._tell(models)
-        if unpublished := [model for model in models if model.name in self.unpublished]:
-            self._publish(unpublished, record=True)
-        if unsaved := [model for model in models if model.name in self.unsaved]:
-            self._write(unsaved)
-
-    @contextmanager
-    def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
-        """Forget a model that was deleted; raises StoreLost where the store lost more than this one, Rewind where
-        events came for it since it was last saved: they begin it anew."""
-        try:
-            yield
-        except StoreLost:
-            if not self.mark.stands:
-                raise
-            begin = model.unsaved_from if model.name in self.unsaved else None
-            self._drop(model.name)
-            if begin is None:
-                log.warning("model_deleted", model=model.name, then="its next event begins it anew")
-                return
-            raise self._back(model.name, begin, "model_deleted") from None
-
-    def _write(self, models: list[OwnedModel]) -> None:
-        metrics = self.services.metrics
-        self._burial.finish()  # no replay makes those again whose events the checkpoint skips
-        with metrics.timed("save"):
-            checkpoints = [model.checkpoint(self.services.platform) for model in models]
-            epochs = [model.epoch for model in models]
-            with metrics.share_of(metrics.checkpoint_seconds, len(models)):
-                answers = self.services.store.save_all(list(zip(checkpoints, epochs, strict=True)), self.placement)
-        for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
-            with self._unless_deleted(model):
-                self._written(answer, model.name)
-                self.services.allowance.spend(len(checkpoint.state))
-                model.measure()
-                self.unsaved.pop(model.name, None)
 
     # 6 to 9
     def settle(self, untaken: int | None, commit: bool = True) -> None:
@@ -502,22 +377,12 @@ class OwnedPartition:
         if untaken is None and commit:  # the log's own position, where it tells, passes what is no event
             position = self.services.source.progress().get(self.partition, (self._taken,))[0]
         waiting = [*self._blocked.offsets.values()]
-        waiting += [model.unsaved_from for model in self.unsaved.values()]
+        waiting += [model.unsaved_from for model in self.models.unsaved.values()]
         self._burial.finish()
         self.mark.move(min([*waiting, *([] if position is None else [position])], default=None))
         offset = self.mark.offset
         if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):
             self._committed = offset
-
-    def _written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
-        """What the store answered to a write; raises Fenced, PlacementChanged, or the error that is the answer."""
-        if isinstance(answer, CorruptError | StoreLost):
-            raise answer
-        if answer is Written.MOVED:
-            raise PlacementChanged(self.partition.topic_id)
-        if answer is Written.FENCED:
-            raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
-        return answer
 
 
 def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:

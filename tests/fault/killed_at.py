@@ -16,14 +16,15 @@ from streams.stores.directory import DirectoryStore
 from streams.stores.redis import RedisStore
 from workers.cli import main
 from workers.mark import Mark
+from workers.owned_models import OwnedModels
 from workers.partition import OwnedPartition
 
 STEPS = {
     "start": [(Mark, "start")],
     "claim": [(OwnedPartition, "_own")],
     "take": [(OwnedPartition, "_take")],
-    "publish": [(OwnedPartition, "_publish")],
-    "save": [(OwnedPartition, "_write")],
+    "publish": [(OwnedModels, "_publish")],
+    "save": [(OwnedModels, "write")],
     "letters": [(DeadLetters, "flush")],
     "mark, not looked at": [(DirectoryStore, "move_mark"), (RedisStore, "move_mark")],
     "mark": [(Mark, "move")],
