@@ -47,6 +47,7 @@ from workers.node import RetrievalNode
 from workers.replay import read_as_placed, read_whole
 from workers.residents import Allowance, Residents
 from workers.routing import RouterMetrics, key_of
+from workers.senders import EVENTS
 from workers.server import serve
 from workers.services import Services
 from workers.specs import Retentions, Specs
@@ -54,7 +55,6 @@ from workers.topics import Line, survey
 
 MEGABYTE = 1_000_000
 LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE  # of a partition of their topic; of their files
-EVENTS = 200  # of a partition, for who asks what is sent now
 LOOK_S = 5.0  # spent on reading either
 KEPT_SEGMENTS = 8  # of dead letters: an eighth of them goes at a time
 
