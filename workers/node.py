@@ -229,7 +229,10 @@ class RetrievalNode:
             return model
         if len(self.named) == 1 and not self.patterns:
             return self.named[0]
-        raise SearchError(f"which model? There are {', '.join([*self.named, *self.patterns])}", "invalid")
+        known = ", ".join([*self.named, *self.patterns]) or "none"
+        raise SearchError(
+            f'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body; configured: {known}', "invalid"
+        )
 
     def _label(self, model: str) -> str:
         return self.label(model) or model
