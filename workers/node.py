@@ -246,7 +246,8 @@ class RetrievalNode:
     def _load(self, model: str) -> View:
         self.require(model)
         if self._follower.lost:
-            raise SearchError(f"model {model!r} is not loaded, and its store is out of reach", "not_ready")
+            why = "" if model in self.named else " (a pattern's model is loaded by its first search)"
+            raise SearchError(f"model {model!r} is not loaded{why}, and its store is out of reach", "not_ready")
         try:
             view = self._refresher.refresh(model)
         except StoreError as error:
