@@ -36,7 +36,7 @@ bench papers chaos attacks: .venv/.dev .venv/.kernels ## what is fast and good; 
 fuzz: .venv/.fuzz .venv/.kernels ## decoders and loaders, FUZZ_S=60 seconds each
 	$(BIN)/python -m tests.fuzz
 
-services: .venv/.dev ## a real Kafka, with a topic, and a real Valkey until Ctrl-C
+services: .venv/.demo ## a real Kafka, with a topic, and a real Valkey, empty, until Ctrl-C throws them away
 	$(BIN)/python -m deploy.local up kafka valkey --topic feedback
 
 constraints:

@@ -52,5 +52,5 @@ REDIS_CATALOGUE = Format("catalogue in Redis", 1)
 FOLDER_STORE = Format("folder store", 1)  # its layout, marks and history entries
 REDIS_STORE = Format("Redis store", 1)  # its keys and their fields
 COMMIT = Format("committed position", 1)  # of a group that reads a log in files
-LETTER = Format("dead letter", 1)
+LETTER = Format("dead letter", 2)  # 2 knows letters that were dismissed
 PLACEMENT = Format("placement", 1)  # of models on partitions

@@ -228,21 +228,40 @@ class Resent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.json.encode(self)
 
 
+class Dismissed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line among the letters which says that an operator has settled one: its event is not to be learned any more."""
+
+    dismissed: Position
+    format: int = LETTER.number
+
+    def encode(self) -> bytes:
+        """One line of JSON, without its newline."""
+        return msgspec.json.encode(self)
+
+
 class Book(NamedTuple):
-    """What lies among the dead letters: by position, each event's first letter, and which events were sent again."""
+    """What lies among the dead letters: by position, each event's first letter, and which of these are settled, because
+    the event was sent again or somebody dismissed the letter."""
 
     letters: dict[Position, Letter]
     resent: set[Position]
+    dismissed: set[Position]
+
+    @property
+    def open(self) -> list[Letter]:
+        """The letters that wait for somebody to do something about them."""
+        return [one for at, one in self.letters.items() if at not in self.resent and at not in self.dismissed]
 
 
 def read_book(records: Iterable[Record]) -> Book:
     """The letters in these records; what is none (a torn line) is skipped with a warning."""
-    book = Book({}, set())
+    book = Book({}, set(), set())
     for record in records:
         try:
             mark = _marks.decode(record.value)
             LETTER.check(mark.format, f"dead letters: {record.partition}/{record.offset}")
-            book.resent.add(mark.resent)
+            book.resent.update([mark.resent] if mark.resent else [])
+            book.dismissed.update([mark.dismissed] if mark.dismissed else [])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             try:
                 letter = Letter.decode(record.value)
@@ -272,6 +291,18 @@ def position_of(text: str) -> Position:
     return Partition(found[1], int(found[2])), int(found[3])
 
 
+class _Mark(msgspec.Struct, forbid_unknown_fields=True):
+    """Either kind of mark."""
+
+    resent: Position | None = None
+    dismissed: Position | None = None
+    format: int = 1
+
+    def __post_init__(self) -> None:
+        if self.resent is None and self.dismissed is None:
+            raise ValueError("it marks no letter")
+
+
 class _Numbered(msgspec.Struct):
     format: int = 1  # written without a number at first
 
@@ -279,15 +310,19 @@ class _Numbered(msgspec.Struct):
 _POSITION = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,20})", re.DOTALL)
 _encoder = msgspec.json.Encoder()
 _lines = msgspec.json.Decoder(_Line)
-_marks = msgspec.json.Decoder(Resent)
+_marks = msgspec.json.Decoder(_Mark)
 _numbers = msgspec.json.Decoder(_Numbered)
 
 
 class Sender(Protocol):
-    """Sends the event of a letter again, and marks the letter; the only one who does from when it is made."""
+    """Settles letters: sends their events again, or dismisses them; the only one who does from when it is made."""
 
     def send(self, letter: Letter, key: str) -> None:
-        """Both or, after a crash, what makes it both at the next try; ``key`` is the event's model."""
+        """Send the event, and mark its letter: both or, after a crash, what makes it both at the next try; ``key`` is
+        the event's model."""
+
+    def dismiss(self, letter: Letter) -> None:
+        """Mark the letter as settled; its event is not sent."""
 
     def close(self) -> None:
         """Let go."""

@@ -64,7 +64,7 @@ def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be()
     ((_, text),) = found(Placement.first("murmur2", 2), [10, 10, 7], {"a": [0, 1]})
     assert "partition 2 came after models were placed on 2" in text
     assert "3 is no multiple of 2" in text
-    assert "grow to 4 partitions" in text
+    assert "omdml topics grow --partitions 4" in text
 
 
 def test_another_partitioner_than_the_stores_is_an_error():

@@ -78,4 +78,12 @@ def test_the_history_names_the_learner_whose_mistakes_rose(tmp_path):
     run_until_idle(world.worker())
     lines = [line["reason"] for line in world.store.history("shop") if line["what"] == "drift"]
     assert lines
-    assert all(line.startswith("lomdml: mistakes went from ") for line in lines)
+    assert all(re.match(r"lomdml, noticed at version [\d,]+: mistakes went from ", line) for line in lines)
+
+
+def test_a_rise_is_noticed_at_the_same_comparison_however_they_are_batched():
+    rows = scores(0.1, 0.4)
+    through, whole = Drift(), Drift()
+    (alone,) = (number for number, row in enumerate(rows, start=1) if through.add(row[None]))
+    assert whole.add(rows)
+    assert len(rows) - whole.later == alone

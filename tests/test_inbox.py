@@ -64,9 +64,11 @@ def test_of_a_batch_with_a_bad_event_nothing_is_taken_and_the_answer_says_which(
     good = [json.loads(event) for event in events(4)]
     lines = "\n".join(json.dumps(event) for event in [*good[:2], {**good[2], **change}, good[3]])
     response = client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"})
-    assert refused(response, 400, reason).startswith("event 2: ")
-    assert response.json()["index"] == 2
-    assert [(bad["index"], bad["error"]) for bad in response.json()["errors"]] == [(2, reason)]
+    message = refused(response, 400, reason)
+    assert message.startswith("event 3: ")
+    assert "event: " not in message
+    assert response.json()["number"] == 3
+    assert [(bad["number"], bad["error"]) for bad in response.json()["errors"]] == [(3, reason)]
     assert sent(shop) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError
@@ -35,6 +36,37 @@ def test_a_model_that_was_deleted_is_let_go_and_followed_from_its_first_version_
     anew.publish()
     assert node.refresh("shop").snapshot.version == 0
     assert node.stale_seconds() == 0
+
+
+def test_each_move_of_an_operator_is_logged_and_new_versions_are_told_together(shop, monkeypatch):
+    node = refresher(shop)
+
+    def learned():
+        shop.learn(1)
+        shop.publish()
+
+    with structlog.testing.capture_logs() as logs:
+        moves = [
+            lambda: None, learned, learned, learned,
+            lambda: shop.store.move("shop", 40, pin=True),
+            lambda: shop.store.move("shop", 42, pin=True),
+            lambda: shop.store.move("shop", None, pin=False),
+        ]  # fmt: skip
+        for move in moves:
+            move()
+            node.refresh("shop")
+        monkeypatch.setattr("workers.refresh.TELL_EVERY_S", 0.0)
+        learned()
+        node.refresh("shop")
+    told = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]
+    assert told == [
+        ("model_live", None, 40, None),
+        ("new_version", 40, 41, 1),
+        ("rolled_back", 43, 40, None),
+        ("pinned", 40, 42, None),
+        ("unpinned", 42, 43, None),
+        ("new_version", 43, 44, 3),
+    ]
 
 
 def test_a_model_that_is_forgotten_is_not_stale(shop):

@@ -103,6 +103,22 @@ def test_old_strays_are_a_warning_only():
     assert "only omdml letters resend is left" in text
 
 
+def test_strays_are_a_warning_once_enough_events_are_right_after_them():
+    strays, right = keyed("crc32", at=NOW - 120), keyed("murmur2", at=NOW - 60)
+    ((level, text),) = told(strays + right)  # 40 right ones
+    assert level is Level.ERROR
+    assert "told until 200 newer events lie in partition" in text
+    ((level, text),) = told(strays + right + keyed("murmur2", at=NOW - 30))
+    assert level is Level.WARNING
+    assert "80 events with the right key lie at home since" in text
+
+
+def test_keyless_events_that_came_home_by_chance_make_no_stray_harmless():
+    strays = [event(model, number, at=NOW - 120) for model in MODELS for number in range(4)]
+    chance = [event(model, PARTITIONERS["murmur2"](model.encode(), 4), at=NOW - 60) for model in MODELS * 2]
+    assert told(strays + chance)[0][0] is Level.ERROR
+
+
 def test_several_causes_are_told_one_by_one_the_most_frequent_first():
     keyless = [event(model, number) for model in MODELS for number in range(4)]
     causes = [text for _, text in told(keyless + keyed("crc32"))]

@@ -27,6 +27,7 @@ from workers.lifecycle import address
 from workers.rates import inert_rates
 from workers.senders import advise, look_at_senders
 from workers.serving import catalogue_kinds
+from workers.times import amount
 from workers.topics import survey
 
 
@@ -104,7 +105,7 @@ def _log(log: FileLog | KafkaLog) -> str:
 def _store(configuration: Configuration) -> str:
     kept = wiring.open_stores(configuration).models()
     check_eviction(configuration.store.url)
-    return f"{masked(configuration.store.url)} holds {len(kept)} models"
+    return f"{masked(configuration.store.url)} holds {amount(len(kept), 'model')}"
 
 
 def _checkpoints(configuration: Configuration, log: FileLog | KafkaLog | None) -> str | list[Remark]:

@@ -41,6 +41,7 @@ class Drift:
 
     def __init__(self, state: bytes = b"") -> None:
         self._window = AdaptiveWindowing(delta=DELTA, **LOOKS)
+        self.later = 0  # comparisons that the last call of ``add`` took after the one by which it noticed a rise
         if state:
             try:
                 self._window.__setstate__(state)
@@ -56,7 +57,7 @@ class Drift:
     def add(self, scores: NDArray[Any]) -> str:
         """Take in f of comparisons, f > 0 being a mistake; says from what to what mistakes rose, if that matters."""
         count, mistakes, told = self._window.get_width(), self._window.get_total(), ""
-        for wrong in (scores > 0).tolist():
+        for number, wrong in enumerate((scores > 0).tolist(), start=1):
             count, mistakes = count + 1, mistakes + wrong
             if not self._window.update(wrong):
                 continue
@@ -65,6 +66,7 @@ class Drift:
             before = (mistakes - self._window.get_total()) / dropped if dropped else 1.0
             count, mistakes = self._window.get_width(), self._window.get_total()
             if count and mistakes / count - before >= LEAST_RISE:
+                self.later = len(scores) - number
                 told = f"mistakes went from {before:.1%} to {mistakes / count:.1%} of comparisons"
                 self._window, count, mistakes = AdaptiveWindowing(delta=DELTA, **LOOKS), 0, 0.0
         return told

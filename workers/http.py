@@ -132,8 +132,8 @@ class Api:
             checked = await run_in_threadpool(check_events, inbox, body, kind)
         if checked.bad:
             first = checked.bad[0]
-            told = {"index": first.index, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
-            return error_reply(HTTPStatus.BAD_REQUEST, first.error, f"event {first.index}: {first.message}", **told)
+            told = {"number": first.number, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
+            return error_reply(HTTPStatus.BAD_REQUEST, first.error, f"event {first.number}: {first.message}", **told)
         accepted = await asyncio.wrap_future(inbox.put(checked.events)) if checked.events else 0
         return reply({"accepted": accepted}, HTTPStatus.ACCEPTED)
 

@@ -222,7 +222,10 @@ class RetrievalNode:
             return model
         if len(self.named) == 1 and not self.patterns:
             return self.named[0]
-        raise SearchError(f"which model? There are {', '.join([*self.named, *self.patterns])}", "invalid")
+        known = ", ".join([*self.named, *self.patterns]) or "none"
+        raise SearchError(
+            f'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body; configured: {known}', "invalid"
+        )
 
     def _label(self, model: str) -> str:
         return self.label(model) or model
@@ -236,7 +239,8 @@ class RetrievalNode:
     def _load(self, model: str) -> View:
         self.require(model)
         if self._follower.lost:
-            raise SearchError(f"model {model!r} is not loaded, and its store is out of reach", "not_ready")
+            why = "" if model in self.named else " (a pattern's model is loaded by its first search)"
+            raise SearchError(f"model {model!r} is not loaded{why}, and its store is out of reach", "not_ready")
         try:
             view = self._refresher.refresh(model)
         except StoreError as error:

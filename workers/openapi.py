@@ -76,7 +76,7 @@ ERROR = {
         "error": {"type": "string", "description": "a code that never changes"},
         "message": {"type": "string"},
         "version": {"type": "integer", "description": "the live one, if it is below min_version"},
-        "index": {"type": "integer", "description": "of the first bad event"},
+        "number": {"type": "integer", "description": "of the first bad event, counted from 1"},
         "errors": {"type": "array", "items": {"type": "object"}, "description": "the first bad events"},
     },
 }

@@ -19,6 +19,8 @@ from workers.view import PATIENCE_S, View, bridged_view, embedded_view
 
 # Older snapshots that a node tries to load if the newest is damaged.
 OLDER_TRIED = 10
+# Between two lines of the log about new versions, of whichever model.
+TELL_EVERY_S = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -67,6 +69,7 @@ class Refresher:
         self.refused: dict[str, Refusal] = {}
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
         self._embedding: set[str] = set()
+        self._told_at, self._swaps_untold = float("-inf"), 0  # of new versions, in the log
         self._closed = False
 
     def close(self) -> None:
@@ -188,9 +191,20 @@ class Refresher:
         self.views[model] = view
         self._metrics.swapped(self._label(model), before, view, time.perf_counter() - began)
         self._confirm(model)
-        version, live = view.snapshot.version, before.snapshot.version if before else None
-        if live is None or version < live:
-            _log.info("model_live" if live is None else "rolled_back", model=model, version=version, before=live)
+        if before is None or before.pointer != view.pointer:
+            self._tell(model, before, view)
+
+    def _tell(self, model: str, before: View | None, view: View) -> None:
+        """Log a move of what is served: an operator's at once, new versions of all models once a minute together."""
+        move = move_between(before.pointer, view.pointer) if before else "model_live"
+        told = {"model": model, "version": view.snapshot.version, "before": before.snapshot.version if before else None}
+        if before is None or move != "new_version":
+            _log.info(move, **told)
+            return
+        self._swaps_untold += 1
+        if time.monotonic() - self._told_at >= TELL_EVERY_S:
+            _log.info(move, **told, swaps=self._swaps_untold)
+            self._told_at, self._swaps_untold = time.monotonic(), 0
 
     def _take_in(self, model: str, view: View, began: float) -> None:
         """Search in items that were added to the catalogue, or in a catalogue that was opened anew."""
@@ -242,6 +256,15 @@ class Refresher:
         bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
         if bridged:
             self.views[model] = bridged
+
+
+def move_between(old: Pointer, new: Pointer) -> str:
+    """What a move of a pointer is called in the log; all but ``new_version`` are an operator's."""
+    if new.version < old.version:
+        return "rolled_back"
+    if new.pinned:
+        return "pinned"
+    return "unpinned" if old.pinned else "new_version"
 
 
 def follows(new: Pointer, old: Pointer, gone: bool) -> bool:

@@ -44,7 +44,8 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     log, events = shown(console, wiring.read_log(configuration.log, placement, options.accept_gap)), 0
     if options.fitting:
         first, log, events = fit.cut(log, name, specs[0], options.fit_on)
-        models = [fit.fitted(name, spec, placement, first, secret) for spec in specs]
+        with console.status(f"fitting on the first {events:,} events, a minute or more ..."):
+            models = [fit.fitted(name, spec, placement, first, secret) for spec in specs]
     else:
         models = [ReplayedModel(name, spec.fresh(), spec, placement, secret) for spec in specs]
     learn(models, log)

@@ -73,9 +73,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadEvent(msgspec.Struct, frozen=True):
-    """One event that cannot be taken; ``index`` counts the request's events from 0."""
+    """One event that cannot be taken; ``number`` counts the request's events from 1, as ``omdml feed`` does lines."""
 
-    index: int
+    number: int
     error: str
     message: str
 
@@ -172,12 +172,12 @@ def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
         raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")
     checked = Checked([], [])
     event_type = MESSAGEPACK if kind == MESSAGEPACK else "application/json"  # a form's type is what curl says of JSON
-    for index, payload in enumerate(payloads):
+    for number, payload in enumerate(payloads, start=1):
         try:
             checked.events.append(inbox.check(payload, event_type))
         except FeedbackError as error:
             told = f"{error}" if kind in (MESSAGEPACK, *JSON_LINES) else f"{error}{hint(body)}"
-            checked.bad.append(BadEvent(index, error.reason, told))
+            checked.bad.append(BadEvent(number, error.reason, told.removeprefix("event: ")))
     return checked
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
 from streams import protocols
-from streams.letters import Book, Letter, Position
+from streams.letters import Letter, Position
 from streams.protocols import Partition, Store
 from workers.feed import check
 from workers.intake import content_type
@@ -51,14 +51,15 @@ def judge(letter: Letter, specs: Specs, settled: Container[Position]) -> Verdict
     return Verdict(event)
 
 
-def chosen(book: Book, reason: str | None, model: str | None, positions: Iterable[Position]) -> list[Letter]:
-    """The letters of events that were not sent again, by reason, by model, or by position."""
+def chosen(
+    letters: Iterable[Letter], reason: str | None, model: str | None, positions: Iterable[Position] = ()
+) -> list[Letter]:
+    """Those of these letters that are asked for, by reason, by model, or by position."""
     wanted = set(positions)
     return [
         letter
-        for letter in book.letters.values()
-        if letter.position not in book.resent
-        and reason in (None, letter.reason)
+        for letter in letters
+        if reason in (None, letter.reason)
         and model in (None, letter.model)
         and (not wanted or letter.position in wanted)
     ]

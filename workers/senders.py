@@ -24,6 +24,8 @@ from workers.times import amount, span, when
 from workers.topics import advice as advice_on_added
 
 RECENT_S = 3600.0  # senders that were corrected longer ago than this are no error any more
+EVENTS = 200  # that are looked at, the newest of each partition
+ENOUGH_RIGHT = 50  # events with the right key at home, all newer than a stray: its sender was corrected, or is rare
 LIBRDKAFKA = {"murmur2": "murmur2_random", "crc32": "consistent_random"}  # what librdkafka calls our partitioners
 
 
@@ -64,6 +66,7 @@ class Senders:
         self.only_ours = False  # an event was seen that only the configured partitioner puts where it lies
         self.causes: Counter[Cause] = Counter()
         self.newest: dict[Cause, Example] = {}
+        self._right_at: list[float] = []  # times of events that are at home by their key
 
     @property
     def other(self) -> str:
@@ -90,12 +93,18 @@ class Senders:
         cause = self._cause(record, model)
         if cause is None:
             self.home += 1
+            self._right_at += [record.timestamp] if named and record.timestamp is not None else []
             self.only_ours |= named and record.partition.number != self._number(self.other, model, self.homes)
             return
         self.causes[cause] += 1
         before = self.newest.get(cause)
         if before is None or (record.timestamp or 0.0) >= (before.record.timestamp or 0.0):
             self.newest[cause] = Example(record, model)
+
+    def right_since(self, example: Example) -> int:
+        """How many events with the right key came to their homes after this one."""
+        at = example.record.timestamp
+        return 0 if at is None else sum(time > at for time in self._right_at)
 
     def _cause(self, record: Record, model: str) -> Cause | None:
         """Why an event is not at home; None if it is."""
@@ -153,19 +162,36 @@ def advise(senders: Senders, learned: bool, now: float) -> str | list[Remark]:
     for cause, count in senders.causes.most_common():
         example = senders.newest[cause]
         age = now - (example.record.timestamp or now)
-        sentence = f"{advice[cause](senders, count, looked, learned)} {fate(example, age)}"
-        told.append(error(sentence) if age < RECENT_S else warning(sentence))
+        right = senders.right_since(example)
+        over = age >= RECENT_S or right >= ENOUGH_RIGHT
+        sentence = f"{advice[cause](senders, count, looked, learned)} {fate(example, age, right, over)}"
+        told.append(warning(sentence) if over else error(sentence))
     return told
 
 
-def fate(example: Example, age: float) -> str:
-    """What becomes of these events, and how new the newest is."""
+def fate(example: Example, age: float, right: int, over: bool) -> str:
+    """What becomes of these events, how new the newest is, and how long this is told.
+
+    Parameters
+    ----------
+    right
+        Events with the right key that came to their homes since.
+    over
+        Whether no more of them seem to come.
+    """
     (_, number), offset, at = example.record.partition, example.record.offset, example.record.timestamp
     newest = f"the newest is at {number}/{offset}{f', {when(at)}, {span(age)} ago' if at is not None else ''}"
-    if age >= RECENT_S:
-        done = "If that was set since, only omdml letters resend is left"
-        return f"They are dead letters, wrong_partition ({newest}). {done}"
-    return f"Until then such events become dead letters, wrong_partition ({newest}); afterwards: omdml letters resend"
+    until = f"This is told until {EVENTS} newer events lie in partition {number}"
+    if over:
+        since = f"{amount(right, 'event')} with the right key lie at home since" if right else "none came since"
+        return (
+            f"They are dead letters, wrong_partition ({newest}; {since}). If the senders were corrected, only omdml "
+            f"letters resend is left. {until}"
+        )
+    return (
+        f"Until then such events become dead letters, wrong_partition ({newest}); afterwards: omdml letters resend. "
+        f"{until}, as a warning only once it is an hour old or {ENOUGH_RIGHT} events with the right key came after it"
+    )
 
 
 def no_key(senders: Senders, count: int, looked: str, learned: bool) -> str:

@@ -10,6 +10,7 @@ from streams.extents import Extent, Member
 from streams.placement import Placement
 from streams.protocols import Store
 
+GROW = "omdml topics grow --partitions"
 REHOME = "stop the workers, then omdml topics rehome"
 
 
@@ -37,7 +38,8 @@ def survey(extents: Sequence[Extent], store: Store, workers: Sequence[Member]) -
     lines = []
     for extent in extents:
         number, mark = extent.partition.number, marks.get(extent.partition)
-        line = Line(extent, mark, homes.count(number), owners.get(number, ""), "")
+        unread = placement is not None and number >= placement.count
+        line = Line(extent, mark, homes.count(number), "" if unread else owners.get(number, ""), "")
         lines.append(line._replace(wrong=wrong(line, placement, len(extents), bool(workers))))
     return lines
 
@@ -71,9 +73,20 @@ def advice(count: int, partitions: int) -> str:
         return REHOME
     target = -(-partitions // count) * count
     return (
-        f"{partitions} is no multiple of {count}, so events of many models become dead letters: have the topic grow to "
-        f"{target} partitions, then {REHOME}; then omdml letters resend"
+        f"{partitions} is no multiple of {count}, so events of many models become dead letters: {GROW} {target}, then "
+        f"{REHOME}; then omdml letters resend"
     )
+
+
+def check_growth(homes: int, now: int, partitions: int) -> None:
+    """Raise ConfigurationError unless a topic of ``now`` partitions may grow to so many, models living on ``homes``."""
+    if partitions < now:
+        raise ConfigurationError(f"the topic has {now} partitions, and Kafka takes none away: expected more than {now}")
+    if partitions % homes:
+        raise ConfigurationError(
+            f"models live on {homes} partitions, and {partitions} is no multiple of that, so events of many models "
+            f"would become dead letters: expected {', '.join(str(homes * times) for times in (2, 3, 4))}, ..."
+        )
 
 
 def rewind(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ from streams.kafka.router import Router, Targets
 from streams.kafka.safety import groups
 from streams.kafka.sink import KafkaSink
 from streams.kafka.source import KafkaSource
-from streams.kafka.topic import create_topic, look_up
+from streams.kafka.topic import create_topic, grow_topic, look_up
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters, Sender
 from streams.newest import Newest
@@ -49,14 +51,14 @@ from workers.node import RetrievalNode
 from workers.replay import read_as_placed, read_whole
 from workers.residents import Allowance, Residents
 from workers.routing import RouterMetrics, key_of
+from workers.senders import EVENTS
 from workers.server import serve
 from workers.services import Services
 from workers.specs import Retentions, Specs
-from workers.topics import Line, survey
+from workers.topics import Line, check_growth, survey
 
 MEGABYTE = 1_000_000
 LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE  # of a partition of their topic; of their files
-EVENTS = 200  # of a partition, for who asks what is sent now
 LOOK_S = 5.0  # spent on reading either
 KEPT_SEGMENTS = 8  # of dead letters: an eighth of them goes at a time
 
@@ -100,11 +102,33 @@ def open_sink(log: FileLog | KafkaLog) -> Sink:
     return KafkaSink(connection(log), topic=log.topic, partitioner=log.partitioner)
 
 
-def create_log(log: FileLog | KafkaLog, partitions: int) -> str | None:
-    """Create the topic of a Kafka log, fit for feedback; its name, or None where it is there. Raises SourceError."""
+def create_log(log: FileLog | KafkaLog, partitions: int) -> tuple[str, bool, int]:
+    """Create the topic of a Kafka log, fit for feedback: its name, whether it was created, how many partitions it has.
+
+    Raises SourceError.
+    """
     if isinstance(log, FileLog):
         raise ConfigurationError("log.kind is 'file': a log in files needs no topic")
-    return log.topic if create_topic(connection(log), log.topic, partitions=partitions) else None
+    made = create_topic(connection(log), log.topic, partitions=partitions)
+    found = None if made else look_up(connection(log), log.topic)
+    return log.topic, made, found.partitions if found else partitions
+
+
+def grow_log(configuration: Configuration, partitions: int) -> tuple[int, int]:
+    """Add partitions to the topic of a Kafka log, up to so many; on how many models live, and how many there were.
+
+    Raises ConfigurationError, SourceError, StoreError.
+    """
+    log = configuration.log
+    if isinstance(log, FileLog):
+        no_topic()
+    found = look_at_topic(log)
+    placement = open_stores(configuration).placement(found[0].partition.topic_id)
+    homes = placement.count if placement else len(found)
+    check_growth(homes, len(found), partitions)
+    if partitions > len(found):
+        grow_topic(connection(log), log.topic, partitions)
+    return homes, len(found)
 
 
 def look_at_topic(log: FileLog | KafkaLog) -> list[Extent]:
@@ -114,7 +138,9 @@ def look_at_topic(log: FileLog | KafkaLog) -> list[Extent]:
 
 def no_topic() -> NoReturn:
     """Raise ConfigurationError for what only a Kafka log has."""
-    raise ConfigurationError("log.kind is 'file': a log in files has no topic")
+    raise ConfigurationError(
+        "log.kind is 'file': a log in files has no topic. How far it is learned: omdml doctor, and omdml doctor --audit"
+    )
 
 
 def partitioner(log: FileLog | KafkaLog) -> str:
@@ -262,7 +288,11 @@ def build_router(
 def connection(log: KafkaLog) -> KafkaOptions:
     """The part of a Kafka log's configuration that says how to reach the cluster."""
     fields = KafkaOptions.__struct_fields__
-    return KafkaOptions(**{name: value for name, value in msgspec.structs.asdict(log).items() if name in fields})
+    found = KafkaOptions(**{name: value for name, value in msgspec.structs.asdict(log).items() if name in fields})
+    if found.client_id != KafkaOptions().client_id:
+        return found
+    # Brokers and omdml topics status tell clients apart by this.
+    return msgspec.structs.replace(found, client_id=f"{found.client_id}-{socket.gethostname()}-{os.getpid()}")
 
 
 def open_stores(configuration: Configuration) -> Store:

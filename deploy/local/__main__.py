@@ -76,6 +76,7 @@ def _up(options: argparse.Namespace) -> None:
             if options.topic and isinstance(server, KafkaServer):
                 server.create_topic(options.topic, partitions=options.partitions)
                 print(f"{'topic':<7}{options.topic}, {options.partitions} partitions", flush=True)
+        print("Ctrl-C ends this and throws all of its data away", flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cached_property
 
 from omdml.errors import SourceError
 from streams.disk import take_lock
 from streams.files.log import reaching
 from streams.files.regular import open_regular
 from streams.files.source import FileSink
-from streams.letters import Letter, Resent, headers_again, named
+from streams.letters import Dismissed, Letter, Position, Resent, headers_again, named
 from streams.protocols import Record, Sink
 
 
@@ -33,9 +34,12 @@ class FileSender:
     """
 
     def __init__(self, feedback: Sink, letters: FileSink, log: Iterator[list[Record]]) -> None:
-        self._feedback, self._letters = feedback, letters
+        self._feedback, self._letters, self._log = feedback, letters, log
         self._lock = sending_alone(letters)
-        self._sent = {position for records in log for record in records for position in named(record)}
+
+    @cached_property
+    def _sent(self) -> set[Position]:
+        return {position for records in self._log for record in records for position in named(record)}
 
     def send(self, letter: Letter, key: str) -> None:
         """The event, then the mark, each on the disk before the next."""
@@ -43,6 +47,11 @@ class FileSender:
             self._feedback.send(letter.payload, key, headers_again(letter))
             self._feedback.flush()
         self._letters.send(Resent(letter.position).encode(), letter.model)
+        self._letters.flush()
+
+    def dismiss(self, letter: Letter) -> None:
+        """The mark, on the disk."""
+        self._letters.send(Dismissed(letter.position).encode(), letter.model)
         self._letters.flush()
 
     def close(self) -> None:

@@ -131,10 +131,12 @@ def created_anew(
     command: str = WORKER,
 ) -> GapError:
     """The topic has another id than the one that the position belongs to."""
+    old = "" if position is None else f"offset {position} of partition {partition.number} belongs to the old topic, "
     return GapError(
-        f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; offset {position} of "
-        f"partition {partition.number} belongs to the old topic, the new one has offsets {available[0]} up to "
-        f"{available[1]}; restart with `{command} --accept-gap` to read the new one from its beginning",
+        f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; {old}partition "
+        f"{partition.number} of the new one has offsets {available[0]} up to {available[1]}; restart with `{command} "
+        "--accept-gap` to read the new one from its beginning, or, if the store lost its content too, run `omdml topics "
+        "rewind` and start again",
         partition=partition,
         available=available,
         resume=available[0],

@@ -4,7 +4,7 @@ later sender fences the one before, so no event is sent twice."""
 from __future__ import annotations
 
 from streams.kafka.transaction import KafkaTransactions
-from streams.letters import Letter, Resent, headers_again
+from streams.letters import Dismissed, Letter, Resent, headers_again
 
 
 class KafkaSender:
@@ -18,6 +18,11 @@ class KafkaSender:
         with self._transactions as transaction:
             transaction.send(self._topic, letter.payload, key, headers_again(letter))
             transaction.send(self._letters, Resent(letter.position).encode(), key)
+
+    def dismiss(self, letter: Letter) -> None:
+        """The mark, in a transaction of its own."""
+        with self._transactions as transaction:
+            transaction.send(self._letters, Dismissed(letter.position).encode(), letter.model)
 
     def close(self) -> None:
         """Let go of the cluster."""

@@ -48,8 +48,10 @@ class RoutedSource(KafkaSource):
     def go_back(self) -> None:
         """Go on where the group's offsets are, in every partition that flows; raises SourceError.
 
-        A transaction that is not over yet is waited for, up to ``ANSWER_LIMIT_S``.
+        A transaction that is not over yet is waited for, up to ``ANSWER_LIMIT_S``. Raises SourceRefused if the topic is
+        gone, like a poll.
         """
+        self._look()
         internals.forget_offset_answers(self._consumer)
         for at, partition in list(self._owned.items()):
             if at in self._gaps.stopped:

@@ -38,7 +38,7 @@ from streams.kafka.consumer import (
 )
 from streams.kafka.epochs import Epochs
 from streams.kafka.options import KafkaOptions, translated
-from streams.kafka.watch import Failures, Flow, Outage
+from streams.kafka.watch import Absence, Failures, Flow, Outage
 from streams.protocols import Listener, Partition, Record
 
 LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
@@ -111,7 +111,7 @@ class KafkaSource:
         self._epochs = Epochs()
         self._unread: dict[TopicPartition, int | None] = {}  # where a batch could not be read
         self._looked_at = float("-inf")
-        self._outage = Outage(options.servers)
+        self._outage, self._absence = Outage(options.servers), Absence(options.servers, topic)
         self._flow = Flow()
         self._failures = Failures()
         self._closed = self._replaced = False
@@ -306,11 +306,13 @@ class KafkaSource:
         """Once a second: where are the ends, and is the topic still the same? True if the cluster answered."""
         found, why = None, f"topic {self.topic!r} is missing"
         try:
-            asked = list(self._owned) or [TopicPartition(self.topic, 0)]
-            self._ends |= self._consumer.end_offsets(asked, timeout_ms=milliseconds(LOOK_LIMIT_S))
             found = topics.describe(self._admin, self.topic)
+            self._absence.note(found is None)
+            if found:
+                asked = list(self._owned) or [TopicPartition(self.topic, 0)]
+                self._ends |= self._consumer.end_offsets(asked, timeout_ms=milliseconds(LOOK_LIMIT_S))
         except kafka.errors.RetriableError as error:
-            why = type(error).__name__
+            found, why = None, type(error).__name__
         self._looked_at = time.monotonic()
         if found is None:
             self._outage.goes_on(why)

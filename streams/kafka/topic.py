@@ -56,6 +56,16 @@ def create_topic(
     return True
 
 
+def grow_topic(options: KafkaOptions, name: str, partitions: int) -> None:
+    """Have a topic of fewer partitions get so many, all its events kept; raises SourceError."""
+    admin = open_admin(options)
+    try:
+        with translated(options, f"adding partitions to topic {name!r}"):
+            admin.create_partitions({name: partitions})
+    finally:
+        admin.close()
+
+
 def open_admin(options: KafkaOptions) -> Any:
     """An administration client; raises SourceError when the cluster is out of reach, or lets us not in."""
     with connecting(options):

@@ -8,6 +8,9 @@ from collections.abc import Collection, Mapping
 import structlog
 from kafka import TopicPartition
 
+from omdml.errors import SourceRefused
+
+ABSENT_S = 10.0  # that a topic may be missing from a cluster that answers
 OUTAGE_AFTER_S = 2.0  # shorter ones are not worth a line in the log
 STUCK_LOOKS = 10  # a second apart, while nothing else is delivered
 STUCK_BUSY_LOOKS = 60
@@ -44,6 +47,30 @@ class Outage:
             self.told = False
             log.info("kafka_back_in_reach", servers=self.servers, after_s=round(now - self._reached_at, 1))
         self._reached_at = now
+
+
+class Absence:
+    """Ends a process whose topic is missing from a cluster that answers: nothing that it does brings it back."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self.servers, self.topic = servers, topic
+        self._since: float | None = None
+
+    def note(self, missing: bool) -> None:
+        """A look was answered; raises SourceRefused if the topic was missing in every look for ``ABSENT_S``.
+
+        For a moment it may be missing from brokers that have just started.
+        """
+        if not missing:
+            self._since = None
+        elif self._since is None:
+            self._since = time.monotonic()
+            log.warning("topic_missing", topic=self.topic, servers=self.servers, action=f"ending in {ABSENT_S:.0f} s")
+        elif time.monotonic() - self._since >= ABSENT_S:
+            raise SourceRefused(
+                f"topic {self.topic!r} is missing from Kafka at {self.servers}: it was deleted, or the cluster lost "
+                "it. Bring it back or create it again, then start this again"
+            )
 
 
 class Flow:

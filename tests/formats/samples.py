@@ -21,7 +21,7 @@ from omdml.snapshot import Checkpoint, Snapshot
 from streams.catalogues.folder import MANIFEST, MappedCatalogue
 from streams.files.books import Books, Committed
 from streams.files.segments import SegmentedLog
-from streams.letters import Letter, Resent, read_book
+from streams.letters import Dismissed, Letter, Resent, read_book
 from streams.placement import Placement
 from streams.protocols import Partition, Record
 from streams.stores.directory import DirectoryStore
@@ -240,7 +240,7 @@ def read_placement(folder: Path) -> None:
 
 
 def write_letters(folder: Path) -> None:
-    """Letters with and without everything, one cut, and the mark of one that was sent again."""
+    """Letters with and without everything, one cut, and the marks of one sent again and of one dismissed."""
     error = FeedbackError("no such item", reason="unknown_item")
     records = [
         Record(PARTITION, 1, b'{"type":"triplet"}', b"shop", 5.5, (("content-type", b"application/json"),)),
@@ -252,12 +252,13 @@ def write_letters(folder: Path) -> None:
         Letter.of(records[1], FeedbackError("no JSON", reason="not_json")),
         Letter.of(records[2], FeedbackError("too large", reason="oversize")),
         Resent((PARTITION, 1)),
+        Dismissed((PARTITION, 2)),
     ]
     (folder / "letters.jsonl").write_bytes(b"".join(line.encode() + b"\n" for line in lines))
 
 
 def read_letters(folder: Path) -> None:
-    """All of them, and which was sent again."""
+    """All of them, which was sent again, and which was dismissed; the first format knew nothing of the latter."""
     lines = (folder / "letters.jsonl").read_bytes().splitlines()
     book = read_book(Record(Partition("letters", 0), offset, line) for offset, line in enumerate(lines))
     letters = book.letters
@@ -266,6 +267,7 @@ def read_letters(folder: Path) -> None:
     assert letters[PARTITION, 2].headers == (("trace", b"\xff"),)
     assert letters[PARTITION, 3].digest
     assert book.resent == {(PARTITION, 1)}
+    assert book.dismissed == ({(PARTITION, 2)} if any(b'"dismissed"' in line for line in lines) else set())
 
 
 SAMPLES = [

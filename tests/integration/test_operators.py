@@ -130,7 +130,7 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     said = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
     new = [json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)]
     place.send(new[0], b"{broken", new[1])
-    told = "2 unknown_item, 1 not_json; 3 not sent again"
+    told = "2 unknown_item, 1 not_json; 3 still open"
     wait_for(lambda: told in place.omdml("letters", "list"), "three letters", 30, place.worker)
     letter = json.loads(place.omdml("letters", "list", "--json").splitlines()[0])
     assert "unknown_item" in place.omdml("letters", "explain", f"{letter['partition'][1]}/{letter['offset']}")
@@ -143,9 +143,13 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     assert "sent 2, left 1" in place.omdml("letters", "resend")
     wait_for(lambda: place.served() == 2, "two events to be live", 30, place.worker)
     assert "sent 0, left 1" in place.omdml("letters", "resend")
-    assert "2 unknown_item, 1 not_json; 1 not sent again" in place.omdml("letters", "list")
+    assert "2 unknown_item, 1 not_json; 1 still open" in place.omdml("letters", "list")
     assert place.omdml("letters", "list").count(" sent again ") == 2
-    assert "\n1 not_json; 1 not sent again" in place.omdml("letters", "list", "--open")
+    assert "\n1 not_json; 1 still open" in place.omdml("letters", "list", "--open")
+    # What nobody can mend is dismissed, and open no more.
+    assert "1 letter dismissed, 0 still open" in place.omdml("letters", "dismiss", "--reason", "not_json")
+    assert "no dead letters" in place.omdml("letters", "list", "--open")
+    assert "sent 0, left 0" in place.omdml("letters", "resend")
     assert place.worker.stop() == 0
     assert place.store.peek("shop").version == 2
 

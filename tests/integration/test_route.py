@@ -64,6 +64,20 @@ def test_two_routers_share_what_foreign_senders_write(tmp_path, kafka, new_topic
                 router.close()
 
 
+def test_a_router_whose_topic_is_gone_ends_and_says_so(route, kafka):
+    # Given a router that has copied something, and its topic deleted
+    route.send(20)
+    router = route.router()
+    try:
+        route.wait(router)
+        kafka.delete_topic(route.origin)
+        # I expect it to end, and to name the topic.
+        assert router.wait(90) == 1
+        assert f"topic '{route.origin}' is missing from Kafka at" in router.said
+    finally:
+        router.close()
+
+
 def test_a_copy_carries_headers_and_time_and_what_cannot_be_keyed_has_one_fate(route, kafka, new_topic):
     # Given a target that takes small messages and keeps the senders' times, and events of every kind
     route.target = new_topic(PARTITIONS, {"max.message.bytes": "20000", "message.timestamp.type": "CreateTime"})

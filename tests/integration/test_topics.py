@@ -12,8 +12,8 @@ from streams.kafka.topic import open_admin, require
 from workers.cli import main
 
 
-def run(*arguments, **environment):
-    return CliRunner().invoke(main, ["topics", "create", *arguments], env=environment)
+def run(*arguments, command="create", **environment):
+    return CliRunner().invoke(main, ["topics", command, *arguments], env=environment)
 
 
 def test_a_topic_is_created_fit_for_feedback_and_left_as_it_is_the_second_time(kafka: KafkaServer) -> None:
@@ -23,7 +23,10 @@ def test_a_topic_is_created_fit_for_feedback_and_left_as_it_is_the_second_time(k
     second = run("--partitions", "5", **log)
 
     assert first.output == f"topic {name} created, 3 partitions\n"
-    assert second.output == "the topic is there already\n"
+    assert (first.exit_code, second.exit_code) == (0, 1)
+    assert f"topic {name} is there already with 3 partitions, nothing was changed" in second.output
+    assert "omdml topics grow --partitions 5" in second.output
+    assert run("--partitions", "3", **log).exit_code == 0
     options = KafkaOptions(servers=kafka.servers)
     admin = open_admin(options)
     try:
@@ -31,6 +34,19 @@ def test_a_topic_is_created_fit_for_feedback_and_left_as_it_is_the_second_time(k
     finally:
         admin.close()
         kafka.delete_topic(name)
+
+
+def test_a_topic_grows_to_multiples_of_what_it_was_and_to_nothing_else(kafka: KafkaServer, new_topic, tmp_path) -> None:
+    name = new_topic(4)
+    log = {"OMDML_LOG__KIND": "kafka", "OMDML_LOG__SERVERS": kafka.servers, "OMDML_LOG__TOPIC": name}
+    log["OMDML_STORE__URL"] = f"dir:{tmp_path}/state"
+    for count, why in ((6, "6 is no multiple of that"), (2, "Kafka takes none away")):
+        refused = run("--partitions", str(count), command="grow", **log)
+        assert (refused.exit_code, why in " ".join(refused.output.split())) == (2, True), refused.output
+    grown = run("--partitions", "8", command="grow", **log)
+    assert grown.output.startswith("the topic has 8 partitions, it had 4\n")
+    assert "omdml topics rehome" in grown.output
+    assert "already with 8 partitions" in run("--partitions", "8", **log).output
 
 
 def test_a_log_in_files_needs_no_topic() -> None:

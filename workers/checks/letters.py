@@ -1,4 +1,4 @@
-"""Dead letters whose events were not sent again: how many of each reason, how new, and what to do."""
+"""Dead letters that are open: how many of each reason, how new, and what to do."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
     now
         Seconds since the epoch.
     """
-    letters = [letter for letter in book.letters.values() if letter.position not in book.resent]
+    letters = book.open
     among = "" if whole else f" (among the newest {amount(len(book.letters), 'letter')}; older ones were not looked at)"
     if not letters:
-        return f"none that was not sent again{among}" if book.letters else "none"
+        return f"none that is open{among}" if book.letters else "none"
     letters.sort(key=lambda letter: letter.at or now)
     fresh = [letter for letter in letters if now - (letter.at or now) < FRESH_S]
     if not fresh:
-        return f"{counted(letters)} not sent again{among}, none of them newer than {day(letters[-1].at)}"
-    return [warning(f"{counted(letters)} not learned and not sent again{among}. {newest(fresh[-1])}")]
+        newest_day = day(letters[-1].at)
+        return f"{counted(letters)} not sent again and not dismissed{among}, none of them newer than {newest_day}"
+    return [warning(f"{counted(letters)} not learned, not sent again and not dismissed{among}. {newest(fresh[-1])}")]
 
 
 def counted(letters: Sequence[Letter]) -> str:
@@ -49,5 +50,5 @@ def newest(letter: Letter) -> str:
     return (
         f"The newest, of {when(letter.at) or 'an unknown time'} at {number}/{offset}{model}, is {letter.reason}: "
         f"{error}. All of them: omdml letters list --open. One: omdml letters explain {number}/{offset}. "
-        "Once the cause is fixed: omdml letters resend"
+        "Once the cause is fixed: omdml letters resend. What nobody can or will mend: omdml letters dismiss"
     )

@@ -63,9 +63,8 @@ class Seen:
             )
         if found.drift and self.now - found.drift["at"] < RECENT_DRIFT_S:
             self.drifted[name] = (
-                f"model {name}: drift at {when(found.drift['at'])}, version {found.drift['version']:,}: "
-                f"{found.drift['reason']}. If taste or items did not change then, look for feedback of a new or broken "
-                "sender"
+                f"model {name}: drift at {when(found.drift['at'])}: {found.drift['reason']}. "
+                "If taste or items did not change then, look for feedback of a new or broken sender"
             )
 
     def remarks(self) -> list[Remark]:

@@ -66,7 +66,13 @@ def show(audited: Audit, found: Report) -> None:
     for text in found.limits:
         click.echo(f"not known: {text}")
     if not found.wrong:
-        click.echo("everything adds up")
+        click.echo(f"everything that is known adds up: {unknown(found)}" if found.limits else "everything adds up")
+
+
+def unknown(found: Report) -> str:
+    """That some things are not known, beside whatever adds up."""
+    count = len(found.limits)
+    return "one thing is not known, see above" if count == 1 else f"{count} things are not known, see above"
 
 
 def numbers(model: ModelSum) -> tuple[int, ...]:

@@ -10,10 +10,12 @@ import click
 
 from omdml.errors import FeedbackError
 from workers.commands.options import print_table, stored
-from workers.times import when
+from workers.times import amount, when
 
 if TYPE_CHECKING:
-    from streams.letters import Book, Position
+    from collections.abc import Iterable
+
+    from streams.letters import Book, Letter, Position
     from workers import config
 
 SHOWN = 120  # characters of a payload in a list
@@ -49,7 +51,7 @@ def letters() -> None:
 @click.option("--reason", help="Only those of this reason.")
 @click.option("--model", help="Only those for this model.")
 @click.option("--last", type=click.IntRange(min=1), help="So many only, the newest.")
-@click.option("--open", "still_open", is_flag=True, help="Only those that were not sent again.")
+@click.option("--open", "still_open", is_flag=True, help="Only those neither sent again nor dismissed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, whole.")
 @stored
 def list_letters(
@@ -60,28 +62,38 @@ def list_letters(
     still_open: bool,
     as_json: bool,
 ) -> None:
-    """Dead letters, oldest first, how many there are of each reason, and how many were not sent again."""
-    from streams.letters import Book
+    """Dead letters, oldest first, how many there are of each reason, and how many are open."""
     from workers.resending import chosen
 
     book = read(configuration)
-    unsent = chosen(book, reason, model, ())
-    every = chosen(Book(book.letters, set()), reason, model, ())
-    found = unsent if still_open else every
+    unsettled = chosen(book.open, reason, model)
+    found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     if as_json:
         for letter in found[-(last or 0) :]:
             click.echo(letter.encode())
         return
     rows = [
         (f"{partition}/{offset}", when(letter.at), letter.reason, letter.model or "",
-         "sent again" if letter.position in book.resent else "",
+         since_then(book, letter.position),
          letter.payload[:SHOWN].decode(errors="replace"))
         for letter in found[-(last or 0) :] for partition, offset in [letter.position]
     ]  # fmt: skip
     print_table(("position", "logged", "reason", "model", "since then", "event"), rows)
     counts = Counter(letter.reason for letter in found)
     told = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
-    click.echo(f"{told}; {len(unsent):,} not sent again" if told else "no dead letters")
+    click.echo(f"{told}; {len(unsettled):,} still open" if told else "no dead letters")
+
+
+def since_then(book: Book, at: Position) -> str:
+    """What became of a letter."""
+    return "sent again" if at in book.resent else "dismissed" if at in book.dismissed else ""
+
+
+def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
+    """The letters as their events were logged; a log in files notes no times, there offsets tell."""
+    letters = list(letters)
+    logs = list(dict.fromkeys(letter.partition.topic_id for letter in letters))
+    return sorted(letters, key=lambda one: (logs.index(one.partition.topic_id), one.at or 0.0, one.position))
 
 
 @letters.command()
@@ -106,6 +118,7 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
         "key": (letter.key or b"").decode(errors="replace"),
         "headers": ", ".join(f"{name}={value.decode(errors='replace')}" for name, value in letter.headers),
         "sent again": "yes" if again else "no",
+        "dismissed": "yes" if at in book.dismissed else "",
         "now": would if verdict.event else verdict.why,
         "event": letter.payload.decode(errors="replace"),
     }
@@ -127,7 +140,8 @@ def resend(
 ) -> None:
     """Send those events again that would be learned now, each at most once.
 
-    They are learned as if they came now, after whatever was learned meanwhile.
+    They are learned as if they came now, after whatever was learned meanwhile. A dismissed one is sent if its position
+    is named.
     """
     from workers import wiring
     from workers.resending import chosen, judge, settled
@@ -138,7 +152,9 @@ def resend(
     with nullcontext() if dry_run else closing(wiring.open_sender(configuration.log)) as sender:
         book = read(configuration)
         standing = settled(book.letters.values(), store)
-        for letter in chosen(book, reason, model, [position(book, text) for text in wanted]):
+        positions = [position(book, text) for text in wanted]
+        unsettled = [book.letters[at] for at in positions if at not in book.resent] if positions else book.open
+        for letter in chosen(unsettled, reason, model, positions):
             event, why = judge(letter, specs, standing)
             if event is None:
                 still[why] += 1
@@ -150,4 +166,31 @@ def resend(
         f"{'would send' if dry_run else 'sent'} {sent:,}, left {sum(still.values()):,} that would be refused again"
     )
     for why, count in still.most_common(20):
-        click.echo(f"  {count:,}: {why}", err=True)
+        click.echo(f"  {amount(count, 'event')}: {why}", err=True)
+
+
+@letters.command()
+@click.argument("wanted", nargs=-1, metavar="[[TOPIC-ID/]PARTITION/OFFSET]...")
+@click.option("--reason", help="Only those of this reason.")
+@click.option("--model", help="Only those for this model.")
+@click.option("--all", "every", is_flag=True, help="Every letter that is open.")
+@stored
+def dismiss(
+    configuration: config.Configuration, wanted: tuple[str, ...], reason: str | None, model: str | None, every: bool
+) -> None:
+    """Mark letters as settled though their events were not sent again, since nobody can or will mend them.
+
+    The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
+    """
+    from workers import wiring
+    from workers.resending import chosen
+
+    if not (wanted or reason or model or every):
+        raise click.UsageError("which letters? Name positions, --reason, --model, or --all")
+    # opened before the letters are read: from then on nobody else sends one of them
+    with closing(wiring.open_sender(configuration.log)) as sender:
+        book = read(configuration)
+        found = chosen(book.open, reason, model, [position(book, text) for text in wanted])
+        for letter in found:
+            sender.dismiss(letter)
+    click.echo(f"{amount(len(found), 'letter')} dismissed, {len(book.open) - len(found):,} still open")

@@ -34,7 +34,16 @@ def list_models(configuration: config.Configuration) -> None:
     kept = store.models()
     absent = [name for name in configuration.models if not is_pattern(name) and name not in kept]
     print_table(
-        ("model", "configured as", "learner", "learned", "taken up to", "live", "since", "can nodes load it"),
+        (
+            "model",
+            "configured as",
+            "learner",
+            "comparisons learned",
+            "taken up to",
+            "live",
+            "since",
+            "can nodes load it",
+        ),
         [row(configuration, store, kinds, name) for name in (*kept, *absent)],
     )
 

@@ -40,3 +40,4 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     lifecycle.on_signals(router.stop)
     log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
     router.run()
+    log.info("route_stopped", origin=origin, topic=router.targets.topic)

@@ -62,7 +62,9 @@ def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snap
 @stored
 def history(configuration: config.Configuration, model: str, last: int | None, as_json: bool) -> None:
     """What went live of MODEL and what was withheld, rollbacks, pins and drift, oldest first; and which versions nodes
-    can load."""
+    can load.
+
+    The version in a line about drift is the live one; the reason says at which version the drift was noticed."""
     from workers.serving import catalogue_kinds, loadable, standing
 
     store = open_known(configuration, model)
@@ -74,9 +76,9 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
         return
     kinds = catalogue_kinds(configuration)
     can = loadable(store, model, lines, every, kinds)
-    rows = [(when(line["at"]), line["what"], f"{line['version']:,}", line["serial"], "pinned" if line["pinned"] else "",
+    rows = [(when(line["at"]), line["what"], f"{line['version']:,}", line["serial"], "yes" if line["pinned"] else "",
              line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
-    print_table(("at", "what", "version", "serial", "fixed", "why", "can nodes load it"), rows)
+    print_table(("at", "what", "version", "serial", "pinned", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
         click.echo(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
 

@@ -25,15 +25,44 @@ def topics() -> None:
     default=4,
     show_default=True,
     type=click.IntRange(min=1),
-    help="More can be added, then: omdml topics rehome.",
+    help="More can be added: omdml topics grow.",
 )
 @configured
 def create(configuration: config.Configuration, partitions: int) -> None:
-    """Create the configured topic, its events kept for ever."""
+    """Create the configured topic, its events kept for ever; one that is there stays as it is.
+
+    Ends with 1 if that one has fewer partitions than asked for.
+    """
+    from workers import wiring
+    from workers.times import amount
+
+    name, made, count = wiring.create_log(configuration.log, partitions)
+    if made:
+        click.echo(f"topic {name} created, {amount(count, 'partition')}")
+        return
+    click.echo(f"topic {name} is there already with {amount(count, 'partition')}, nothing was changed")
+    if count < partitions:
+        click.echo(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
+        sys.exit(1)
+
+
+@topics.command("grow")
+@click.option("--partitions", required=True, type=click.IntRange(min=1), help="How many there are to be.")
+@stored
+def grow(configuration: config.Configuration, partitions: int) -> None:
+    """Add partitions to the topic, as many as it then has a multiple of those that models live on.
+
+    Workers may run: they go on with the old partitions, and models live on the new ones after omdml topics rehome.
+    """
     from workers import wiring
 
-    made = wiring.create_log(configuration.log, partitions)
-    click.echo(f"topic {made} created, {partitions} partitions" if made else "the topic is there already")
+    homes, before = wiring.grow_log(configuration, partitions)
+    click.echo(f"the topic has {partitions} partitions, it had {before}")
+    if partitions > homes:
+        click.echo(
+            f"models live on {homes} of them: once all senders know of the new ones (five minutes with Kafka's "
+            "defaults), stop the workers, then: omdml topics rehome"
+        )
 
 
 @topics.command("status")
