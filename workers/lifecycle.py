@@ -42,9 +42,16 @@ def configure_log() -> None:
 def printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Escape what terminals obey, or hide, in what others named; the renderer itself escapes the ends of lines."""
     for key, value in event.items():
-        if isinstance(value, str) and not value.isprintable():
-            event[key] = "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in value)
+        if isinstance(value, str):
+            event[key] = visible(value, but="\n")
     return event
+
+
+def visible(text: str, but: str = "") -> str:
+    """The text with escapes for what terminals obey, or hide, except the characters in ``but``."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in but else ascii(sign)[1:-1] for sign in text)
 
 
 def on_signals(stop: Callable[[], None]) -> None:

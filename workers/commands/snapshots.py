@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omdml.errors import OmdmlError, StoreError
-from workers.commands.options import print_table, stored
+from workers.commands.options import print_table, say, stored
 from workers.times import when
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
              line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
     print_table(("at", "what", "version", "serial", "fixed", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
-        click.echo(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
+        say(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
 
 
 @click.command()
@@ -162,11 +162,11 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
     found = configuration.match(model)
     catalogue = wiring.open_catalogues(configuration).get(found[1].catalogue) if found else None
     if catalogue is None:
-        click.echo("no configured catalogue: whose neighbours changed cannot be told")
+        say("no configured catalogue: whose neighbours changed cannot be told")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
             kept = neighbours_kept(old.metric, new.metric, catalogue.features, task)
-            click.echo(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
+            say(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
 
 
 @click.command()
@@ -178,7 +178,7 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
     from workers import moves
 
     pointer = moves.rollback(open_known(configuration, model), model, version)
-    click.echo(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
+    say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 
 @click.command()
@@ -190,7 +190,7 @@ def pin(configuration: config.Configuration, model: str, version: int | None) ->
     from workers import moves
 
     pointer = moves.pin(open_known(configuration, model), model, version)
-    click.echo(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
+    say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 
 @click.command()
@@ -203,7 +203,7 @@ def unpin(configuration: config.Configuration, model: str) -> None:
     store = open_known(configuration, model)
     was = "" if moves.live(store, model).pinned else "was not pinned, "
     pointer = moves.unpin(store, model)
-    click.echo(f"{model}: {was}version {pointer.version:,} is live, and what is learned follows")
+    say(f"{model}: {was}version {pointer.version:,} is live, and what is learned follows")
 
 
 COMMANDS = (history, inspect, diff, rollback, pin, unpin)

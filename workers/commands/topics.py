@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workers.commands.options import configured, print_table, stored
+from workers.commands.options import configured, print_table, say, stored
 
 if TYPE_CHECKING:
     from workers import config
@@ -33,7 +33,7 @@ def create(configuration: config.Configuration, partitions: int) -> None:
     from workers import wiring
 
     made = wiring.create_log(configuration.log, partitions)
-    click.echo(f"topic {made} created, {partitions} partitions" if made else "the topic is there already")
+    say(f"topic {made} created, {partitions} partitions" if made else "the topic is there already")
 
 
 @topics.command("status")
@@ -90,10 +90,10 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     named = [name for name in store.models() if configuration.match(name)]
     partitioner = wiring.partitioner(configuration.log)
     deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
-    click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
+    say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     placement = store.placement(extents[0].partition.topic_id)
     if placement and placement.count < len(extents):
-        click.echo(
+        say(
             f"models live on the first {placement.count} of {len(extents)} partitions again: once a worker has learned "
             "these, stop it, then: omdml topics rehome"
         )
@@ -115,6 +115,6 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
     wiring.require_stopped(configuration.log)
     before, now = topics.rehome(extents, wiring.open_stores(configuration), partitions)
     if before == now:
-        click.echo(f"models live on all {now} partitions already")
+        say(f"models live on all {now} partitions already")
     else:
-        click.echo(f"models live on {now} partitions now, on {before} until now: start the workers again")
+        say(f"models live on {now} partitions now, on {before} until now: start the workers again")
