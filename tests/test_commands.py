@@ -60,7 +60,8 @@ def named(tmp_path_factory):
 COMMANDS = [
     ("models", "list"), ("doctor",), ("doctor", "--audit"), ("letters", "list"), ("letters", "resend"),
     ("letters", "resend", "--dry-run"), ("history", OBEYED), ("inspect", OBEYED), ("diff", OBEYED, "1", "1"),
-    ("rollback", OBEYED), ("rollback", "nobody" + OBEYED), ("pin", OBEYED), ("unpin", OBEYED), ("replay", "--model", OBEYED),
+    ("rollback", OBEYED), ("rollback", "nobody" + OBEYED), ("pin", OBEYED), ("unpin", OBEYED),
+    ("replay", "--model", OBEYED),
     ("topics", "status"), ("models", "copy", OBEYED, OBEYED), ("models", "reset", "--yes", OBEYED),
     ("models", "delete", "--yes", OBEYED),
 ]  # fmt: skip
