@@ -334,7 +334,7 @@ EXPECTED = {"log.path": "a path", "log.letters": "a path or a topic", "log.serve
 def _check_texts(found: Configuration) -> None:
     """Refuse what is empty and must not be, as an unset variable of the environment makes it."""
     log = found.log
-    names = ("path", "letters", "group") if isinstance(log, FileLog) else ("servers", "topic", "letters", "group")
+    names = ("path", "letters", "group") if isinstance(log, FileLog) else ("servers", "topic", "group")
     texts: dict[str, str] = {f"log.{name}": getattr(log, name) for name in names}
     texts["store.url"] = found.store.url
     texts |= {f"catalogues.{name}.path": catalogue.path for name, catalogue in found.catalogues.items()}
@@ -343,8 +343,11 @@ def _check_texts(found: Configuration) -> None:
             "log.servers holds a user or a password (not shown), expected host:port: they belong in "
             "log.sasl_plain_username and log.sasl_plain_password_file"
         )
-    if isinstance(log, KafkaLog) and log.member is not None:
-        texts["log.member"] = log.member
+    if isinstance(log, KafkaLog):
+        if log.member is not None:
+            texts["log.member"] = log.member
+        if log.letters:
+            texts["log.letters"] = log.letters
     for name, text in texts.items():
         if not text.strip():
             raise ConfigurationError(f"{name} is {text!r}, expected a value: set it, or leave it out for its default")

@@ -403,8 +403,8 @@ class OwnedPartition:
 
     @contextmanager
     def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
-        """Forget a model that was deleted; raises Rewind where events came for it since it was last saved: they begin it
-        anew. Where the store lost more than this one, raises StoreChanged, or StoreLost if there is no mark yet."""
+        """Forget a model that was deleted; raises Rewind where events came for it since it was last saved: they begin
+        it anew. Where the store lost more than this one, raises StoreChanged, or StoreLost if there is no mark yet."""
         try:
             yield
         except StoreLost:
