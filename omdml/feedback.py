@@ -106,6 +106,16 @@ LISTS: dict[type, tuple[str, ...]] = {
     SetJudgement: ("query", "relevant", "irrelevant"),
 }
 
+
+class TooLarge(bytes):
+    """Stands for an event that is too large to be read; its bytes are a sentence that says how large.
+
+    A type of its own and no agreed text: whoever reads a log makes it, and nothing that a sender writes becomes one.
+    """
+
+    __slots__ = ()
+
+
 _json = msgspec.json.Decoder(AnyFeedback)
 _messagepack = msgspec.msgpack.Decoder(AnyFeedback)
 _encoder = msgspec.json.Encoder()
@@ -128,6 +138,8 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     Traceback (most recent call last):
     omdml.errors.FeedbackError: event: Object missing required field `irrelevant`
     """
+    if type(payload) is TooLarge:
+        raise FeedbackError(f"event {payload.decode()}", reason="oversize")
     if len(payload) > MAX_EVENT_BYTES:
         raise FeedbackError(
             f"event of {len(payload)} bytes, at most {MAX_EVENT_BYTES} are taken: split it", reason="oversize"

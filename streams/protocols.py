@@ -244,6 +244,9 @@ class CheckpointStore(Protocol):
         them knows which events new versions are judged by. Raises StoreError if what is kept is no secret.
         """
 
+    def kept_secret(self) -> bytes | None:
+        """The same; None if nobody has asked for it yet: none is made."""
+
     def models(self) -> list[str]:
         """Names of the models kept here, sorted."""
 

@@ -1,13 +1,18 @@
-"""What the operators' commands are given and cannot use is refused in a sentence."""
+"""The operators' commands: what they cannot use is refused in a sentence, and what others named is shown harmlessly."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
 
 from omdml.errors import ConfigurationError
+from tests.worlds import catalogue, run_until_idle
 from workers import wiring
 from workers.cli import main
+from workers.config import load
 
 
 @pytest.mark.parametrize(
@@ -38,3 +43,60 @@ def test_how_far_a_topic_reaches_is_looked_at_only_once_the_workers_are_stopped(
     refused = CliRunner().invoke(main, ["topics", *command], env=environment)
     assert "stop the workers first" in " ".join(refused.output.split())
     assert looked == []
+
+
+# A terminal clears the screen, rings, changes its title, begins a forged line; the last one turns the text around.
+OBEYED = "m-\x1b[2J\x07\x1b]0;title\x07\nforged\x9b31m\u202e\x00"
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """The configuration of a store with a model, and of a log with events, whose senders chose such names."""
+    folder = tmp_path_factory.mktemp("named")
+    catalogue(folder / "items")
+    file = folder / "omdml.toml"
+    file.write_text(
+        f'[log]\nkind = "file"\npath = "{folder}/log"\nletters = "{folder}/letters"\n'
+        f'[store]\nurl = "dir:{folder}/state"\n[catalogues.items]\npath = "{folder}/items"\n'
+        '[models.shop]\nrank = 2\n[models."m-*"]\nrank = 2\n'
+    )
+    configuration = load(str(file), {}, {})
+    event = {"type": "triplet", "query": "i0", "relevant": "i1", "irrelevant": "i2"}
+    sink = wiring.open_sink(configuration.log)
+    for changes in ({"model": OBEYED}, {"model": OBEYED, "query": OBEYED}, {"model": f"x{OBEYED}"}):
+        sink.send(json.dumps(event | changes).encode(), OBEYED)
+    sink.send(OBEYED.encode(), OBEYED)
+    sink.close()
+    worker = wiring.build_worker(configuration, CollectorRegistry())
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    return file
+
+
+COMMANDS = [
+    ("models", "list"), ("doctor",), ("doctor", "--audit"), ("letters", "list"), ("letters", "resend"),
+    ("letters", "resend", "--dry-run"), ("history", OBEYED), ("inspect", OBEYED), ("diff", OBEYED, "1", "1"),
+    ("rollback", OBEYED), ("rollback", "nobody" + OBEYED), ("pin", OBEYED), ("unpin", OBEYED),
+    ("replay", "--model", OBEYED),
+    ("topics", "status"), ("models", "copy", OBEYED, OBEYED), ("models", "reset", "--yes", OBEYED),
+    ("models", "delete", "--yes", OBEYED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]).partition("m-")[0])
+def test_no_command_prints_what_a_terminal_would_obey_whatever_senders_named(named, command):
+    answer = CliRunner().invoke(main, [*command, "-c", str(named)])
+    assert answer.output
+    assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []
+    assert "\nforged" not in answer.output
+
+
+def test_every_letter_is_explained_without_what_a_terminal_would_obey(named):
+    lines = CliRunner().invoke(main, ["letters", "list", "--json", "-c", str(named)]).output.splitlines()
+    places = [f"{letter['partition'][1]}/{letter['offset']}" for letter in map(json.loads, lines)]
+    assert len(places) == 3
+    for place in places:
+        answer = CliRunner().invoke(main, ["letters", "explain", place, "-c", str(named)])
+        assert answer.exit_code == 0, answer.output
+        assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []

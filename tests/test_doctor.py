@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
+from pathlib import Path
 
 import pytest
 
+from omdml.errors import StoreRefused
 from streams.catalogues.build import build_catalogue
 from streams.stores.directory import DirectoryStore
 from tests.worlds import ITEMS, World, catalogue, events, items, run_until_idle
 from workers import doctor, wiring
 from workers.config import load
+from workers.findings import Level
 
 
 @pytest.fixture
@@ -84,3 +88,33 @@ def test_what_nobody_foresaw_is_a_finding_and_the_other_checks_go_on(findings, m
     assert not found["store"].well
     assert "ZeroDivisionError: by nothing" in found["store"].text
     assert found["log"].well
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: path.touch(), "holds 0 bytes that are no secret"),
+        (lambda path: path.write_text("ab" * 16), "holds 32 bytes that are no secret"),
+        (lambda path: path.write_bytes(b"\xff" * 64), "holds 64 bytes that are no secret"),
+        (pipe, "a named pipe"),
+        (Path.mkdir, "it is a folder"),
+    ],
+    ids=["empty", "half", "garbage", "pipe", "folder"],
+)
+def test_a_secret_that_is_none_is_an_error_for_nothing_is_learned_without(findings, tmp_path, make, says):
+    assert (findings()["store's secret"].well, list((tmp_path / "state").glob("secret"))) == (True, [])
+    make(tmp_path / "state" / "secret")
+    found = findings()["store's secret"]
+    assert (found.level, says in found.text) == (Level.ERROR, True), found.text
+
+
+def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings, tmp_path, monkeypatch):
+    def refused(store):
+        raise StoreRefused("no permissions to access a key")
+
+    monkeypatch.setattr(DirectoryStore, "kept_secret", refused)
+    assert findings()["store's secret"].level is Level.WARNING

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+import structlog
 
 from tests.integration.waiting import until
 from tests.shops import Shop, refused
 from tests.worlds import events
 from workers import gate
 from workers.config import load
-from workers.connections import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection
+from workers.connections import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
 from workers.http import create_app
 from workers.server import HttpServer
 
@@ -85,7 +86,22 @@ def test_a_node_without_a_token_answers_to_its_names(tmp_path, host):
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost.evil.example", "127.0.0.1.evil.example", "evil.example:127", "", "0.0.0.0"]
+    "host",
+    [
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "evil.example:127",
+        "",
+        "0.0.0.0",
+        "user@localhost",
+        "localhost/evil",
+        "localhost?x",
+        "localhost#x",
+        "127.0.0.1:80:80",
+        "[::1",
+        "localhost:evil",
+        "[localhost]",
+    ],
 )
 def test_names_that_only_look_like_this_machine_are_foreign(tmp_path, host):
     with served(tmp_path) as server:
@@ -145,6 +161,40 @@ def test_trailers_without_end_are_not_taken_in(tmp_path, trailer):
         # The kernel may take several megabytes before it hears that the server has closed the connection.
         with pytest.raises(OSError, match=r"reset|pipe"):
             connection.sendall(trailer * (64 << 20))
+
+
+def test_more_trailers_than_the_limit_are_refused_in_a_sentence(tmp_path):
+    with served(tmp_path) as server:
+        heard = exchange(server, CHUNKED + b'b\r\n{"id":"i1"}\r\n0\r\n' + b"x: y\r\n" * 150 + b"\r\n")
+        assert (status(heard), heard.count(b"HTTP/1.1"), b"100 fields" in heard) == (431, 1, True)
+
+
+def test_trailers_behind_a_request_that_waits_for_its_answer_end_the_connection_with_no_other(tmp_path):
+    with served(tmp_path) as server:
+        asked_first = b"GET /models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        heard = exchange(server, asked_first + CHUNKED + b'b\r\n{"id":"i1"}\r\n0\r\n' + b"x: y\r\n" * 150 + b"\r\n")
+        assert heard.count(b"HTTP/1.1") <= 1
+        assert status(heard) in (200, None)
+
+
+@pytest.mark.parametrize("header", [b"content-encoding: gzip", b"transfer-encoding: gzip, chunked"])
+def test_a_body_that_is_compressed_is_refused_in_a_sentence(tmp_path, header):
+    body = b'b\r\n{"id":"i1"}\r\n0\r\n\r\n'
+    chunked = b"" if header.startswith(b"transfer") else b"transfer-encoding: chunked\r\n"
+    head = b"POST /search HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n" + chunked + header + b"\r\n\r\n"
+    with served(tmp_path) as server:
+        heard = exchange(server, head + body)
+        assert (status(heard), b'"encoded"' in heard, b"gzip" in heard) == (415, True, True)
+
+
+def test_connections_refused_without_end_are_a_line_a_minute():
+    now = [0.0]
+    counted = Counted("connection_refused", lambda: now[0])
+    with structlog.testing.capture_logs() as lines:
+        for now[0] in range(130):
+            counted.tell(open=3)
+    assert [line["count"] for line in lines] == [1, 60, 60]
+    assert {line["event"] for line in lines} == {"connection_refused"}
 
 
 def test_trailers_are_allowed(tmp_path):

@@ -70,6 +70,46 @@ def test_a_file_without_a_secret_in_it_is_refused_by_its_name(tmp_path, content,
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text", [SECRET, f"redis://u:{SECRET}@h/0", f"/{SECRET}", f"u:{SECRET}@h", SECRET * 300, f"{SECRET}\0"]
+)
+@pytest.mark.parametrize("option", ["NODE__TOKEN", "STORE__URL", "LOG__SASL_PLAIN_PASSWORD", "CATALOGUES__c__PATH"])
+def test_a_secret_in_place_of_the_name_of_its_file_is_not_shown(option, text):
+    with pytest.raises(ConfigurationError) as caught:
+        load(None, {f"OMDML_{option}_FILE": text})
+    assert SECRET not in str(caught.value)
+    assert option.replace("__", ".").replace("OMDML_", "").lower() in str(caught.value).lower()
+
+
+ADDRESS, SERVER = f"redis://u:{SECRET}@h/0", f"u:{SECRET}@h:9092"
+MISPLACED = [
+    ("file", "log.path", [ADDRESS]),
+    ("file", "log.letters", [ADDRESS]),
+    ("kafka", "log.letters", [ADDRESS]),
+    ("kafka", "log.topic", [ADDRESS]),
+    ("kafka", "log.servers", [ADDRESS, SERVER, f"h:9092,{SERVER}"]),
+    *[
+        ("kafka", option, [ADDRESS, SERVER, SECRET])
+        for option in (
+            "log.kind", "log.security_protocol", "log.sasl_mechanism", "log.partitioner", "worker.bind", "node.bind",
+            "worker.memory_mb", "guard.on"
+        )
+    ],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "text"), [(kind, option, text) for kind, option, texts in MISPLACED for text in texts]
+)
+def test_a_secret_in_an_option_that_is_none_for_secrets_is_refused_and_not_shown(kind, option, text):
+    section, name = option.split(".")
+    table = {"log": {"kind": kind}}
+    table.setdefault(section, {})[name] = text
+    with pytest.raises(ConfigurationError, match=name) as caught:
+        load(None, {}, {**MODEL, **table})
+    assert SECRET not in str(caught.value)
+
+
 def test_a_secret_that_is_given_both_ways_is_refused(secret):
     with pytest.raises(ConfigurationError, match="node has token and token_file: expected one of them"):
         load(None, {"OMDML_NODE__TOKEN": SECRET, "OMDML_NODE__TOKEN_FILE": secret})

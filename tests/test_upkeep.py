@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from omdml.errors import StoreError
 from tests.worlds import World, events, run_until_idle
 from workers import upkeep
 from workers.specs import Specs
@@ -70,3 +71,21 @@ def test_a_reset_that_dies_before_its_last_step_leaves_what_was_learned(world, m
     # If it is repeated, I expect it to succeed.
     assert reset(world) == 35
     assert (live(world), world.store.peek("shop").version) == (0, 0)
+
+
+@pytest.mark.parametrize("step", ["save", "publish", "note"])
+def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp_path, monkeypatch, step):
+    world = World(tmp_path, models={"shop": {"rank": 3}, "m-*": {"rank": 3}})
+    send(world, 30)
+    taken = getattr(world.store, step)
+
+    def deleted_before(*arguments):
+        world.store.delete("m-3")
+        return taken(*arguments)
+
+    monkeypatch.setattr(world.store, step, deleted_before)
+    spec = upkeep.configured_spec(Specs(world.configuration, {"items": world.catalogue}), "m-3")
+    with pytest.raises(StoreError, match=r"'m-3' was deleted while it was begun: .* copy it again") as told:
+        upkeep.copy(world.store, "shop", "m-3", spec, world.log.partitions[0], "test")
+    assert "emptied" not in str(told.value)
+    assert world.store.models() == ["shop"]

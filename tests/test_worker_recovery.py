@@ -388,3 +388,41 @@ def test_a_store_that_was_emptied_under_a_living_worker_is_not_marked_again(tmp_
     with pytest.raises(StoreLost):
         run_until_idle(worker)
     assert world.store.marks(world.log.partitions) == {}
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["the younger model alone", "both"])
+def test_an_older_copy_without_a_younger_model_is_noticed_under_a_living_worker(tmp_path, both):
+    # Given a copy of a store, and a model that began after it
+    world = World(tmp_path, models={"shop": {"rank": 3}, "m-*": {"rank": 3}})
+    world.store = DirectoryStore(tmp_path / "state")
+    world.send(*events(40))
+    worker = world.worker()
+    run_until_idle(worker)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    world.send(*events(30, seed=1, model="m-new"), *events(20, seed=2))
+    run_until_idle(worker)
+
+    # If that copy takes the store's place while the worker lives, and more events come
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "copy", tmp_path / "state")
+    world.send(*events(10, seed=3, model="m-new"))
+    if both:
+        world.send(*events(10, seed=4))
+    run_until_idle(worker)
+
+    # I expect the worker to go on, and every event to be learned once.
+    models = {name: world.store.peek(name).version for name in world.store.models()}
+    assert models == {"m-new": 40, "shop": 70 if both else 60}
+
+
+def test_a_store_that_was_emptied_stops_a_worker_that_is_about_to_save(tmp_path):
+    world = World(tmp_path)
+    world.store = DirectoryStore(tmp_path / "state")
+    world.send(*events(50))
+    worker = world.worker()
+    run_until_idle(worker)
+    shutil.rmtree(tmp_path / "state")
+    DirectoryStore(tmp_path / "state")
+    world.send(*events(5, seed=1))
+    with pytest.raises(StoreLost, match="emptied or is another one"):
+        run_until_idle(worker)

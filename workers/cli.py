@@ -10,7 +10,7 @@ import click
 
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from workers.commands import backup, letters, models, route, snapshots, topics
-from workers.commands.options import LEARNER, accept_gap, configured, from_file, wide_console
+from workers.commands.options import LEARNER, accept_gap, cell, configured, from_file, say, wide_console
 
 if TYPE_CHECKING:
     from workers import config
@@ -24,10 +24,10 @@ class Omdml(click.Group):
         try:
             return super().invoke(context)
         except (ConfigurationError, CatalogueError) as error:
-            click.echo(f"omdml: {error}", err=True)
+            say(f"omdml: {error}", err=True)
             sys.exit(2)
         except OmdmlError as error:
-            click.echo(f"omdml: {error}", err=True)
+            say(f"omdml: {error}", err=True)
             sys.exit(1)
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
@@ -96,9 +96,9 @@ def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_r
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
     for file in sources:
         fed = send_events(bounded_lines(file), specs, sink)
-        click.echo(f"{file.name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {fed.total_refused}")
+        say(f"{file.name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {fed.total_refused}")
         for line, error in fed.refused:
-            click.echo(f"  line {line}: {error.reason}: {error}", err=True)
+            say(f"  line {line}: {error.reason}: {error}", err=True)
         refused += fed.total_refused
     if sink is not None:
         sink.close()
@@ -134,7 +134,6 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
 @configured
 def doctor(configuration: config.Configuration, strict: bool, audit: bool) -> None:
     """Check configuration, connections, catalogues, models and letters; say what to do. Ends with 1 for an error."""
-    from rich.markup import escape
     from rich.table import Table
 
     from workers.commands.audit import run
@@ -144,7 +143,7 @@ def doctor(configuration: config.Configuration, strict: bool, audit: bool) -> No
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
     table, levels = Table("check", "", "what was seen, or what to do"), set()
     for check, level, text in examine(configuration):
-        table.add_row(escape(check), f"[{colours[level]}]{level}[/]", escape(text))
+        table.add_row(cell(check), f"[{colours[level]}]{level}[/]", cell(text))
         levels.add(level)
     wide_console().print(table)
     adds_up = run(configuration) if audit else True
@@ -189,7 +188,7 @@ def build(target: str, inputs: tuple[str, ...], scaling: str | None, replace: bo
     modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
     sets = f", {amount(len(built.sets), 'set')}" if built.sets else ""
     told = f"{amount(len(built.ids), 'item')}{sets}, {modalities}, generation {built.generation[:12]}"
-    click.echo(f"{masked(target)}: {told}")
+    say(f"{masked(target)}: {told}")
 
 
 @main.command()

@@ -7,6 +7,7 @@ import fnmatch
 import hashlib
 import inspect
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ import msgspec
 from omdml.errors import ConfigurationError, ParameterError
 from streams.files.regular import DOCUMENT_BYTES, read_regular
 from streams.kafka.options import KafkaOptions
-from streams.stores.addresses import masked
+from streams.stores.addresses import masked, shown
 from workers.access import check_token
 from workers.lifecycle import address
 from workers.secret_files import SECRETS, read_secrets
@@ -253,7 +254,7 @@ def _checked(table: dict[str, Any]) -> Configuration:
     logs: dict[str, type[msgspec.Struct]] = {"file": FileLog, "kafka": KafkaLog}
     log = {"kind": "file", **_table(table.get("log", {}), "log")}
     if not isinstance(log["kind"], str) or log["kind"] not in logs:
-        raise ConfigurationError(f"log.kind is {log['kind']!r}, expected 'file' or 'kafka'")
+        raise ConfigurationError(f"log.kind is {shown(log['kind'])}, expected 'file' or 'kafka'")
     known(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
     sections: dict[str, type[msgspec.Struct]] = {
         "store": StoreConfig, "worker": WorkerConfig, "guard": GuardConfig, "node": NodeConfig
@@ -273,7 +274,8 @@ def _converted(table: Mapping[str, Any]) -> Configuration:
     try:
         return msgspec.convert(table, Configuration, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"configuration: {error}") from error
+        told = re.sub("enum value '(.*)'", lambda found: f"value: {shown(found[1])}", str(error))
+        raise ConfigurationError(f"configuration: {told}") from None
 
 
 def _check_all_but_models(found: Configuration) -> None:
@@ -326,6 +328,9 @@ def _check_guard(guard: GuardConfig) -> None:
             raise ConfigurationError(f"guard.{name} is {getattr(guard, name)}, expected {expected}")
 
 
+EXPECTED = {"log.path": "a path", "log.letters": "a path or a topic", "log.servers": "host:port"}
+
+
 def _check_texts(found: Configuration) -> None:
     """Refuse what is empty and must not be, as an unset variable of the environment makes it."""
     log = found.log
@@ -333,11 +338,21 @@ def _check_texts(found: Configuration) -> None:
     texts: dict[str, str] = {f"log.{name}": getattr(log, name) for name in names}
     texts["store.url"] = found.store.url
     texts |= {f"catalogues.{name}.path": catalogue.path for name, catalogue in found.catalogues.items()}
-    if isinstance(log, KafkaLog) and log.member is not None:
-        texts["log.member"] = log.member
+    if isinstance(log, KafkaLog) and "@" in log.servers:
+        raise ConfigurationError(
+            "log.servers holds a user or a password (not shown), expected host:port: they belong in "
+            "log.sasl_plain_username and log.sasl_plain_password_file"
+        )
+    if isinstance(log, KafkaLog):
+        if log.member is not None:
+            texts["log.member"] = log.member
+        if log.letters:
+            texts["log.letters"] = log.letters
     for name, text in texts.items():
         if not text.strip():
             raise ConfigurationError(f"{name} is {text!r}, expected a value: set it, or leave it out for its default")
+        if name.startswith("log.") and "://" in text:
+            raise ConfigurationError(f"{name} is {masked(text)!r}, an address, expected {EXPECTED.get(name, 'a name')}")
         if "\0" in text:
             raise ConfigurationError(f"{name} holds a NUL (not shown), expected text without")
 

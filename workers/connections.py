@@ -9,7 +9,10 @@ one takes 0.012 s.
 
 from __future__ import annotations
 
+import math
+import time
 from asyncio import TimerHandle, Transport
+from collections.abc import Callable
 
 import msgspec
 import structlog
@@ -22,10 +25,31 @@ REQUEST_S = 30.0
 MAX_HEAD_BYTES = 64 << 10
 # A field costs a hundred times its length if that is three bytes.
 MAX_FIELDS = 100
+# Seconds between lines of the log about refused connections.
+EVERY_S = 60.0
 # Requests of one connection that wait for answers to those before.
 MAX_AHEAD = 10
 
 _log = structlog.get_logger(__name__)
+
+
+class Counted:
+    """One line of the log a minute about something that others can make happen without end, with how often it did."""
+
+    def __init__(self, event: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._event, self._clock = event, clock
+        self._count, self._told_at = 0, -math.inf
+
+    def tell(self, **fields: object) -> None:
+        """It happened once more."""
+        self._count += 1
+        now = self._clock()
+        if now - self._told_at >= EVERY_S:
+            _log.warning(self._event, count=self._count, **fields)
+            self._count, self._told_at = 0, now
+
+
+_refusals = Counted("connection_refused")
 
 
 class TooLong(Exception):
@@ -49,7 +73,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Begin, unless there are too many."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
-            _log.warning("connection_refused", open=MAX_CONNECTIONS)
+            _refusals.tell(open=MAX_CONNECTIONS)
             transport.abort()
         else:
             self._request = self._deadline()
@@ -127,8 +151,12 @@ class BoundedConnection(HttpToolsProtocol):
         _log.warning("connection_ended", why=message, status=status, client=client)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
-            self.transport.abort()
-            return
+            # The answer is for this very request if its body is still coming, and nothing else waits to be answered.
+            if not cycle.more_body or cycle.response_started or self.pipeline:
+                self.transport.abort()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
         body = msgspec.json.encode({"error": error, "message": message})
         head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[status] + head.encode() + body)

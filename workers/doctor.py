@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from omdml.errors import ConfigurationError
+from omdml.errors import ConfigurationError, StoreRefused
 from streams.extents import Extent
 from streams.letters import read_book
 from streams.placement import Placement
@@ -22,7 +22,7 @@ from workers.checks.partitions import partitions
 from workers.checks.reading import file_log
 from workers.checks.serving import serving
 from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
-from workers.findings import Finding, Remark, all_well, look
+from workers.findings import Finding, Remark, all_well, look, warning
 from workers.lifecycle import address
 from workers.rates import inert_rates
 from workers.senders import advise, look_at_senders
@@ -45,6 +45,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
         yield from look("letters", lambda: _letters(readable))
     if all_well(store):
         yield from look("store's safety", lambda: durability_checks.of_store(configuration.store.url))
+        yield from look("store's secret", lambda: _secret(configuration))
         yield from look("checkpoints", lambda: _checkpoints(configuration, readable))
         yield from look("serving", lambda: _serving(configuration))
     if all_well(store) and isinstance(readable, FileLog):
@@ -106,6 +107,14 @@ def _store(configuration: Configuration) -> str:
     kept = wiring.open_stores(configuration).models()
     check_eviction(configuration.store.url)
     return f"{masked(configuration.store.url)} holds {amount(len(kept), 'model')}"
+
+
+def _secret(configuration: Configuration) -> str | list[Remark]:
+    try:
+        kept = wiring.open_stores(configuration).kept_secret()
+    except StoreRefused:
+        return [warning("may not be read with these rights: right for a node, but a worker with them learns nothing")]
+    return "is there: workers hold events out by it" if kept else "none yet: the first worker makes it"
 
 
 def _checkpoints(configuration: Configuration, log: FileLog | KafkaLog | None) -> str | list[Remark]:

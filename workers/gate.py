@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import re
 from collections.abc import Collection
 
 from starlette.datastructures import Headers
@@ -12,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from omdml.errors import OmdmlError
 from workers.access import is_local
 
+# A host and perhaps a port, and nothing else that an address may have: no user, no path, no query.
+AUTHORITY = re.compile(r"([^\s@/?#\\\[\]:]+|\[[^\s@/?#\\\[\]]+\])(:[0-9]{0,5})?")
 # Bytes of all bodies that have come, whole or in part, and are not answered yet: four of the largest.
 MAX_BODIES_BYTES = 64 << 20
 # After a body as large as this, what the C library keeps for later is given back to the system.
@@ -59,6 +62,8 @@ class Hosts:
 
     def _knows(self, host: str) -> bool:
         """Whether a name, with or without a port, is one of this node."""
+        if not AUTHORITY.fullmatch(host):
+            return False
         name, _, port = host.rpartition(":")
         return host in self._names or (port.isdigit() and name in self._names) or is_local(f"http://{host}")
 

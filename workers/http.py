@@ -54,6 +54,7 @@ STATUS = {
     "unknown_model": HTTPStatus.NOT_FOUND,
     "unknown_item": HTTPStatus.NOT_FOUND,
     "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "encoded": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
     "behind": HTTPStatus.SERVICE_UNAVAILABLE,
     "busy": HTTPStatus.SERVICE_UNAVAILABLE,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from omdml.errors import ConfigurationError
+from streams.stores.addresses import shown
 
 # upper bounds of the buckets that Prometheus counts durations in
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -42,9 +43,16 @@ def configure_log() -> None:
 def printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Escape what terminals obey, or hide, in what others named; the renderer itself escapes the ends of lines."""
     for key, value in event.items():
-        if isinstance(value, str) and not value.isprintable():
-            event[key] = "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in value)
+        if isinstance(value, str):
+            event[key] = visible(value, but="\n")
     return event
+
+
+def visible(text: str, but: str = "") -> str:
+    """The text with escapes for what terminals obey, or hide, except the characters in ``but``."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in but else ascii(sign)[1:-1] for sign in text)
 
 
 def on_signals(stop: Callable[[], None]) -> None:
@@ -95,6 +103,6 @@ def serve_metrics(bind: str, registry: CollectorRegistry, where: str = "worker.b
 def address(bind: str, where: str) -> tuple[str, int]:
     """Host and port of ``host:port``; raises ConfigurationError."""
     host, _, port = bind.rpartition(":")
-    if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) >= 65536:
-        raise ConfigurationError(f"{where} is {bind!r}, expected host:port, such as 127.0.0.1:8080")
+    if not host or "@" in host or "/" in host or not re.fullmatch("[0-9]{1,5}", port) or int(port) >= 65536:
+        raise ConfigurationError(f"{where} is {shown(bind)}, expected host:port, such as 127.0.0.1:8080")
     return host, int(port)

@@ -186,11 +186,13 @@ class OwnedModels:
 
     @contextmanager
     def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
-        """Forget a model that was deleted; raises StoreLost where the store lost more than this one, Rewind where
-        events came for it since it was last saved: they begin it anew."""
+        """Forget a model that was deleted; raises Rewind if events came for it since it was last saved: they begin it
+        again. If the store lost more than this one, raises StoreChanged, or StoreLost if there is no mark yet."""
         try:
             yield
         except StoreLost:
+            # A store that came back from an older copy lacks younger models; what is missing is learned again.
+            self._mark.look()
             if not self._mark.stands:
                 raise
             begin = model.unsaved_from if model.name in self.unsaved else None

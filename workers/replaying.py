@@ -59,7 +59,8 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
         fit.publish(models[0], store, letters, lifecycle.platform(), options.replace)
         letters.close()
         version, offset = models[0].learner.version, models[0].next
-        console.print(f"{name}: version {version:,} is live; a worker goes on from offset {offset}")
+        told = f"{name}: version {version:,} is live; a worker goes on from offset {offset}"
+        console.print(lifecycle.visible(told), markup=False)
 
 
 def chosen(models: Specs, name: str, options: Options) -> list[Spec]:
@@ -88,7 +89,7 @@ def report(console: Console, models: Sequence[ReplayedModel], fitted: int) -> No
     """The table, and what was refused."""
     console.print(prequential_table(models, fitted))
     for line in filter(None, map(refusals, models)):
-        console.print(line)
+        console.print(lifecycle.visible(line), markup=False)
 
 
 def shown(console: Console, log: Iterator[list[Record]]) -> Iterator[list[Record]]:

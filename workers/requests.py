@@ -143,7 +143,13 @@ def _converted(fields: Mapping[str, Any], struct: type[Any], strict: bool) -> An
 
 
 async def body_of(request: Request, limit: int) -> bytes:
-    """The body of a request; raises SearchError ``oversize`` as soon as it is longer than ``limit`` bytes."""
+    """The body of a request.
+
+    Raises SearchError: ``oversize`` as soon as it is longer than ``limit`` bytes, ``encoded`` if it is compressed.
+    """
+    for header, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
+        if request.headers.get(header, plain).strip().lower() not in ("", plain):
+            raise SearchError(f"a body with {header} {request.headers[header]!r}: send it as it is", "encoded")
     chunks, size = [], 0
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > limit:

@@ -5,6 +5,9 @@ So secrets need be neither in the configuration nor in the environment, both of 
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from omdml.errors import ConfigurationError
@@ -40,7 +43,10 @@ def _read(section: Any, options: tuple[str, ...], where: str) -> None:
 def _text(path: object, where: str) -> str:
     """What the file says, without white space around it."""
     if not isinstance(path, str):
-        raise ConfigurationError(f"{where} is {path!r}, expected the name of a file")
+        raise ConfigurationError(f"{where} is no text, expected the name of a file")
+    if not _is_path(path):
+        raise ConfigurationError(f"{where}: cannot be read, for there is no such file; what it says is not shown, for "
+                                 "it may be the secret itself: expected the name of a file that holds it")  # fmt: skip
     try:
         text = read_regular(path, SECRET_BYTES).decode().strip()
     except (OSError, ValueError) as error:  # no text, or a name with a NUL in it
@@ -49,3 +55,11 @@ def _text(path: object, where: str) -> str:
     if not text:
         raise ConfigurationError(f"{where} {path!r}: the file is empty")
     return text
+
+
+def _is_path(text: str) -> bool:
+    """Whether this is surely no secret but the path of a file: of one that is there, or in a folder that is."""
+    with suppress(OSError, ValueError):
+        folder = Path(text).parent
+        return os.path.lexists(text) or ("/" in text and folder != Path("/") and folder.is_dir())
+    return False

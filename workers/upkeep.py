@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, StoreError
+from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, StoreError, StoreLost
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
 from streams.protocols import Partition, Store, Written
@@ -89,10 +89,15 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
     claim = store.claim(target)
     model = owned(spec, target, resumed(spec, learned), claim.epoch)
     model.home, model.next = home, store.marks([home]).get(home, 0)
-    if store.save(model.checkpoint(platform), claim.epoch) is Written.FENCED:
-        raise busy(target)
-    store.publish(model.snapshot(), claim.epoch)
-    store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
+    try:
+        if store.save(model.checkpoint(platform), claim.epoch) is Written.FENCED:
+            raise busy(target)
+        store.publish(model.snapshot(), claim.epoch)
+        store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
+    except StoreLost as error:
+        raise StoreError(
+            f"model {target!r} was deleted while it was begun: it is not there now; nothing else changed, copy it again"
+        ) from error
     return model.learner.version
 
 

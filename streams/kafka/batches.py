@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import kafka.errors
-from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
 from kafka.record.util import decode_varint
 
+from omdml.feedback import TooLarge
 from streams.kafka import internals
 from streams.kafka.expansion import MAX_EXPANDED_BYTES, too_large
 
@@ -23,9 +25,17 @@ class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafk
 
 
 class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
-    """A batch with header names in any bytes, which clients in C send, and with errors that say where it ends."""
+    """A batch with header names in any bytes, which clients in C send, and with errors that say where it ends.
 
-    __slots__ = ()
+    One that would become too large when it is decompressed is not damaged, only somebody's: in place of its records it
+    has as many that cannot be learned (:class:`~omdml.feedback.TooLarge`), so each of them becomes a dead letter.
+    """
+
+    __slots__ = ("_too_large",)
+
+    def __init__(self, buffer: bytes) -> None:
+        super().__init__(buffer)
+        self._too_large: TooLarge | None = None
 
     def validate_crc(self) -> bool:
         """True; raises Unreadable where the checksum says otherwise."""
@@ -33,25 +43,41 @@ class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no ty
             raise self._unreadable("its checksum does not fit")
         return True
 
+    @property
+    def _without_holes(self) -> bool:
+        """Whether every offset of the batch has a record, as its header says; the header may be what is damaged."""
+        return bool(0 < self.records_count == self.last_offset_delta + 1)
+
     def _unreadable(self, why: str) -> Unreadable:
-        """The error for this batch; its header may be what is damaged."""
-        likely = 0 < self.records_count == self.last_offset_delta + 1
-        return Unreadable(why, self.next_offset if likely else self.base_offset + 1)
+        return Unreadable(why, self.next_offset if self._without_holes else self.base_offset + 1)
 
     def _maybe_uncompress(self) -> None:
+        if self._decompressed or self._too_large is not None or not self.compression_type:
+            return
         try:
             data = memoryview(self._buffer)[self._pos :]
-            if not self._decompressed and self.compression_type and too_large(self.compression_type, data):
-                raise self._unreadable(
-                    f"its {len(data):,} bytes become more than {MAX_EXPANDED_BYTES:,} when they are decompressed"
-                )
-            super()._maybe_uncompress()
+            if too_large(self.compression_type, data):
+                self._pass_over(data)
+            else:
+                super()._maybe_uncompress()
         except (kafka.errors.UnsupportedCodecError, Unreadable):
             raise
         except Exception as error:  # every codec has its own
             raise self._unreadable(f"it cannot be decompressed: {error!r}") from error
 
+    def _pass_over(self, data: memoryview) -> None:
+        """Have a record that says so in place of each that these bytes stand for."""
+        size = f"its {len(data):,} bytes become more than {MAX_EXPANDED_BYTES:,} when they are decompressed"
+        if not self._without_holes:
+            raise self._unreadable(size)
+        self._too_large = TooLarge(
+            f"in a batch that is too large to be read: {size} (sha256 {sha256(data).hexdigest()}); have its sender "
+            "write smaller batches".encode()
+        )
+
     def __next__(self) -> Any:
+        if self._too_large is not None:
+            return self._next_too_large(self._too_large)
         try:
             return super().__next__()
         except kafka.errors.CorruptRecordError as error:
@@ -59,6 +85,13 @@ class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no ty
                 raise self._unreadable(str(error)) from error
             _make_readable(self._buffer, self._pos)
             return next(self)
+
+    def _next_too_large(self, value: TooLarge) -> DefaultRecord:
+        if self._next_record_index >= self.records_count:
+            raise StopIteration
+        offset = self.base_offset + self._next_record_index
+        self._next_record_index += 1
+        return DefaultRecord(len(value), offset, self.max_timestamp, self.timestamp_type, None, value, [])
 
 
 internals.make_batches_of(Batch)

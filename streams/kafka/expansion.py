@@ -40,8 +40,11 @@ def _pieces(codec: int, data: memoryview) -> Iterator[int]:
             yield len(piece)
             piece = b"" if lz4_reader.eof else lz4_reader.decompress(b"", PIECE_BYTES)
     elif codec == DefaultRecordBatch.CODEC_GZIP:
-        reader_z = zlib.decompressobj(zlib.MAX_WBITS | 16)
         rest: bytes | memoryview = data
-        while rest and not reader_z.eof:
-            yield len(reader_z.decompress(rest, PIECE_BYTES))
-            rest = reader_z.unconsumed_tail
+        # Several members may follow each other, and all of them are expanded.
+        while rest:
+            reader_z = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            while rest and not reader_z.eof:
+                yield len(reader_z.decompress(rest, PIECE_BYTES))
+                rest = reader_z.unconsumed_tail
+            rest = reader_z.unused_data

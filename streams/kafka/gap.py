@@ -135,8 +135,8 @@ def created_anew(
     return GapError(
         f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; {old}partition "
         f"{partition.number} of the new one has offsets {available[0]} up to {available[1]}; restart with `{command} "
-        "--accept-gap` to read the new one from its beginning, or, if the store lost its content too, run `omdml topics "
-        "rewind` and start again",
+        "--accept-gap` to read the new one from its beginning, or, if the store lost its content too, run "
+        "`omdml topics rewind` and start again",
         partition=partition,
         available=available,
         resume=available[0],

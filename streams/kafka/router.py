@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 from omdml.errors import FeedbackError, GapError, SourceError, SourceRefused
+from omdml.feedback import TooLarge
 from streams.kafka.options import KafkaOptions
 from streams.kafka.routed import RoutedSource
 from streams.kafka.topic import message_limit
@@ -89,9 +90,12 @@ class Told(Protocol):
 def copy_of(record: Record, key: bytes | None, targets: Targets) -> Copy:
     """What becomes of a record whose model's name is ``key``.
 
-    Without a name it goes to any partition: whichever worker has that one makes a dead letter of it. Only what the
-    topic would not take, because it is too large, becomes one here.
+    Without a name it goes to any partition: whichever worker has that one makes a dead letter of it. Only what is too
+    large, for the topic or to be read at all, becomes one here.
     """
+    if isinstance(record.value, TooLarge):
+        error = FeedbackError(f"event {record.value.decode()}", reason="oversize")
+        return _letter(record, key, error, targets)
     size = ENVELOPE_BYTES + len(record.value) + len(key or b"")
     size += sum(HEADER_BYTES + len(name.encode()) + len(value) for name, value in record.headers)
     if size <= targets.max_bytes:
@@ -101,6 +105,10 @@ def copy_of(record: Record, key: bytes | None, targets: Targets) -> Copy:
         "or raise that topic's max.message.bytes, and send it again",
         reason="oversize",
     )
+    return _letter(record, key, error, targets)
+
+
+def _letter(record: Record, key: bytes | None, error: FeedbackError, targets: Targets) -> Copy:
     return Copy("letter", targets.letters, key, Letter.of(record, error, None, targets.max_letter_bytes).encode(), ())
 
 

@@ -6,6 +6,8 @@ from urllib.parse import unquote
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 
+LEAST_SECRET = 16  # characters
+
 
 def masked(url: str) -> str:
     """The URL without user, password and query."""
@@ -16,6 +18,14 @@ def masked(url: str) -> str:
     if question and "@" in query:  # a password may hold a question mark, and an option's value an @: who can tell?
         return f"{scheme}{separator}***{name}"
     return f"{scheme}{separator}{place.rpartition('@')[2]}{name}" if separator else url
+
+
+def shown(value: object) -> str:
+    """A value that an option cannot have, as an error may tell it: not at all if it may be a secret."""
+    text = value if isinstance(value, str) else ""
+    if "://" in text:
+        return repr(masked(text))
+    return "not shown, for it may be a secret" if "@" in text or len(text) >= LEAST_SECRET else repr(value)
 
 
 def without_prefix(url: str) -> tuple[str, str | None]:

@@ -115,7 +115,7 @@ def _how_to_mend(model: str) -> str:
 def store_lost(model: str, where: str) -> StoreLost:
     """An owner comes back and nobody knows it."""
     return StoreLost(
-        f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed: the store was "
-        "emptied, or the model deleted: restore a backup, or learn anew: omdml topics rewind, or where the log is in "
-        "files, an empty store and another log.group"
+        f"model {model!r}: {where} knows no owner of it, although one was named when it was claimed. If the model "
+        "was deleted meanwhile, nothing else is lost: start this again. If the store was emptied, restore a backup, or "
+        "learn anew: omdml topics rewind, or where the log is in files, an empty store and another log.group"
     )

@@ -169,12 +169,19 @@ class DirectoryStore(JournaledSnapshots):
 
     def secret(self) -> bytes:
         """The secret that lies in the folder."""
+        if kept := self.kept_secret():
+            return kept
         path = self.path / "secret"
         with self._reaching():
-            with suppress(FileNotFoundError):
-                return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
             put_if_absent(path, new_secret(), self.path, mode=0o600)
             return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
+
+    def kept_secret(self) -> bytes | None:
+        """The secret, if it was made."""
+        path = self.path / "secret"
+        with self._reaching(), suppress(FileNotFoundError):
+            return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
+        return None
 
     def models(self) -> list[str]:
         """Names of the models."""

@@ -106,6 +106,10 @@ class MemoryStore(JournaledSnapshots):
         """Made with the store."""
         return self._secret
 
+    def kept_secret(self) -> bytes | None:
+        """Made with the store."""
+        return self._secret
+
     def claim(self, model: str) -> Claim:
         """Become the owner."""
         with self._changed:

@@ -279,6 +279,12 @@ class RedisStore:
             _, kept = pipeline.execute()
         return read_secret(kept or b"", f"{self._where}, key {self._keys.secret}")
 
+    def kept_secret(self) -> bytes | None:
+        """The secret, if it was made."""
+        with reaching(self._where):
+            kept = self._client.get(self._keys.secret)
+        return None if kept is None else read_secret(kept, f"{self._where}, key {self._keys.secret}")
+
     def models(self) -> list[str]:
         """Names of the models."""
         with reaching(self._where):

@@ -1,11 +1,17 @@
 """Batches that other clients, and other disks, write: compressed, with odd header names, damaged."""
 
+from functools import partial
+
 import pytest
 from kafka import KafkaProducer
 
 from deploy.local import KafkaServer
-from omdml.errors import SourceRefused
+from omdml.errors import FeedbackError, SourceRefused
+from omdml.feedback import decode
 from streams.kafka.batches import Batch, Unreadable
+from streams.kafka.expansion import too_large
+from streams.kafka.newest import newest_records
+from streams.kafka.options import KafkaOptions
 from streams.protocols import Partition
 from tests.integration.kafka_reader import NewTopic, Open, numbered, write
 from tests.integration.test_kafka_gaps import gap
@@ -89,3 +95,37 @@ def test_a_batch_that_was_damaged_on_the_way_is_fetched_once_more(
     monkeypatch.setattr(Batch, "validate_crc", once)
     assert open_reader(topic).read_to_the_end().values == numbered(30)
     assert damaged == []
+
+
+def test_a_batch_that_becomes_too_large_stops_nothing_and_each_of_its_events_is_refused(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a batch of three events in few bytes that stand for many, between others
+    topic = new_topic()
+    write(kafka, topic, numbered(5))
+    producer = KafkaProducer(
+        bootstrap_servers=kafka.servers, compression_type="gzip", linger_ms=1000, max_request_size=64 << 20
+    )
+    for value in (b"1", bytes(2 << 20), b"2"):
+        producer.send(topic, value, partition=0)
+    producer.close()
+    write(kafka, topic, numbered(5, 5))
+    monkeypatch.setattr("streams.kafka.batches.too_large", partial(too_large, limit=1 << 20))
+
+    # I expect every offset to be read once, also from within that batch, and the newest to be told without a join.
+    refused = [offset for offset, value in enumerate(open_reader(topic).read_to_the_end().values) if unread(value)]
+    assert refused in ([5, 6, 7], [6])  # whether the client put the small ones into the same batch
+    behind = open_reader(topic, 6, group=f"others-of-{topic}").read_to_the_end()
+    assert [record.offset for record in behind.records] == list(range(6, 13))
+    assert unread(behind.values[0])
+    newest = newest_records(KafkaOptions(servers=kafka.servers), topic, f"newest-of-{topic}", 100, 30.0)
+    assert (newest.whole, [record.offset for record in newest.records if unread(record.value)]) == (True, refused)
+
+
+def unread(value: bytes) -> bool:
+    """Whether an event is refused because it is too large."""
+    try:
+        decode(value)
+    except FeedbackError as error:
+        return error.reason == "oversize"
+    return False

@@ -37,6 +37,7 @@ EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
     "marks": lambda store: store.marks([Partition("t", 0)]),
     "move_mark": lambda store: store.move_mark(Partition("t", 0), None, 1),
     "secret": lambda store: store.secret(),
+    "kept_secret": lambda store: store.kept_secret(),
     "models": lambda store: store.models(),
     "delete": lambda store: store.delete("shop"),
     "publish": lambda store: store.publish(snapshot(1), "1-nonce"),

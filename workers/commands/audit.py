@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import click
 from rich.console import Console
 
 from streams.files.log import FIRST, OFFSET_BITS
@@ -10,7 +9,7 @@ from streams.placement import Placement
 from streams.protocols import Partition
 from workers import audit, wiring
 from workers.audit import Audit, Letters, ModelSum, Report
-from workers.commands.options import print_table
+from workers.commands.options import print_table, say
 from workers.config import Configuration, FileLog
 from workers.replay import read_whole
 from workers.replaying import shown
@@ -62,11 +61,11 @@ def show(audited: Audit, found: Report) -> None:
     rows.append(("of no model there", letters + missing, 0, 0, 0, letters, 0, missing))
     print_table(COLUMNS, [(name, *(f"{count:,}" for count in counts)) for name, *counts in rows])
     for name, text in found.wrong.items():
-        click.echo(f"{name}: {text}" if name else text)
+        say(f"{name}: {text}" if name else text)
     for text in found.limits:
-        click.echo(f"not known: {text}")
+        say(f"not known: {text}")
     if not found.wrong:
-        click.echo(f"everything that is known adds up: {unknown(found)}" if found.limits else "everything adds up")
+        say(f"everything that is known adds up: {unknown(found)}" if found.limits else "everything adds up")
 
 
 def unknown(found: Report) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omdml.errors import ConfigurationError
-from workers.commands.options import stored
+from workers.commands.options import say, stored
 
 if TYPE_CHECKING:
     from streams.stores.directory import DirectoryStore
@@ -43,7 +43,7 @@ def backup(configuration: config.Configuration, file: Path) -> None:
 
     store = open_folder(configuration)
     back_up(store, file)
-    click.echo(f"{file}: {len(store.models())} models of {store}, {file.stat().st_size / 1e6:,.1f} MB")
+    say(f"{file}: {len(store.models())} models of {store}, {file.stat().st_size / 1e6:,.1f} MB")
 
 
 @click.command()
@@ -59,4 +59,4 @@ def restore(configuration: config.Configuration, file: Path) -> None:
     store = open_folder(configuration)
     put_back(store, file)
     models = len(store.models())
-    click.echo(f"{store}: {models} models as they were in {file}; start the workers: they learn what came since")
+    say(f"{store}: {models} models as they were in {file}; start the workers: they learn what came since")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omdml.errors import FeedbackError
-from workers.commands.options import print_table, stored
+from workers.commands.options import print_table, say, stored
 from workers.times import amount, when
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def list_letters(
     print_table(("position", "logged", "reason", "model", "since then", "event"), rows)
     counts = Counter(letter.reason for letter in found)
     told = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
-    click.echo(f"{told}; {len(unsettled):,} still open" if told else "no dead letters")
+    say(f"{told}; {len(unsettled):,} still open" if told else "no dead letters")
 
 
 def since_then(book: Book, at: Position) -> str:
@@ -162,11 +162,9 @@ def resend(
             if sender:
                 sender.send(letter, event.model)
             sent += 1
-    click.echo(
-        f"{'would send' if dry_run else 'sent'} {sent:,}, left {sum(still.values()):,} that would be refused again"
-    )
+    say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {sum(still.values()):,} that would be refused again")
     for why, count in still.most_common(20):
-        click.echo(f"  {amount(count, 'event')}: {why}", err=True)
+        say(f"  {amount(count, 'event')}: {why}", err=True)
 
 
 @letters.command()
@@ -193,4 +191,4 @@ def dismiss(
         found = chosen(book.open, reason, model, [position(book, text) for text in wanted])
         for letter in found:
             sender.dismiss(letter)
-    click.echo(f"{amount(len(found), 'letter')} dismissed, {len(book.open) - len(found):,} still open")
+    say(f"{amount(len(found), 'letter')} dismissed, {len(book.open) - len(found):,} still open")

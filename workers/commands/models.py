@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omdml.errors import OmdmlError
-from workers.commands.options import print_table, stored
+from workers.commands.options import print_table, say, stored
 from workers.times import span
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     confirm(f"Forget what model {model} learned?", yes)
     offset = upkeep.reset(store, spec, model, lifecycle.platform())
     place = "its first event that waits, for no checkpoint could be read" if offset is None else f"offset {offset:,}"
-    click.echo(f"{model}: at its start, version 0; it goes on from {place}")
+    say(f"{model}: at its start, version 0; it goes on from {place}")
 
 
 @models.command()
@@ -102,7 +102,7 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
     upkeep.require(store, model)
     confirm(f"Delete model {model} from {store}?", yes)
     store.delete(model)
-    click.echo(f"{model}: deleted")
+    say(f"{model}: deleted")
 
 
 @models.command()
@@ -120,7 +120,7 @@ def copy(configuration: config.Configuration, source: str, target: str) -> None:
     topic_id, placement = wiring.placement(configuration.log, store)
     home = Partition(topic_id, placement.home(target))
     version = upkeep.copy(store, source, target, spec, home, lifecycle.platform())
-    click.echo(f"{target}: begun as a copy of {source}, version {version:,} is live")
+    say(f"{target}: begun as a copy of {source}, version {version:,} is live")
 
 
 def confirm(question: str, yes: bool) -> None:

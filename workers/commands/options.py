@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workers.lifecycle import visible
+
 # Whatever asks for help imports this: what only running commands need is imported in the functions that use it.
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,14 +86,25 @@ def wide_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
+def say(text: str, err: bool = False) -> None:
+    """One line, without anything that a terminal would obey: it may hold what the senders of events named."""
+    click.echo(visible(text), err=err)
+
+
+def cell(content: object) -> str:
+    """The content of a table's cell, as it is, but without anything that a terminal would obey."""
+    from rich.markup import escape
+
+    return escape(visible(str(content)))
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """A table, wide where nobody watches."""
-    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=None if title is None else cell(title), title_justify="left")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(cell(column), overflow="fold")
     for row in rows:
-        table.add_row(*(escape(str(cell)) for cell in row))
+        table.add_row(*map(cell, row))
     wide_console().print(table)

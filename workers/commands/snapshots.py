@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omdml.errors import CatalogueError, OmdmlError, StoreError
-from workers.commands.options import print_table, stored
+from workers.commands.options import print_table, say, stored
 from workers.times import when
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
             return kind
     except CatalogueError as error:
         why = str(error)
-    click.echo(f"whether nodes can serve a version cannot be told here: {why}", err=True)
+    say(f"whether nodes can serve a version cannot be told here: {why}", err=True)
     return None
 
 
@@ -80,7 +80,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
              line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
     print_table(("at", "what", "version", "serial", "pinned", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
-        click.echo(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
+        say(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
 
 
 @click.command()
@@ -179,11 +179,11 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
     found = configuration.match(model)
     catalogue = wiring.open_catalogues(configuration).get(found[1].catalogue) if found else None
     if catalogue is None:
-        click.echo("no configured catalogue: whose neighbours changed cannot be told")
+        say("no configured catalogue: whose neighbours changed cannot be told")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
             kept = neighbours_kept(old.metric, new.metric, catalogue.features, task)
-            click.echo(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
+            say(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
 
 
 @click.command()
@@ -196,7 +196,7 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
 
     store = open_known(configuration, model)
     pointer = moves.rollback(store, model, version, kind=kind_here(configuration, model))
-    click.echo(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
+    say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 
 @click.command()
@@ -209,7 +209,7 @@ def pin(configuration: config.Configuration, model: str, version: int | None) ->
 
     store = open_known(configuration, model)
     pointer = moves.pin(store, model, version, kind=kind_here(configuration, model))
-    click.echo(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
+    say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 
 @click.command()
@@ -222,7 +222,7 @@ def unpin(configuration: config.Configuration, model: str) -> None:
     store = open_known(configuration, model)
     was = "" if moves.live(store, model).pinned else "was not pinned, "
     pointer = moves.unpin(store, model)
-    click.echo(f"{model}: {was}version {pointer.version:,} is live, and what is learned follows")
+    say(f"{model}: {was}version {pointer.version:,} is live, and what is learned follows")
 
 
 COMMANDS = (history, inspect, diff, rollback, pin, unpin)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workers.commands.options import configured, print_table, stored
+from workers.commands.options import configured, print_table, say, stored
 
 if TYPE_CHECKING:
     from workers import config
@@ -38,11 +38,11 @@ def create(configuration: config.Configuration, partitions: int) -> None:
 
     name, made, count = wiring.create_log(configuration.log, partitions)
     if made:
-        click.echo(f"topic {name} created, {amount(count, 'partition')}")
+        say(f"topic {name} created, {amount(count, 'partition')}")
         return
-    click.echo(f"topic {name} is there already with {amount(count, 'partition')}, nothing was changed")
+    say(f"topic {name} is there already with {amount(count, 'partition')}, nothing was changed")
     if count < partitions:
-        click.echo(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
+        say(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
         sys.exit(1)
 
 
@@ -57,9 +57,9 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
     from workers import wiring
 
     homes, before = wiring.grow_log(configuration, partitions)
-    click.echo(f"the topic has {partitions} partitions, it had {before}")
+    say(f"the topic has {partitions} partitions, it had {before}")
     if partitions > homes:
-        click.echo(
+        say(
             f"models live on {homes} of them: once all senders know of the new ones (five minutes with Kafka's "
             "defaults), stop the workers, then: omdml topics rehome"
         )
@@ -119,10 +119,10 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     named = [name for name in store.models() if configuration.match(name)]
     partitioner = wiring.partitioner(configuration.log)
     deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
-    click.echo(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
+    say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     placement = store.placement(extents[0].partition.topic_id)
     if placement and placement.count < len(extents):
-        click.echo(
+        say(
             f"models live on the first {placement.count} of {len(extents)} partitions again: once a worker has learned "
             "these, stop it, then: omdml topics rehome"
         )
@@ -144,6 +144,6 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
     extents = wiring.look_at_topic(configuration.log)
     before, now = topics.rehome(extents, wiring.open_stores(configuration), partitions)
     if before == now:
-        click.echo(f"models live on all {now} partitions already")
+        say(f"models live on all {now} partitions already")
     else:
-        click.echo(f"models live on {now} partitions now, on {before} until now: start the workers again")
+        say(f"models live on {now} partitions now, on {before} until now: start the workers again")
