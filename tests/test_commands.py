@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from click.testing import CliRunner
@@ -100,3 +101,13 @@ def test_every_letter_is_explained_without_what_a_terminal_would_obey(named):
         answer = CliRunner().invoke(main, ["letters", "explain", place, "-c", str(named)])
         assert answer.exit_code == 0, answer.output
         assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_a_configuration_that_is_no_regular_file_is_refused_and_not_passed_over(tmp_path, monkeypatch, make):
+    make(tmp_path / "omdml.toml")
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(main, ["models", "list"])
+    assert (refused.exit_code, "configuration omdml.toml: cannot be read" in refused.output) == (2, True), (
+        refused.output
+    )

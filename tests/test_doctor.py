@@ -118,3 +118,22 @@ def test_a_secret_that_may_not_be_read_is_a_warning_for_nodes_need_none(findings
 
     monkeypatch.setattr(DirectoryStore, "kept_secret", refused)
     assert findings()["store's secret"].level is Level.WARNING
+
+
+def test_a_doctor_makes_nothing_of_a_log_that_has_not_begun(findings, tmp_path):
+    assert findings()["log"].well
+    assert sorted({path.name for path in tmp_path.iterdir()} & {"feedback", "letters"}) == []
+
+
+def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_told(tmp_path):
+    (tmp_path / "clicks.jsonl").write_bytes(b"{}\n")
+    catalogue(tmp_path / "items")
+    table = {
+        "log": {"path": str(tmp_path / "clicks.jsonl"), "letters": str(tmp_path / "letters")},
+        "store": {"url": f"dir:{tmp_path}/state"},
+        "catalogues": {"items": {"path": str(tmp_path / "items")}},
+        "models": {"shop": {"rank": 3}},
+    }
+    found = {found.check: found for found in doctor.examine(load(None, {}, table))}["log"]
+    assert (found.level, "no worker has read any of it" in found.text) == (Level.WARNING, True)
+    assert not (tmp_path / "clicks.jsonl.id").exists()

@@ -366,3 +366,16 @@ def test_a_bad_item_is_named_by_the_row_that_was_given():
     features["m0"][900] = np.nan
     with pytest.raises(FeedbackError, match="comparison 1: item in row 900 of modality 'm0'"):
         LOMDML(dims={"m0": 3}, init={"m0": np.eye(3)}).learn_many([[1, 2, 3], [5, 900, 7]], features)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("init", 5, r"init=5: expected one of .*, or arrays$"),
+        ("init", {"other": [[1.0]]}, r"init of modalities=\['other'\]: expected arrays for \['any'\]$"),
+        ("step", 1 << 60, r"expected 'pa' or 'ogd'$"),
+    ],
+)
+def test_a_refused_option_is_told_as_it_was_given_and_with_what_it_may_be(option, value, says):
+    with pytest.raises(ParameterError, match=says):
+        LOMDML(dims={"any": 1}, **{option: value})

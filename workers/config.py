@@ -302,8 +302,8 @@ def _check_numbers(found: Configuration) -> None:
     }
     if not LEAST_RATE <= found.worker.new_models_s < math.inf:
         raise ConfigurationError(
-            f"worker.new_models_s is {found.worker.new_models_s}, expected at least {LEAST_RATE}: slower, the events "
-            "behind those of new models would keep the worker from its group for too long"
+            f"worker.new_models_s is {found.worker.new_models_s}, expected a number, at least {LEAST_RATE}: slower, "
+            "the events behind those of new models would keep the worker from its group for too long"
         )
     if isinstance(found.log, KafkaLog):
         positive["log.session_timeout_s"] = found.log.session_timeout_s

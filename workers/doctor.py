@@ -10,8 +10,10 @@ from functools import partial
 
 from omdml.errors import ConfigurationError, StoreRefused
 from streams.extents import Extent
+from streams.files.reader import has_begun
 from streams.letters import read_book
 from streams.placement import Placement
+from streams.protocols import Partition
 from streams.stores.addresses import masked
 from streams.stores.redis_client import check_eviction
 from workers import durability_checks, wiring
@@ -19,7 +21,7 @@ from workers.access import check_reach
 from workers.checks.checkpoints import checkpoints
 from workers.checks.letters import unsent
 from workers.checks.partitions import partitions
-from workers.checks.reading import file_log
+from workers.checks.reading import file_log, log_to_come
 from workers.checks.serving import serving
 from workers.config import Configuration, FileLog, KafkaLog, NodeConfig
 from workers.findings import Finding, Remark, all_well, look, warning
@@ -48,7 +50,7 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
         yield from look("store's secret", lambda: _secret(configuration))
         yield from look("checkpoints", lambda: _checkpoints(configuration, readable))
         yield from look("serving", lambda: _serving(configuration))
-    if all_well(store) and isinstance(readable, FileLog):
+    if all_well(store) and isinstance(readable, FileLog) and has_begun(readable.path):
         yield from look("reading", lambda: _reading(configuration, readable))
     if all_well(store) and isinstance(readable, KafkaLog):
         yield from look("partitions", lambda: _partitions(configuration, readable))
@@ -94,7 +96,9 @@ def _rates(configuration: Configuration) -> str:
     return "each model's rate can move what it learns"
 
 
-def _log(log: FileLog | KafkaLog) -> str:
+def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
+    if isinstance(log, FileLog) and not has_begun(log.path):
+        return log_to_come(log.path)
     wiring.open_sink(log).close()
     if isinstance(log, FileLog):
         return f"{log.path} can be written"
@@ -119,8 +123,15 @@ def _secret(configuration: Configuration) -> str | list[Remark]:
 
 def _checkpoints(configuration: Configuration, log: FileLog | KafkaLog | None) -> str | list[Remark]:
     store = wiring.open_stores(configuration)
-    extents = partial(wiring.log_extents, log) if log else list[Extent]
+    extents = partial(_extents, log) if log else list[Extent]
     return checkpoints(wiring.specs(configuration), store, store.models(), extents)
+
+
+def _extents(log: FileLog | KafkaLog) -> list[Extent]:
+    """How far the log reaches; one in files that nobody opened yet has no identity, and is not opened here."""
+    if isinstance(log, FileLog) and not has_begun(log.path):
+        return [Extent(Partition("", 0), 0, 0, None)]
+    return wiring.log_extents(log)
 
 
 def _serving(configuration: Configuration) -> str | list[Remark]:

@@ -52,7 +52,7 @@ def tables(
 def expect(holds: bool, name: str, got: object, expected: str) -> None:
     """Refuse a hyperparameter."""
     if not holds:
-        if isinstance(got, int) and abs(got) >= MOST_WHOLE:
+        if isinstance(got, int) and abs(got) >= MOST_WHOLE and "'" not in expected:
             expected += ", below 2**53"
         raise ParameterError(f"{name}={got!r}: expected {expected}")
 
@@ -100,7 +100,9 @@ def check_init(init: object, dims: Mapping[str, int]) -> None:
     if isinstance(init, str):
         expect(init in STARTS, "init", init, f"one of {', '.join(STARTS)}, or arrays")
         return
-    expect(isinstance(init, Mapping) and set(init) == set(dims), "init", type(init), f"arrays for {sorted(dims)}")
+    expect(isinstance(init, Mapping), "init", init, f"one of {', '.join(STARTS)}, or arrays")
+    named = list(init)  # type: ignore[call-overload]
+    expect(set(named) == set(dims), "init of modalities", named, f"arrays for {sorted(dims)}")
     for name, array in init.items():  # type: ignore[attr-defined]
         shape = np.shape(array)
         sound = len(shape) == 2 and shape[0] > 0 and shape[1] == dims[name]

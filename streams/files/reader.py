@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from omdml.errors import GapError
 from streams.files.lines import decode_lines
 from streams.files.log import OFFSET_BITS, Log, reaching
-from streams.files.rotation import QUIET_S, RotatedLog
-from streams.files.segments import SegmentedLog
+from streams.files.rotation import QUIET_S, RotatedLog, identity_of_file
+from streams.files.segments import SegmentedLog, identity_of_folder
 from streams.files.tail import Lines, Tail
 from streams.protocols import Partition, Record
 
@@ -26,9 +26,17 @@ def open_log(path: str | Path, quiet_s: float = QUIET_S) -> Log:
     ``quiet_s``: how long a rotated file must have been left alone to be finished.
     """
     path = Path(path).absolute()
-    if path.is_file() or (path.suffix in FILE_SUFFIXES and not path.is_dir()):
-        return RotatedLog(path, quiet_s)
-    return SegmentedLog(path)
+    return RotatedLog(path, quiet_s) if _is_file(path) else SegmentedLog(path)
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() or (path.suffix in FILE_SUFFIXES and not path.is_dir())
+
+
+def has_begun(path: str | Path) -> bool:
+    """Whether anybody has opened the log here, which gives it its identity; nothing is made by asking."""
+    path = Path(path).absolute()
+    return (identity_of_file(path) if _is_file(path) else identity_of_folder(path)).exists()
 
 
 class LogReader:

@@ -43,6 +43,11 @@ class Found(NamedTuple):
     sha256: str
 
 
+def identity_of_file(path: Path) -> Path:
+    """Where the identity of a log that is one growing file lies."""
+    return path.with_name(path.name + ".id")
+
+
 class RotatedLog:
     """A file and what it was renamed to. A rotated file without one whole line, or compressed, counts as not there.
 
@@ -55,7 +60,7 @@ class RotatedLog:
     """
 
     def __init__(self, path: Path, quiet_s: float = QUIET_S) -> None:
-        self.path, self.identity, self.quiet_s = path, path.with_name(path.name + ".id"), quiet_s
+        self.path, self.identity, self.quiet_s = path, identity_of_file(path), quiet_s
         name, stem, suffix = re.escape(path.name), re.escape(path.stem), re.escape(path.suffix)
         self._rotated = re.compile(rf"{name}[.-]\d[\d.T_-]*|{stem}[.-]\d[\dT_-]*{suffix}")
         self._looked: tuple[int, int] | None = None

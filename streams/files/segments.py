@@ -14,11 +14,16 @@ from streams.files.regular import open_regular
 _NAME = re.compile(r"(\d{8,})\.jsonl")
 
 
+def identity_of_folder(folder: Path) -> Path:
+    """Where the identity of a log in a folder lies."""
+    return folder / "log.id"
+
+
 class SegmentedLog:
     """``00000001.jsonl``, ``00000002.jsonl``, ...: the last one grows. The identity lies in ``log.id``."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self.identity = folder, folder / "log.id"
+        self.path, self.identity = folder, identity_of_folder(folder)
         with reaching(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self.topic_id = identify(self.identity)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from streams.files.books import Books
 from streams.files.log import OFFSET_BITS
 from streams.files.reader import LogReader, open_log
@@ -55,3 +58,14 @@ def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
         return min(count, MOST + 1), first.offset, first.timestamp
     finally:
         reader.close()
+
+
+def log_to_come(path: str) -> str | list[Remark]:
+    """What can be told of a log that nobody opened yet, without making anything."""
+    place = Path(path).absolute()
+    there = next(one for one in (place, *place.parents) if one.exists())
+    if not os.access(there, os.W_OK):
+        return [error(f"feedback log {path}: {there} cannot be written: give this user the right to")]
+    if place.is_file() and place.stat().st_size:
+        return [warning(f"{path} is there, and no worker has read any of it: start one, omdml worker")]
+    return f"{path} can be written; it begins with the first worker, or the first event"

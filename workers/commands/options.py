@@ -6,7 +6,6 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,7 +52,7 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("-c", "--config", "path", help=f"TOML file; {DEFAULT_FILE} if it is there.", metavar="FILE")
     @functools.wraps(command)
     def with_file(path: str | None, **options: Any) -> Any:
-        if path is None and Path(DEFAULT_FILE).is_file():
+        if path is None and os.path.lexists(DEFAULT_FILE):
             path = DEFAULT_FILE
 
         def load(overrides: dict[str, Any]) -> config.Configuration:
