@@ -15,8 +15,9 @@ from tests.processes import Process, wait_for
 from tests.test_worker_protocol import _no_waiting  # noqa: F401
 from tests.worlds import World, catalogue, events, rehomed, run_until_idle
 from workers import audit, upkeep
-from workers.audit import Audit, Letters
+from workers.audit import Audit, Letters, Report
 from workers.cli import main
+from workers.commands.audit import show
 from workers.specs import Specs
 
 BROKEN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))
@@ -247,3 +248,13 @@ def test_doctor_reads_a_whole_installation(tmp_path):
     assert "1 events of 101 at offsets" in result.output, result.output
     assert result.exit_code == 1
     sink.close()
+
+
+def test_an_audit_with_unknowns_says_so_in_its_last_line(capsys):
+    empty = Audit({}, [], Letters(), Placement.first("murmur2", 1))
+    show(empty, Report({}, ["1,305 events lie before the place where counting began"]))
+    *_, told, last = capsys.readouterr().out.splitlines()
+    assert told.startswith("not known: 1,305 events")
+    assert last == "everything that is known adds up: one thing is not known, see above"
+    show(empty, Report({}, []))
+    assert capsys.readouterr().out.splitlines()[-1] == "everything adds up"

@@ -33,6 +33,14 @@ def test_partitions_that_are_read_are_well():
     assert text == "2 partitions, 2 events to be learned, by a at host, b at host"
 
 
+def test_of_added_partitions_that_nobody_reads_no_worker_is_named():
+    store, placement = MemoryStore(), Placement.first("murmur2", 2)
+    store.place("topic", None, placement)
+    extents = [Extent(at, 0, 10, None) for at in PARTITIONS[:4]]
+    lines = survey(extents, store, [Member("a", "host", [0, 1, 2, 3])])
+    assert [line.worker for line in lines] == ["a at host", "a at host", "", ""]
+
+
 def test_a_partition_that_no_worker_owns_is_an_error_if_events_wait_there():
     placement = Placement.first("murmur2", 3)
     ((level, text),) = found(placement, [10, 15, 10], {"a": [0, 2]})

@@ -6,9 +6,11 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-from omdml.errors import GapError
+from omdml.errors import GapError, SourceRefused
+from streams.kafka import gap
 from streams.kafka.gap import Gaps
-from streams.kafka.watch import STUCK_BUSY_LOOKS, STUCK_LOOKS, Flow
+from streams.kafka.watch import STUCK_BUSY_LOOKS, STUCK_LOOKS, Absence, Flow
+from streams.protocols import Partition
 
 STUCK, FLOWING = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -77,3 +79,21 @@ def test_a_gap_is_gone_on_behind_only_once_it_was_told():
         gaps.tell()
     assert gaps.accept(STUCK)
     assert gaps.stopped == set()
+
+
+def test_a_topic_made_anew_is_told_of_without_positions_that_nobody_knows():
+    for position, told in ((None, False), (7, True)):
+        text = str(gap.created_anew("clicks", Partition("new", 0), position, (0, 5), before="old", now="new"))
+        assert ("offset 7 of partition 0 belongs to the old topic" in text) is told
+        assert "None" not in text
+        assert "omdml topics rewind" in text
+
+
+def test_a_topic_that_is_missing_for_a_moment_only_ends_nobody(monkeypatch):
+    monkeypatch.setattr("streams.kafka.watch.ABSENT_S", 0.0)
+    absence = Absence("kafka:9092", "clicks")
+    absence.note(True)
+    absence.note(False)
+    absence.note(True)
+    with pytest.raises(SourceRefused, match="topic 'clicks' is missing from Kafka at kafka:9092"):
+        absence.note(True)

@@ -199,6 +199,22 @@ def test_while_the_store_is_out_of_reach_the_last_good_answers(tmp_path):
     assert events.count("store_lost") == events.count("store_found") == 1
 
 
+def test_a_pattern_model_not_asked_for_yet_waits_for_the_store_and_says_why(tmp_path):
+    # Given a model that was asked for, another one that was not, and a store that goes away
+    shop = Shop(tmp_path, model="user-7")
+    for name in ("user-7", "user-8"):
+        shop.store.publish(shop.snapshot(model=name), shop.store.claim(name).epoch)
+    with shop.node(models=["user-*"]) as node:
+        assert node.search("user-7", ids=["i0"]).version == 0
+        shop.store.failing = StoreError("refused")
+        until(lambda: node.stale_seconds > 0)
+        # I expect the one to be answered for, and the other to say that its first search loads it.
+        assert node.search("user-7", ids=["i0"]).version == 0
+        with pytest.raises(SearchError, match=r"loaded by its first search\), and its store is out of reach"):
+            node.search("user-8", ids=["i0"])
+        assert node.missing() == []
+
+
 def test_a_failure_nobody_foresaw_is_survived(tmp_path):
     shop = Shop(tmp_path)
     with shop.serving() as node:
@@ -280,6 +296,8 @@ def test_models_of_a_pattern_are_loaded_when_asked_for_and_followed_from_then_on
         until(serves(node, shop.publish(), "user-7"))
         with pytest.raises(SearchError, match="no snapshot"):
             node.search("user-8", ids=["i0"])
+        with pytest.raises(SearchError, match=r"&model=NAME in a URL.* configured: user-\*"):
+            node.search(ids=["i0"])
         assert node.stale_seconds == 0  # asking for what is not there makes nothing stale
 
 

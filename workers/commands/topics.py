@@ -13,6 +13,8 @@ from workers.commands.options import configured, print_table, say, stored
 if TYPE_CHECKING:
     from workers import config
 
+PARTITIONS = 4  # of a topic, unless asked otherwise
+
 
 @click.group()
 def topics() -> None:
@@ -22,13 +24,11 @@ def topics() -> None:
 @topics.command("create")
 @click.option(
     "--partitions",
-    default=4,
-    show_default=True,
     type=click.IntRange(min=1),
-    help="More can be added: omdml topics grow.",
+    help="How many, 4 by default. More can be added: omdml topics grow.",
 )
 @configured
-def create(configuration: config.Configuration, partitions: int) -> None:
+def create(configuration: config.Configuration, partitions: int | None) -> None:
     """Create the configured topic, its events kept for ever; one that is there stays as it is.
 
     Ends with 1 if that one has fewer partitions than asked for.
@@ -36,12 +36,12 @@ def create(configuration: config.Configuration, partitions: int) -> None:
     from workers import wiring
     from workers.times import amount
 
-    name, made, count = wiring.create_log(configuration.log, partitions)
+    name, made, count = wiring.create_log(configuration.log, partitions or PARTITIONS)
     if made:
         say(f"topic {name} created, {amount(count, 'partition')}")
         return
     say(f"topic {name} is there already with {amount(count, 'partition')}, nothing was changed")
-    if count < partitions:
+    if partitions and count < partitions:
         say(f"to add partitions: omdml topics grow --partitions {partitions}", err=True)
         sys.exit(1)
 
