@@ -1,7 +1,7 @@
 """Recovery after the labels of the stream change meaning: the paper's weights, Hedge with memory, memory and alarm.
 
-The alarm is what a worker raises (workers/drift.py). That it shortens the memory for a while is tried here only: it
-gains a little on one set and loses as much on the others, so workers do not do it (DECISIONS.md).
+The alarm is what a worker raises (workers/drift.py). That it shortens the memory for a while is tried here
+only: it gains a little on one set and loses as much on the others, so workers do not do it (DECISIONS.md).
 """
 
 from __future__ import annotations

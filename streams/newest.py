@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from streams.protocols import Record
 
+EVENTS = 200  # that are looked at, the newest of each partition
+
 
 class Newest(NamedTuple):
     """Records, oldest first within each partition; ``whole`` if there are no others in the log."""

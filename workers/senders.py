@@ -15,6 +15,7 @@ from typing import NamedTuple
 from omdml.errors import FeedbackError
 from omdml.feedback import decode
 from streams.letters import RESENT
+from streams.newest import EVENTS
 from streams.partitioners import PARTITIONERS
 from streams.placement import Placement
 from streams.protocols import Record
@@ -24,7 +25,6 @@ from workers.times import amount, span, when
 from workers.topics import advice as advice_on_added
 
 RECENT_S = 3600.0  # senders that were corrected longer ago than this are no error any more
-EVENTS = 200  # that are looked at, the newest of each partition
 ENOUGH_RIGHT = 50  # events with the right key at home, all newer than a stray: its sender was corrected, or is rare
 LIBRDKAFKA = {"murmur2": "murmur2_random", "crc32": "consistent_random"}  # what librdkafka calls our partitioners
 

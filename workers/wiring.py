@@ -36,7 +36,7 @@ from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic, grow_topic, look_up
 from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters, Sender
-from streams.newest import Newest
+from streams.newest import EVENTS, Newest
 from streams.placement import Placement
 from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
 from streams.stores.opening import open_store
@@ -51,7 +51,6 @@ from workers.node import RetrievalNode
 from workers.replay import read_as_placed, read_whole
 from workers.residents import Allowance, Residents
 from workers.routing import RouterMetrics, key_of
-from workers.senders import EVENTS
 from workers.server import serve
 from workers.services import Services
 from workers.specs import Retentions, Specs

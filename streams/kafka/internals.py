@@ -1,7 +1,7 @@
 """Everything that omdml takes from inside kafka-python: each with the reason, and nothing of it anywhere else.
 
-For each, tests/test_kafka_internals.py holds what the public interface lacks, and fails once it has it: then the
-function here goes.
+For each, tests/test_kafka_internals.py holds what the public interface lacks.
+It fails once that is there: then the function here goes.
 """
 
 from __future__ import annotations
