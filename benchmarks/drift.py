@@ -1,6 +1,6 @@
 """Recovery after the labels of the stream change meaning: the paper's weights, Hedge with memory, memory and alarm.
 
-The alarm is what a worker raises (workers/drift.py). That it shortens the memory for a while is tried here
+The alarm is what a worker raises (workers/model/drift.py). That it shortens the memory for a while is tried here
 only: it gains a little on one set and loses as much on the others, so workers do not do it (DECISIONS.md).
 """
 
@@ -18,7 +18,7 @@ from benchmarks.quality import data_folder, split
 from omdml import LOMDML
 from omdml.builders import from_labels
 from omdml.evaluate import mean_average_precision
-from workers.drift import Drift
+from workers.model.drift import Drift
 
 Array = NDArray[Any]
 SETS = ("yaleb", "mfeat", "caltech101_20")

@@ -25,11 +25,11 @@ from streams.catalogues.build import build_catalogue
 from streams.letters import DeadLetters
 from streams.memory import MemoryLog, MemorySink, MemorySource
 from streams.stores.memory import MemoryStore
-from workers.config import Configuration, load
-from workers.learner import LearnerWorker
-from workers.metrics import WorkerMetrics
-from workers.services import Services
-from workers.specs import Specs
+from workers.configuration.config import Configuration, load
+from workers.configuration.specs import Specs
+from workers.learning.metrics import WorkerMetrics
+from workers.learning.services import Services
+from workers.learning.worker import LearnerWorker
 
 Array = NDArray[Any]
 MODEL = "shop"
@@ -86,14 +86,14 @@ class Shop:
             for query, relevant, irrelevant in rows[first : first + STEP].astype(str).tolist():
                 event = Triplet(model=MODEL, query=query, relevant=relevant, irrelevant=irrelevant)
                 self.log.send(encode(event), MODEL)
-            with patch("workers.guard.SHARE", math.inf):
+            with patch("workers.model.guard.SHARE", math.inf):
                 self.worker.step()
             if (first + STEP) % LOOK == 0:
                 yield self.look()
 
     def look(self) -> Look:
         """What nodes would answer with, beside what was learned, once everything due is published."""
-        with patch("workers.guard.SHARE", math.inf):
+        with patch("workers.model.guard.SHARE", math.inf):
             for owned in self.worker.partitions.values():
                 owned.publish()
         found = self.store.load(MODEL)

@@ -15,7 +15,7 @@ from benchmarks.sets import judgements, setnet_loop
 from benchmarks.speed import BETA, best_of, one_event_loop
 from omdml import LEARNERS
 from omdml.blas import one_blas_thread
-from tests import naive_coupled, naive_diagonal, naive_full, naive_oasis
+from tests.naive import full as naive_full
 
 Array = NDArray[Any]
 ITEMS, SMALL, LARGE = 2_000, 64, 512
@@ -71,23 +71,23 @@ def cases(dim: int) -> dict[str, Case]:
         return naive_full.qwise(rows, {"x": x}, {"x": singular}, margins(rows), eta=0.1)
 
     def oasis(rows: Array, x: Array) -> object:
-        return naive_oasis.oasis(rows, {"x": x}, {"x": eye}, C=0.1)
+        return oasis.oasis(rows, {"x": x}, {"x": eye}, C=0.1)
 
     def diagonal(rows: Array, x: Array) -> object:
-        return naive_diagonal.diagonal(rows, margins(rows), x, ones, eta=0.01, lam=1e-4, exact=True)
+        return diagonal.diagonal(rows, margins(rows), x, ones, eta=0.01, lam=1e-4, exact=True)
 
     def signed(rows: Array, x: Array) -> object:
-        return naive_diagonal.signed(rows, margins(rows), x, 0 * ones, eta=0.01, lam=1e-4, exact=True)
+        return diagonal.signed(rows, margins(rows), x, 0 * ones, eta=0.01, lam=1e-4, exact=True)
 
     def coupled(stacks: list[list[str]]) -> Loop:
         start = {name: low for stack in stacks for name in stack}
         shares = [1.0] * len(stacks[0])
-        return lambda rows, x: naive_coupled.coupled(
+        return lambda rows, x: coupled.coupled(
             rows, *signs(rows, len(stacks)), x, start, stacks, shares=shares, eta=1e-3, exact=False
         )
 
     def mtlmca(rows: Array, x: Array) -> object:
-        return naive_coupled.mtlmca(
+        return coupled.mtlmca(
             rows, *signs(rows, 2), x, low, [np.eye(rank)] * 2, shares=[1.0, 1.0], eta=1e-3, exact=False
         )
 

@@ -27,7 +27,7 @@ from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.protocols import Store
 from streams.stores.opening import open_store
-from workers.config import GuardConfig
+from workers.configuration.config import GuardConfig
 
 Array = NDArray[Any]
 ITEMS, LABELS = 5_000, 50

@@ -45,7 +45,7 @@ class Format(NamedTuple):
 
 
 STATE = Format("learner state", 1)
-CHECKPOINT = Format("checkpoint", 2)  # its progress included (workers/model.py)
+CHECKPOINT = Format("checkpoint", 2)  # its progress included (workers/model/owned_model.py)
 SNAPSHOT = Format("snapshot", 1)
 CATALOGUE = Format("catalogue", 1)  # a folder
 REDIS_CATALOGUE = Format("catalogue in Redis", 1)

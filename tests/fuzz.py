@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 SECONDS = os.environ.get("FUZZ_S", "60")
 FOUND = ROOT / ".hypothesis" / "fuzz"

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 
 from deploy.local.ports import free_port
 from omdml.feedback import decode
-from tests.processes import ROOT, die_with_parent
 from tests.support.documents import blocks, commands, read, steps
-from workers import config
+from tests.support.processes import ROOT, die_with_parent
 from workers.cli import main
+from workers.configuration import config
 
 DOCUMENTS = ("README.md", "deploy/OPERATIONS.md", "deploy/SECURITY.md")
 COMMANDS = [

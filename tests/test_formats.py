@@ -14,12 +14,12 @@ from omdml.formats import CHECKPOINT, Format
 from omdml.snapshot import pack, unpack
 from streams.letters import read_book
 from streams.protocols import Partition, Record
-from streams.stores.directory import DirectoryStore
-from tests import store_samples, worlds
+from streams.stores.folder.store import DirectoryStore
 from tests.formats import contract
 from tests.formats.samples import HERE, SAMPLES, Sample
-from workers import upkeep
-from workers.specs import Specs
+from tests.support import store_samples, worlds
+from workers.configuration.specs import Specs
+from workers.operate import models
 
 every_format = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 
@@ -128,5 +128,5 @@ def test_a_reset_does_not_throw_away_what_a_newer_release_learned(tmp_path, monk
         world.store.save(store_samples.checkpoint(9), epoch)
     spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
     with pytest.raises(FormatError, match="written by a newer omdml"):
-        upkeep.reset(world.store, spec, "shop", "test")
+        models.reset(world.store, spec, "shop", "test")
     assert world.store.models() == ["shop"]

@@ -29,14 +29,14 @@ from streams.catalogues.manifest import IDS, SETS
 from streams.memory import MemoryLog
 from streams.protocols import Partition, Record
 from streams.stores.memory import MemoryStore
-from tests import worlds
-from tests.damage import altered, altered_arrays, damaged
-from tests.processes import ROOT
-from tests.test_learners import DIMS, comparisons, learn, made
-from workers.claim import claim
-from workers.config import Configuration, load
-from workers.intake import sort_out
-from workers.specs import Specs
+from tests.contracts.test_learners import DIMS, comparisons, learn, made
+from tests.support import worlds
+from tests.support.damage import altered, altered_arrays, damaged
+from tests.support.processes import ROOT
+from workers.configuration.config import Configuration, load
+from workers.configuration.specs import Specs
+from workers.events.decoding import sort_out
+from workers.model.claim import claim
 
 BOTH = ("application/json", MESSAGEPACK)
 NAMES = sorted(LEARNERS)

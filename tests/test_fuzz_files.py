@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from omdml.errors import FeedbackError, OmdmlError, SourceError, StoreError
 from omdml.feedback import decode
-from streams.files.books import Books
+from streams.files.group_state import Books
 from streams.files.lines import decode_lines
 from streams.files.segments import SegmentedLog
 from streams.letters import named, position_of, read_book
 from streams.protocols import Partition, Record
-from streams.stores.directory import DirectoryStore
-from streams.stores.redis_keys import read_entry, read_pointer, read_position
-from tests.damage import damaged
+from streams.stores.folder.store import DirectoryStore
+from streams.stores.redis.keys import read_entry, read_pointer, read_position
 from tests.formats.samples import PARTITION, SAMPLES, Sample
+from tests.support.damage import damaged
 from tests.support.files import read_records
 
 fuzzed = settings(deadline=None, suppress_health_check=list(HealthCheck))

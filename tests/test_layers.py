@@ -1,9 +1,11 @@
-"""Imports run one way: workers -> streams -> omdml; and the core stays pure."""
+"""Imports run one way: workers -> streams -> omdml, and inside workers from commands down to the configuration."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("omdml", "streams", "workers")
@@ -12,15 +14,55 @@ IMPURE |= {"os", "pathlib", "redis", "shutil", "signal", "socket", "sqlite3", "s
 IMPURE |= {"tempfile", "threading", "time", "urllib"}
 CALLS = {"__import__", "breakpoint", "input", "open", "print"}
 
+# Rooms of workers/, from below: a room knows those of the floors beneath it, never one beside it.
+FLOORS = (
+    {"configuration"},
+    {"events"},
+    {"versions"},
+    {"model"},
+    {"learning", "node", "operate"},
+    {"wiring"},
+    {"doctor", "demo"},
+    {"commands"},
+    {"cli"},
+)
+FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+BACKENDS = ("kafka", "redis", "streams.kafka", "streams.files", "streams.stores", "streams.catalogues")
+SHARED = {  # of those folders, what is no backend: settings and sums that all of them have in common
+    "streams.catalogues.inline",
+    "streams.catalogues.opening",
+    "streams.kafka.options",
+    "streams.stores.checkpoints",
+    "streams.stores.journal",
+    "streams.stores.retention",
+}
+NAME_BACKENDS = {"wiring", "doctor", "commands", "demo", "cli"}
+FULL = 14  # files of a folder, before it should become two
+ALL_TOGETHER = {Path("omdml/kernels")}  # every compiled function lies there
+
+
+def modules(layer):
+    """(path, syntax tree) of every module of a layer."""
+    for path in sorted((ROOT / layer).rglob("*.py")):
+        yield path.relative_to(ROOT), ast.parse(path.read_text())
+
 
 def imports(layer):
-    """(file, module) of every import of a layer."""
-    for path in sorted((ROOT / layer).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    """(path, module) of every import of a layer; what is imported from a package is the module, if it is one."""
+    for path, tree in modules(layer):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import):
-                yield from ((path.relative_to(ROOT), alias.name) for alias in node.names)
+                yield from ((path, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
-                yield path.relative_to(ROOT), node.module
+                for alias in node.names:
+                    module = ROOT.joinpath(*node.module.split("."), alias.name)
+                    is_module = module.is_dir() or module.with_suffix(".py").exists()
+                    yield path, f"{node.module}.{alias.name}" if is_module else node.module
+
+
+def room(path):
+    """The room of workers/ that a file lies in."""
+    return path.parts[1].removesuffix(".py")
 
 
 def test_no_layer_imports_one_above_it():
@@ -35,9 +77,43 @@ def test_the_core_knows_no_clock_file_network_or_thread():
 
 def test_the_core_opens_nothing_and_prints_nothing():
     called = [
-        (str(path.relative_to(ROOT)), node.func.id)
-        for path in sorted((ROOT / "omdml").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        (str(path), node.func.id)
+        for path, tree in modules("omdml")
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS
     ]
     assert called == []
+
+
+def test_every_room_of_the_workers_has_a_floor():
+    rooms = {room(path) for path, _ in modules("workers")} - {"__init__"}
+    assert rooms == FLOOR.keys()
+
+
+def test_a_room_of_the_workers_imports_only_what_lies_beneath_it():
+    upward = [
+        (str(path), name)
+        for path, name in imports("workers")
+        if name.startswith("workers.")
+        and name.split(".")[1] != room(path)
+        and FLOOR[name.split(".")[1]] >= FLOOR[room(path)]
+    ]
+    assert upward == []
+
+
+def test_only_wiring_and_what_looks_at_an_installation_names_concrete_backends():
+    named = [
+        (str(path), name)
+        for path, name in imports("workers")
+        if room(path) not in NAME_BACKENDS
+        and name not in SHARED
+        and any(name == backend or name.startswith(backend + ".") for backend in BACKENDS)
+    ]
+    assert named == []
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_folder_is_too_full_to_be_read_at_a_glance(layer):
+    folders = {path.parent for path, _ in modules(layer)} - ALL_TOGETHER
+    files = {folder: [path for path in (ROOT / folder).glob("*.py") if path.stem != "__init__"] for folder in folders}
+    assert {str(folder): len(paths) for folder, paths in files.items() if len(paths) > FULL} == {}

@@ -10,7 +10,7 @@ import venv
 
 import pytest
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 PARTS = ("omdml", "streams", "workers", "pyproject.toml", "README.md")
 LIMIT_S = 600

@@ -17,44 +17,44 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import CatalogueError, ConfigurationError, SourceError, StoreError, StoreRefused
 from streams.catalogues.opening import open_catalogue
 from streams.extents import Extent, Member
-from streams.files.bystander import FileBystander
 from streams.files.log import OFFSET_BITS, reaching
 from streams.files.newest import newest_records as newest_in_files
 from streams.files.reader import open_log
 from streams.files.resending import FileSender
 from streams.files.source import SEGMENT_BYTES, FileSink, FileSource
-from streams.kafka.beginning import Begin, settle_beginning
+from streams.files.ungrouped import FileBystander
 from streams.kafka.extents import extents, members
 from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
+from streams.kafka.reading.source import KafkaSource
 from streams.kafka.resending import KafkaSender
-from streams.kafka.routed import RoutedSource
-from streams.kafka.router import Router, Targets
+from streams.kafka.routing.beginning import Begin, settle_beginning
+from streams.kafka.routing.origin import RoutedSource
+from streams.kafka.routing.router import Router, Targets
+from streams.kafka.routing.transaction import KafkaTransactions
 from streams.kafka.safety import groups
 from streams.kafka.sink import KafkaSink
-from streams.kafka.source import KafkaSource
 from streams.kafka.topic import create_topic, grow_topic, look_up
-from streams.kafka.transaction import KafkaTransactions
 from streams.letters import DeadLetters, Sender
 from streams.newest import EVENTS, Newest
 from streams.placement import Placement
 from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
 from streams.stores.opening import open_store
-from workers.access import check_reach
-from workers.config import Configuration, FileLog, KafkaLog
-from workers.current import Current
-from workers.learner import LearnerWorker
-from workers.lifecycle import address, platform
-from workers.metrics import WorkerMetrics
-from workers.newcomers import Newcomers
-from workers.node import RetrievalNode
-from workers.replay import read_as_placed, read_whole
-from workers.residents import Allowance, Residents
-from workers.routing import RouterMetrics, key_of
-from workers.server import serve
-from workers.services import Services
-from workers.specs import Retentions, Specs
-from workers.topics import Line, check_growth, survey
+from workers.configuration.access import check_reach
+from workers.configuration.config import Configuration, FileLog, KafkaLog
+from workers.configuration.process import address, platform
+from workers.configuration.specs import Retentions, Specs
+from workers.events.routing import RouterMetrics, key_of
+from workers.learning.metrics import WorkerMetrics
+from workers.learning.newcomers import Newcomers
+from workers.learning.services import Services
+from workers.learning.worker import LearnerWorker
+from workers.model.memory_budget import Allowance, Residents
+from workers.node.catalogues import Current
+from workers.node.http.server import serve
+from workers.node.node import RetrievalNode
+from workers.operate.replay import read_as_placed, read_whole
+from workers.operate.topics import Line, check_growth, survey
 
 MEGABYTE = 1_000_000
 LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE  # of a partition of their topic; of their files

@@ -26,12 +26,12 @@ from streams.letters import DeadLetters
 from streams.memory import MemoryLog, MemorySink, MemorySource
 from streams.protocols import Pointer
 from streams.stores.memory import MemoryStore
-from workers.config import load
-from workers.learner import LearnerWorker
-from workers.metrics import WorkerMetrics
-from workers.services import Services
-from workers.specs import Specs
-from workers.view import embedded_view
+from workers.configuration.config import load
+from workers.configuration.specs import Specs
+from workers.learning.metrics import WorkerMetrics
+from workers.learning.services import Services
+from workers.learning.worker import LearnerWorker
+from workers.node.live_model import embedded_view
 
 Array = NDArray[Any]
 TITLE = "OMDML Table 7: 300,000 triplets over a million items"

@@ -13,7 +13,7 @@ from river import base
 
 from omdml.errors import FeedbackError, ParameterError, StartError
 from omdml.learners import LEARNERS, Learner
-from omdml.learners.checks import expect, whole
+from omdml.learners.shared.checks import expect, whole
 from omdml.metrics import Metric
 from omdml.metrics.coupled import SHARED
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.errors import FeedbackError, StartError
-from omdml.learners.base import Array
-from omdml.learners.checks import check_rows
-from omdml.learners.quadruplets import margins
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import check_rows
+from omdml.learners.shared.quadruplets import margins
 from omdml.metrics.base import check_features
 
 

@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 
 from omdml.batch.contrasts import Contrasts
 from omdml.blas import one_blas_thread
-from omdml.learners.base import Array
-from omdml.learners.checks import expect, number, whole
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import expect, number, whole
 
 ROUNDS = 200  # of the outer loop at most
 LONGER = 4.0  # by how much the step grows from one round to the next

@@ -12,8 +12,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from omdml.batch.contrasts import Contrasts
 from omdml.blas import one_blas_thread
-from omdml.learners.base import Array
-from omdml.learners.checks import expect, number
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import expect, number
 
 ROUNDS = 500
 HALVINGS = 60

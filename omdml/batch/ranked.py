@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from omdml.batch.contrasts import Contrasts
 from omdml.errors import StartError
-from omdml.learners.base import Array
-from omdml.learners.checks import expect, number
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import expect, number
 
 
 def fit_ranked(

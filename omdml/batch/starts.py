@@ -14,8 +14,8 @@ from omdml.batch.newton import fit_vector
 from omdml.batch.ranked import fit_ranked
 from omdml.errors import StartError
 from omdml.learners import OMDML, Diagonal, Learner, Qwise, Signed
-from omdml.learners.base import Array
-from omdml.learners.full import FullMatrixLearner
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.full_matrices import FullMatrixLearner
 
 FROBENIUS = 1e-3  # lam of full matrices, a comparison
 LEAST = 1e-6  # lam of vectors at least, a comparison

@@ -1,6 +1,5 @@
 """Learners by name: hyperparameters plus one verb each, on the shared engine."""
 
-from omdml.learners.base import LEARNERS, Learner, Outcome
 from omdml.learners.cpmtml import CPmtML
 from omdml.learners.diagonal import Diagonal
 from omdml.learners.lomdml import LOMDML
@@ -9,6 +8,7 @@ from omdml.learners.oasis import OASIS
 from omdml.learners.omdml import OMDML
 from omdml.learners.qwise import Qwise
 from omdml.learners.setnet import SetNet
+from omdml.learners.shared.base import LEARNERS, Learner, Outcome
 from omdml.learners.signed import Signed
 from omdml.learners.stml import StML, UtML
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
-from omdml.learners.checks import expect, number
-from omdml.learners.pairs import PairLearner
+from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.pairs import PairLearner
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
 SERVED = ("both", "shared", "task")

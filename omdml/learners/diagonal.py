@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from omdml.engines.diagonal import DiagonalEngine
 from omdml.initial import start_matrices
 from omdml.kernels.diagonal import Rule
-from omdml.learners.base import Array
-from omdml.learners.checks import expect, whole
-from omdml.learners.vectors import VectorLearner
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import expect, whole
+from omdml.learners.shared.vectors import VectorLearner
 from omdml.metrics.diagonal import DiagonalMetric
 
 

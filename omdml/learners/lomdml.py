@@ -12,8 +12,8 @@ from omdml.engines.lowrank import LowRankEngine
 from omdml.hedge import hedge_bound
 from omdml.initial import start_matrices
 from omdml.kernels.lomdml import Rule
-from omdml.learners.base import Array, Learner, Outcome
-from omdml.learners.checks import check_hedge, check_init, expect, number, whole
+from omdml.learners.shared.base import Array, Learner, Outcome
+from omdml.learners.shared.checks import check_hedge, check_init, expect, number, whole
 from omdml.metrics import ProjectionMetric
 
 

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from omdml.blas import one_blas_thread
 from omdml.engines.coupled import LmcaEngine
-from omdml.learners.base import Array
-from omdml.learners.checks import expect
 from omdml.learners.cpmtml import CoupledLearner
-from omdml.learners.pairs import check_array, rank_of
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import expect
+from omdml.learners.shared.pairs import check_array, rank_of
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
 

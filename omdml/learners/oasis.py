@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from omdml.engines.bilinear import BilinearEngine
 from omdml.errors import StartError
 from omdml.initial import NOISE, SAMPLE
-from omdml.learners.base import Array, Learner, Outcome
-from omdml.learners.checks import expect, number
+from omdml.learners.shared.base import Array, Learner, Outcome
+from omdml.learners.shared.checks import expect, number
 from omdml.metrics.bilinear import BilinearMetric
 
 PARTS = 10  # in which a sample is looked at: its rows are never all in memory

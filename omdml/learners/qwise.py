@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from omdml.engines.full import FullEngine
 from omdml.kernels.full import Rule
-from omdml.learners.base import Array
-from omdml.learners.checks import expect, number
-from omdml.learners.full import FullMatrixLearner
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import expect, number
+from omdml.learners.shared.full_matrices import FullMatrixLearner
 
 
 class Qwise(FullMatrixLearner):

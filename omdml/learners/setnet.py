@@ -12,8 +12,8 @@ from omdml.comparisons import Judgement
 from omdml.engines.sets import SetsEngine
 from omdml.errors import FeedbackError, StartError
 from omdml.kernels.sets import Rule
-from omdml.learners.base import Array, Learner, Outcome
-from omdml.learners.checks import expect, number, whole
+from omdml.learners.shared.base import Array, Learner, Outcome
+from omdml.learners.shared.checks import expect, number, whole
 from omdml.metrics.base import check_features
 from omdml.metrics.sets import PARAMETERS, SetMetric, misshapen
 from omdml.pooling import SAMPLE, netvlad_start, shrunk_whitening

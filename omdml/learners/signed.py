@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from omdml.engines.diagonal import DiagonalEngine
 from omdml.kernels.diagonal import Rule
-from omdml.learners.base import Array
-from omdml.learners.vectors import VectorLearner
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.vectors import VectorLearner
 from omdml.metrics.diagonal import SignedMetric
 
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.learners.base import Array
-from omdml.learners.pairs import PairLearner
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.pairs import PairLearner
 from omdml.metrics.coupled import SHARED, CoupledMetric
 
 

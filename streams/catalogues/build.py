@@ -11,13 +11,13 @@ import structlog
 
 from omdml.errors import CatalogueError
 from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
-from streams.catalogues.inputs import Inputs, open_tables
 from streams.catalogues.manifest import FolderManifest, Part, generation_of
 from streams.catalogues.progress import progress
 from streams.catalogues.redis import elsewhere
 from streams.catalogues.scan import Advance, Scan
 from streams.catalogues.sets import ItemSet, Sets, open_sets
-from streams.catalogues.tables import Columns, Table
+from streams.catalogues.tables.inputs import Inputs, open_tables
+from streams.catalogues.tables.table import Columns, Table
 from streams.catalogues.writing import append_part, locked, put_in_place, unfinished, write_manifest
 
 log = structlog.get_logger(__name__)

@@ -25,7 +25,7 @@ from streams.catalogues.items import Items
 from streams.catalogues.manifest import IDS, SETS, FolderManifest, Part, decode_manifest
 from streams.catalogues.matrix import map_rows, row_chunks
 from streams.catalogues.sets import decode_sets
-from streams.files.regular import DOCUMENT_BYTES, opened, read_regular
+from streams.regular import DOCUMENT_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
 PREVIOUS = ".previous"  # suffix of the catalogue that the newest build took the place of

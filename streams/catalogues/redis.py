@@ -28,13 +28,13 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from omdml.errors import CatalogueError
+from streams.addresses import masked
 from streams.catalogues.items import Items
 from streams.catalogues.manifest import Manifest, decode_manifest, encode_manifest
 from streams.catalogues.matrix import DTYPE
 from streams.catalogues.progress import progress
 from streams.catalogues.scaling import not_finite
 from streams.catalogues.sets import ItemSet, check_sets, decode_sets, encode_sets
-from streams.stores.addresses import masked
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 BATCH_ITEMS = 500  # of a pipeline

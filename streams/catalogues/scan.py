@@ -11,7 +11,7 @@ from omdml.errors import CatalogueError
 from streams.catalogues.manifest import MODALITY_NAME, Modality
 from streams.catalogues.scaling import Floats, not_finite, unfitted
 from streams.catalogues.sets import ItemSet, check_sets
-from streams.catalogues.tables import ID_LENGTH, Chunk, Table, chunks_of
+from streams.catalogues.tables.table import ID_LENGTH, Chunk, Table, chunks_of
 
 Advance = Callable[[int], None]  # told how many rows were read
 

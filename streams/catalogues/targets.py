@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from omdml.errors import CatalogueError
+from streams.addresses import masked
 from streams.catalogues.build import add_items, build_catalogue
 from streams.catalogues.folder import MappedCatalogue
-from streams.catalogues.inputs import Inputs, open_tables
 from streams.catalogues.items import Items
 from streams.catalogues.manifest import FolderManifest
 from streams.catalogues.redis import RedisCatalogue, current_generation, is_redis_url, upload_catalogue
 from streams.catalogues.scan import Scan
 from streams.catalogues.sets import ItemSet, Sets, open_sets
+from streams.catalogues.tables.inputs import Inputs, open_tables
 from streams.catalogues.writing import append_part, write_manifest
-from streams.stores.addresses import masked
 
 Ids = str | Path | Sequence[str]
 

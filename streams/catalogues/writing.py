@@ -19,9 +19,9 @@ from streams.catalogues.matrix import extend
 from streams.catalogues.scaling import not_finite, scaled
 from streams.catalogues.scan import Advance, Scan, raw_vectors
 from streams.catalogues.sets import encode_sets
-from streams.catalogues.tables import Table, chunks_of
+from streams.catalogues.tables.table import Table, chunks_of
 from streams.disk import put, sync, take_lock
-from streams.files.regular import opened
+from streams.regular import opened
 
 UNFINISHED = ".unfinished"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streams.files.regular import open_regular
+from streams.regular import open_regular
 
 
 class Appender:

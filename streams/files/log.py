@@ -15,7 +15,7 @@ from typing import Protocol
 
 from omdml.errors import SourceError
 from streams.disk import put_if_absent
-from streams.files.regular import opened
+from streams.regular import opened
 
 OFFSET_BITS = 40
 IDENTITY_BYTES = 33

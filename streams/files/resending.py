@@ -13,10 +13,10 @@ from functools import cached_property
 from omdml.errors import SourceError
 from streams.disk import take_lock
 from streams.files.log import reaching
-from streams.files.regular import open_regular
 from streams.files.source import FileSink
 from streams.letters import Dismissed, Letter, Position, Resent, headers_again, named
 from streams.protocols import Record, Sink
+from streams.regular import open_regular
 
 
 class FileSender:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from omdml.errors import GapError
 from streams.files.log import FIRST, identify, reaching
-from streams.files.regular import open_regular
+from streams.regular import open_regular
 
 _NAME = re.compile(r"(\d{8,})\.jsonl")
 

@@ -17,12 +17,12 @@ import structlog
 from omdml.errors import GapError, SourceError
 from streams.disk import locked, sync
 from streams.files.appender import Appender
-from streams.files.books import Books, Committed
+from streams.files.group_state import Books, Committed
 from streams.files.lines import encode_line
 from streams.files.log import OFFSET_BITS, reaching
 from streams.files.reader import LogReader, open_log
-from streams.files.regular import open_regular
 from streams.protocols import Listener, Partition, Record
+from streams.regular import open_regular
 
 SEGMENT_BYTES = 256 << 20
 BUSY_PAUSE_S = 0.001  # between two looks at the file while lines keep coming

@@ -10,8 +10,8 @@ import kafka.errors
 from kafka import TopicPartition
 
 from streams.extents import Extent, Member
-from streams.kafka.consumer import ANSWER_LIMIT_S, leave, open_consumer
 from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_consumer
 from streams.kafka.topic import open_admin, require
 from streams.protocols import Partition
 

@@ -1,6 +1,6 @@
 """Everything that omdml takes from inside kafka-python: each with the reason, and nothing of it anywhere else.
 
-For each, tests/test_kafka_internals.py holds what the public interface lacks.
+For each, tests/streams/kafka/test_internals.py holds what the public interface lacks.
 It fails once that is there: then the function here goes.
 """
 

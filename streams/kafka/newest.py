@@ -9,10 +9,10 @@ from typing import Any
 from kafka import TopicPartition
 
 from streams.kafka import internals
-from streams.kafka.batches import Unreadable
-from streams.kafka.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
 from streams.kafka.extents import SESSION_S
 from streams.kafka.options import KafkaOptions, connecting, translated
+from streams.kafka.reading.batches import Unreadable
+from streams.kafka.reading.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
 from streams.kafka.topic import describe, open_admin
 from streams.newest import Newest
 from streams.protocols import Partition, Record

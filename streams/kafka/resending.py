@@ -3,7 +3,7 @@ later sender fences the one before, so no event is sent twice."""
 
 from __future__ import annotations
 
-from streams.kafka.transaction import KafkaTransactions
+from streams.kafka.routing.transaction import KafkaTransactions
 from streams.letters import Dismissed, Letter, Resent, headers_again
 
 

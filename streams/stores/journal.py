@@ -2,7 +2,7 @@
 
 Its last entry says which snapshot is live, and appending to it is a compare-and-set on its length: whoever decided by
 an older state of the journal decides again. The directory store and the memory store keep their pointers this way;
-``streams/stores/redis_scripts.py`` decides alike on the server, and one suite of tests checks that they agree.
+``streams/stores/redis/scripts.py`` decides alike on the server, and one suite of tests checks that they agree.
 """
 
 from __future__ import annotations

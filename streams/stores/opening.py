@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from omdml.errors import ConfigurationError
+from streams.addresses import SCHEMES, masked
 from streams.protocols import Store
-from streams.stores.addresses import SCHEMES, masked
-from streams.stores.directory import DirectoryStore
+from streams.stores.folder.store import DirectoryStore
 from streams.stores.memory import MemoryStore
-from streams.stores.redis import RedisStore
+from streams.stores.redis.store import RedisStore
 from streams.stores.retention import RETENTION, RetentionOf
 
 

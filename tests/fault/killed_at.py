@@ -1,5 +1,5 @@
 """``python -m tests.fault.killed_at STEP TIMES ...``: omdml with these arguments, killed with SIGKILL by itself right
-after it has done a step of the protocol (workers/partition.py) so many times.
+after it has done a step of the protocol (workers/learning/partition.py) so many times.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import signal
 import sys
 
 from streams.files.source import FileSource
-from streams.kafka.source import KafkaSource
-from streams.kafka.transaction import KafkaTransactions
+from streams.kafka.reading.source import KafkaSource
+from streams.kafka.routing.transaction import KafkaTransactions
 from streams.letters import DeadLetters
-from streams.stores.directory import DirectoryStore
-from streams.stores.redis import RedisStore
+from streams.stores.folder.store import DirectoryStore
+from streams.stores.redis.store import RedisStore
 from workers.cli import main
-from workers.mark import Mark
-from workers.owned_models import OwnedModels
-from workers.partition import OwnedPartition
+from workers.learning.owned_models import OwnedModels
+from workers.learning.partition import OwnedPartition
+from workers.learning.watermark import Mark
 
 STEPS = {
     "start": [(Mark, "start")],
@@ -30,7 +30,7 @@ STEPS = {
     "mark": [(Mark, "move")],
     "commit": [(FileSource, "commit"), (KafkaSource, "commit")],
 }
-# Those of a router (streams/kafka/router.py).
+# Those of a router (streams/kafka/routing/router.py).
 ROUTE_STEPS = {
     "begin": [(KafkaTransactions, "begin")],
     "write": [(KafkaTransactions, "_settle")],

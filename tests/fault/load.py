@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from omdml.errors import SourceError
-from tests.worlds import events
+from tests.support.worlds import events
 
 MOST = 200_000  # events a load can send
 

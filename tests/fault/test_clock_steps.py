@@ -10,8 +10,8 @@ from omdml import LOMDML
 from streams.files.source import FileSink
 from streams.stores.opening import open_store
 from tests.fault.chaos.stepped import HOUR_S, LIBRARY, step
-from tests.processes import Process, wait_for
-from tests.worlds import catalogue, events, triplets
+from tests.support.processes import Process, wait_for
+from tests.support.worlds import catalogue, events, triplets
 
 LIMIT_S = 120.0
 STEPS_S = (HOUR_S, -HOUR_S, 0)

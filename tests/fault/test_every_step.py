@@ -16,9 +16,9 @@ from streams.stores.opening import open_store
 from tests.fault.chaos.clocks import scraped
 from tests.fault.killed_at import STEPS
 from tests.fault.twin import learned_bytes
-from tests.processes import Process, free_port, wait_for
 from tests.support.deep import deep_after
 from tests.support.oracle import GUARD_EVERY, STRAY, Oracle, Placement, Step, drawn
+from tests.support.processes import Process, free_port, wait_for
 from tests.support.records import (
     checkpoints_in_folder,
     checkpoints_in_redis,
@@ -28,7 +28,7 @@ from tests.support.records import (
     read_segments,
     read_topic,
 )
-from tests.worlds import catalogue, events
+from tests.support.worlds import catalogue, events
 
 STORED = ("save", "publish", "mark")  # of which real servers are asked too: what they keep is the same for the others
 PARTITIONS = 2

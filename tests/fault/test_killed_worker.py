@@ -14,8 +14,8 @@ from streams.kafka.sink import KafkaSink
 from streams.stores.opening import open_store
 from tests.fault.asking import Asker, version_served
 from tests.fault.load import Load
-from tests.processes import Process, free_port, wait_for
-from tests.worlds import catalogue, learned_of
+from tests.support.processes import Process, free_port, wait_for
+from tests.support.worlds import catalogue, learned_of
 
 KILLS = 10
 

@@ -10,9 +10,9 @@ from streams.stores.opening import open_store
 from tests.fault.chaos.faults import FAULTS, trial
 from tests.fault.chaos.servers import Servers
 from tests.fault.load import Load
-from tests.processes import Process, wait_for
 from tests.support.deep import deep_after
-from tests.worlds import catalogue
+from tests.support.processes import Process, wait_for
+from tests.support.worlds import catalogue
 
 pytestmark = pytest.mark.xdist_group("paused workers")
 LIMIT_S = 180.0

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from tests.fault.killed_at import ROUTE_STEPS
-from tests.processes import wait_for
-from tests.routes import Route
 from tests.support.deep import deep_after
+from tests.support.processes import wait_for
+from tests.support.routes import Route
 
 # How often a step is done when the second transaction does it first: each waits for its records twice.
 FIRST = ("offsets", "write", "begin", "committed")  # the first two of them are tried at every depth

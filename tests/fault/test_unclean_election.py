@@ -12,8 +12,8 @@ from streams.kafka.extents import extents
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.stores.opening import open_store
-from tests.processes import Process, wait_for
-from tests.worlds import catalogue, events, triplets
+from tests.support.processes import Process, wait_for
+from tests.support.worlds import catalogue, events, triplets
 
 pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("cluster")]
 TOPIC = "unclean"

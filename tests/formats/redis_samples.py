@@ -11,10 +11,10 @@ import redis
 
 from omdml import formats
 from streams.catalogues.redis import RedisCatalogue, upload_catalogue
-from streams.stores.redis import RedisStore
-from tests import store_samples, worlds
+from streams.stores.redis.store import RedisStore
 from tests.formats import redis_dump
 from tests.formats.samples import PARTITION, Sample
+from tests.support import store_samples, worlds
 
 DUMP = "dump.json"
 

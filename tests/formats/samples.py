@@ -19,19 +19,19 @@ from omdml.formats import Format
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.catalogues.folder import MANIFEST, MappedCatalogue
-from streams.files.books import Books, Committed
+from streams.files.group_state import Books, Committed
 from streams.files.segments import SegmentedLog
 from streams.letters import Dismissed, Letter, Resent, read_book
 from streams.placement import Placement
 from streams.protocols import Partition, Record
-from streams.stores.directory import DirectoryStore
+from streams.stores.folder.store import DirectoryStore
 from streams.stores.memory import MemoryStore
-from tests import store_samples, worlds
+from tests.contracts.test_learners import comparisons, learn, made
 from tests.formats import shapes
-from tests.test_learners import comparisons, learn, made
-from workers.claim import claim
-from workers.config import load as configured
-from workers.specs import Specs
+from tests.support import store_samples, worlds
+from workers.configuration.config import load as configured
+from workers.configuration.specs import Specs
+from workers.model.claim import claim
 
 HERE = Path(__file__).parent
 PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)

@@ -1,13 +1,3 @@
 """Real servers for the tests of this folder."""
 
-from tests.integration.kafka_reader import open_reader  # noqa: F401
-from tests.services import (  # noqa: F401
-    _servers_up_again,
-    any_redis,
-    kafka,
-    kafka_cluster,
-    new_topic,
-    redis_server,
-    redis_url,
-    valkey_server,
-)
+from tests.support.kafka_reader import open_reader  # noqa: F401

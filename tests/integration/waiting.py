@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from tests.processes import patient
+from tests.support.processes import patient
 
 
 def until(condition: Callable[[], object], limit_s: float = 30.0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from workers.node import RetrievalNode
+from workers.node.node import RetrievalNode
 
 PAUSE_S = 0.005
 

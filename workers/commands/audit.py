@@ -7,13 +7,14 @@ from rich.console import Console
 from streams.files.log import FIRST, OFFSET_BITS
 from streams.placement import Placement
 from streams.protocols import Partition
-from workers import audit, wiring
-from workers.audit import Audit, Letters, ModelSum, Report
+from workers import wiring
 from workers.commands.options import print_table, say
-from workers.config import Configuration, FileLog
-from workers.replay import read_whole
-from workers.replaying import shown
-from workers.tally import Tally
+from workers.commands.replaying import shown
+from workers.configuration.config import Configuration, FileLog
+from workers.model.tally import Tally
+from workers.operate import audit
+from workers.operate.audit import Audit, Letters, ModelSum, Report
+from workers.operate.replay import read_whole
 
 SHOWN = 50  # models in the table; of more only those that do not add up
 COLUMNS = ("model", "events at home", "learned", "held out", "repeated", "letters", "not yet taken", "without a fate")

@@ -10,13 +10,13 @@ import click
 
 from omdml.errors import FeedbackError
 from workers.commands.options import print_table, say, stored
-from workers.times import amount, when
+from workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from streams.letters import Book, Letter, Position
-    from workers import config
+    from workers.configuration import config
 
 SHOWN = 120  # characters of a payload in a list
 
@@ -25,7 +25,7 @@ def read(configuration: config.Configuration) -> Book:
     """Everything among the dead letters."""
     from streams.letters import read_book
     from workers import wiring
-    from workers.replay import read_whole
+    from workers.operate.replay import read_whole
 
     log = wiring.open_letters_to_read(configuration.log)
     return read_book(record for records in (read_whole(log) if log else ()) for record in records)
@@ -63,7 +63,7 @@ def list_letters(
     as_json: bool,
 ) -> None:
     """Dead letters, oldest first, how many there are of each reason, and how many are open."""
-    from workers.resending import chosen
+    from workers.operate.letters import chosen
 
     book = read(configuration)
     unsettled = chosen(book.open, reason, model)
@@ -102,7 +102,7 @@ def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
 def explain(configuration: config.Configuration, wanted: str) -> None:
     """All that is known of one letter, and whether its event would be learned now."""
     from workers import wiring
-    from workers.resending import judge, settled
+    from workers.operate.letters import judge, settled
 
     book = read(configuration)
     at = position(book, wanted)
@@ -144,7 +144,7 @@ def resend(
     is named.
     """
     from workers import wiring
-    from workers.resending import chosen, judge, settled
+    from workers.operate.letters import chosen, judge, settled
 
     specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
     sent, still = 0, Counter[str]()
@@ -181,7 +181,7 @@ def dismiss(
     The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
     """
     from workers import wiring
-    from workers.resending import chosen
+    from workers.operate.letters import chosen
 
     if not (wanted or reason or model or every):
         raise click.UsageError("which letters? Name positions, --reason, --model, or --all")

@@ -9,12 +9,12 @@ import click
 
 from omdml.errors import OmdmlError
 from workers.commands.options import print_table, say, stored
-from workers.times import span
+from workers.configuration.wording import span
 
 if TYPE_CHECKING:
     from streams.protocols import Store
-    from workers import config
-    from workers.serving import KindOf
+    from workers.configuration import config
+    from workers.versions.serving import KindOf
 
 
 @click.group()
@@ -27,8 +27,8 @@ def models() -> None:
 def list_models(configuration: config.Configuration) -> None:
     """Every model that the store knows, and every configured one."""
     from workers import wiring
-    from workers.config import is_pattern
-    from workers.serving import catalogue_kinds
+    from workers.configuration.config import is_pattern
+    from workers.versions.serving import catalogue_kinds
 
     store, kinds = wiring.open_stores(configuration), catalogue_kinds(configuration)
     kept = store.models()
@@ -50,7 +50,7 @@ def list_models(configuration: config.Configuration) -> None:
 
 def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: str) -> tuple[str, ...]:
     """A model's line; what cannot be read is said in its place."""
-    from workers.serving import standing
+    from workers.versions.serving import standing
 
     matched = configuration.match(name)
     label, learner = (matched[0], matched[1].learner) if matched else ("nothing", "")
@@ -75,14 +75,16 @@ def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: 
 @stored
 def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     """Forget what MODEL learned; it goes on from its start, with the events that come from now on."""
-    from workers import lifecycle, upkeep, wiring
+    from workers import wiring
+    from workers.configuration import process
+    from workers.operate import models
 
-    lifecycle.one_thread()
-    spec = upkeep.configured_spec(wiring.specs(configuration), model)
+    process.one_thread()
+    spec = models.configured_spec(wiring.specs(configuration), model)
     store = wiring.open_stores(configuration)
-    upkeep.require(store, model)
+    models.require(store, model)
     confirm(f"Forget what model {model} learned?", yes)
-    offset = upkeep.reset(store, spec, model, lifecycle.platform())
+    offset = models.reset(store, spec, model, process.platform())
     place = "its first event that waits, for no checkpoint could be read" if offset is None else f"offset {offset:,}"
     say(f"{model}: at its start, version 0; it goes on from {place}")
 
@@ -96,10 +98,11 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 
     Nodes let go of it. An event for it that comes later begins it anew, as long as the configuration covers its name.
     """
-    from workers import upkeep, wiring
+    from workers import wiring
+    from workers.operate import models
 
     store = wiring.open_stores(configuration)
-    upkeep.require(store, model)
+    models.require(store, model)
     confirm(f"Delete model {model} from {store}?", yes)
     store.delete(model)
     say(f"{model}: deleted")
@@ -112,14 +115,16 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 def copy(configuration: config.Configuration, source: str, target: str) -> None:
     """Begin model TARGET with what model SOURCE learned; it must be configured alike, and not exist yet."""
     from streams.protocols import Partition
-    from workers import lifecycle, upkeep, wiring
+    from workers import wiring
+    from workers.configuration import process
+    from workers.operate import models
 
-    lifecycle.one_thread()
-    spec = upkeep.configured_spec(wiring.specs(configuration), target)
+    process.one_thread()
+    spec = models.configured_spec(wiring.specs(configuration), target)
     store = wiring.open_stores(configuration)
     topic_id, placement = wiring.placement(configuration.log, store)
     home = Partition(topic_id, placement.home(target))
-    version = upkeep.copy(store, source, target, spec, home, lifecycle.platform())
+    version = models.copy(store, source, target, spec, home, process.platform())
     say(f"{target}: begun as a copy of {source}, version {version:,} is live")
 
 

@@ -11,7 +11,7 @@ import click
 from workers.commands.options import configured, print_table, say, stored
 
 if TYPE_CHECKING:
-    from workers import config
+    from workers.configuration import config
 
 PARTITIONS = 4  # of a topic, unless asked otherwise
 
@@ -34,7 +34,7 @@ def create(configuration: config.Configuration, partitions: int | None) -> None:
     Ends with 1 if that one has fewer partitions than asked for.
     """
     from workers import wiring
-    from workers.times import amount
+    from workers.configuration.wording import amount
 
     name, made, count = wiring.create_log(configuration.log, partitions or PARTITIONS)
     if made:
@@ -105,8 +105,9 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     If partitions were added since the log began, models live on the first ones again: omdml topics rehome, once these
     are learned.
     """
-    from workers import topics, wiring
-    from workers.times import amount
+    from workers import wiring
+    from workers.configuration.wording import amount
+    from workers.operate import topics
 
     if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
@@ -138,7 +139,8 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
     there is. Events that a sender puts on a model's old partition afterwards are dead letters, to be sent again: all
     senders should know of the new partitions by now (five minutes with Kafka's defaults, ten seconds with omdml's own).
     """
-    from workers import topics, wiring
+    from workers import wiring
+    from workers.operate import topics
 
     wiring.require_stopped(configuration.log)
     extents = wiring.look_at_topic(configuration.log)

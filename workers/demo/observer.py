@@ -11,11 +11,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from workers.demo.crowd import Crowd, Task
-from workers.demo.held_out import HeldOut
 from workers.demo.node_client import NodeClient, Served
+from workers.demo.people.crowd import Crowd, Task
+from workers.demo.people.ground_truth import Truth
+from workers.demo.people.held_out import HeldOut
 from workers.demo.screen import Figures, Show
-from workers.demo.truth import Truth
 
 LOOK_EVERY_S = 0.25
 MEASURE_EVERY_S = 3.0  # from the end of one measurement to the begin of the next: they cost the node time

@@ -11,17 +11,17 @@ from rich.console import Console
 
 from omdml.errors import ConfigurationError
 from omdml.learners import LEARNERS
-from workers.demo.crowd import Crowd, Task
-from workers.demo.forms import ordered_pair, pair, triplet
-from workers.demo.held_out import PAGE, HeldOut
 from workers.demo.interruption import Interrupted, interruptible
-from workers.demo.labels import Labels, read_labels
 from workers.demo.node_client import NodeClient, Served
 from workers.demo.observer import Measure, Observer
-from workers.demo.orders import Order
-from workers.demo.people import Habits
+from workers.demo.people.crowd import Crowd, Task
+from workers.demo.people.event_forms import ordered_pair, pair, triplet
+from workers.demo.people.held_out import PAGE, HeldOut
+from workers.demo.people.labels import Labels, read_labels
+from workers.demo.people.orders import Order
+from workers.demo.people.person import Habits
+from workers.demo.scenarios import Subject
 from workers.demo.screen import open_screen
-from workers.demo.subjects import Subject
 
 PRECISION = Measure(f"precision@{PAGE}", HeldOut.precision)
 

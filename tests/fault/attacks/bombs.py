@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec
 
 from streams.files.lines import encode_line
-from tests import test_bombs, worlds
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import omdml
 from tests.fault.attacks.store import CONFIGURATION
+from tests.streams.files import test_bombs
+from tests.support import worlds
 
 MORE_MB = 150
 DIGITS = b"9" * 5000

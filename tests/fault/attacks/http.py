@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streams.stores.directory import DirectoryStore
+from streams.stores.folder.store import DirectoryStore
 from tests.fault.attacks.attack import Attack, Measured
-from tests.processes import Process, free_port, wait_for
-from tests.shops import Shop
+from tests.support.processes import Process, free_port, wait_for
+from tests.support.shops import Shop
 
 HEAD_LIMIT = 64 << 10
 # What a node may grow by under any of these: the bodies it takes at once are 64 MB, heads and what was read ahead come

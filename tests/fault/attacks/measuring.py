@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.processes import ROOT, die_with_parent
+from tests.support.processes import ROOT, die_with_parent
 
 PAUSE_S = 0.05
 LIMIT_S = 120.0  # after which a command has hung

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from tests import worlds
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import Run, omdml
+from tests.support import worlds
 from workers import wiring
-from workers.config import load
+from workers.configuration.config import load
 
 MOST_MB, MOST_S = 400, 20
 BOUND = f"each command ends, within {MOST_S} s of processor time and {MOST_MB} MB, without a traceback"

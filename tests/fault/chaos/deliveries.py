@@ -15,7 +15,7 @@ from kafka.structs import OffsetAndMetadata
 from streams.kafka.extents import extents
 from streams.kafka.options import KafkaOptions
 from tests.fault.chaos.service import WORKERS, Service
-from tests.processes import wait_for
+from tests.support.processes import wait_for
 
 
 def books_rewritten(service: Service, chance: Random) -> None:

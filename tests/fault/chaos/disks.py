@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
-from streams.stores.directory import encoded
+from streams.stores.folder.store import encoded
 from tests.fault.chaos.service import MODELS, WORKERS, Service
-from tests.processes import die_with_parent
+from tests.support.processes import die_with_parent
 
 SIZE_MB = 16
 FULL_S = 3.0

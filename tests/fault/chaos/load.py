@@ -15,7 +15,7 @@ from typing import NamedTuple
 from omdml.errors import SourceError
 from omdml.feedback import Triplet, encode
 from streams.protocols import Sink
-from tests.worlds import triplets
+from tests.support.worlds import triplets
 
 RATE = 400  # events a second, of all models
 TICK_S, REST_S = 0.02, 60.0

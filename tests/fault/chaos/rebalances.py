@@ -14,7 +14,8 @@ from random import Random
 from prometheus_client import CollectorRegistry
 
 from tests.fault.chaos.service import GUEST, Service
-from workers import config, lifecycle, wiring
+from workers import wiring
+from workers.configuration import config, process
 
 STORM_S = 25.0
 STAY_S = (0.2, 2.0)  # at least and at most
@@ -34,8 +35,8 @@ def storm(service: Service, chance: Random) -> None:
 
 def main(path: str) -> None:
     """Be a worker again and again."""
-    lifecycle.configure_log()
-    lifecycle.one_thread()
+    process.configure_log()
+    process.one_thread()
     configuration, chance = config.load(path, {}, {}), Random(0)
     while True:
         worker = wiring.build_worker(configuration, CollectorRegistry())

@@ -16,10 +16,10 @@ from tests.fault.asking import version_served
 from tests.fault.chaos.load import Load, Sender
 from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.watch import Watch, learning, serving
-from tests.processes import Process, free_port, wait_for
 from tests.support import records
 from tests.support.oracle import GUARD_EVERY, Oracle, Placement, drawn, murmur2
-from tests.worlds import catalogue
+from tests.support.processes import Process, free_port, wait_for
+from tests.support.worlds import catalogue
 
 PARTITIONS, WORKERS, SENDERS, RANK = 4, 2, 2, 3
 FAR, GUEST = 0, WORKERS  # the worker that takes the detours to the servers; one more, which only some faults need

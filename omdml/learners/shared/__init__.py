@@ -1,0 +1,1 @@
+"""What learners have in common: contracts, checks, and families of one shape."""

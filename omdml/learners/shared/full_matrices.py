@@ -1,0 +1,89 @@
+"""Common ground of the learners of full matrices: their starts, and what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from omdml.blas import one_blas_thread
+from omdml.engines.full import FullEngine
+from omdml.initial import STARTS, start_matrices
+from omdml.learners.shared.base import Array
+from omdml.learners.shared.checks import expect, number, whole
+from omdml.learners.shared.quadruplets import QuadrupletLearner
+from omdml.metrics.full import FullMetric
+
+INDEFINITE = 1e-6  # share of the largest eigenvalue that a start's smallest may lie below 0
+
+
+class FullMatrixLearner(QuadrupletLearner):
+    """Learners of M_i (d_i, d_i), positive semi-definite after every update."""
+
+    mu: float
+    k: int
+    trace: float
+    refresh: int
+    rank: int | None
+
+    def _check(self) -> None:
+        expect(number(self.mu) and self.mu >= 0, "mu", self.mu, "a weight of at least 0")
+        expect(whole(self.k) and self.k >= 0, "k", self.k, "a number of eigenvalues")
+        expect(self.mu == 0 or self.k >= 1, "k", self.k, "at least 1 where mu is above 0")
+        expect(number(self.trace) and self.trace >= 0, "trace", self.trace, "a weight of at least 0")
+        expect(whole(self.refresh) and self.refresh >= 1, "refresh", self.refresh, "a number of updates of at least 1")
+        expect(self.rank is None or (whole(self.rank) and self.rank >= 1), "rank", self.rank, "None or at least 1")
+        if isinstance(self.init, str):
+            expect(self.init in STARTS, "init", self.init, f"one of {', '.join(STARTS)}, or arrays")
+            return
+        expect(set(self.init) == set(self.dims), "init", sorted(self.init), f"arrays for {sorted(self.dims)}")
+        for name, array in self.init.items():
+            check_positive(name, np.asarray(array), self.dims[name])
+
+    def _share(self) -> float:
+        """Of the distance that each modality starts with."""
+        return 1.0
+
+    def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        ranks = {name: min(self.rank or size, size) for name, size in self.dims.items()}
+        rows = start_matrices(features, ranks, str(self.init), self.seed)
+        with one_blas_thread():
+            return {name: self._share() * (matrix.T @ matrix) for name, matrix in rows.items()}
+
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        return {name: (size, size) for name, size in self.dims.items()}
+
+    @property
+    def metric(self) -> FullMetric:
+        """What is served."""
+        engine: FullEngine = self._started("metric")
+        return FullMetric(self._weights(engine), self.matrices)
+
+    def _weights(self, engine: FullEngine) -> dict[str, float]:
+        """Of the modalities' distances in their sum."""
+        return dict.fromkeys(engine.names, 1.0)
+
+    @property
+    def matrices(self) -> dict[str, Array]:
+        """M_i (d_i, d_i) of each modality, as learned."""
+        engine = self._started("matrices")
+        return dict(zip(engine.names, engine.matrices(), strict=True))
+
+    @property
+    def bites(self) -> dict[str, int]:
+        """Updates of each modality whose result was not positive semi-definite, and was projected."""
+        engine = self._started("bites")
+        return dict(zip(engine.names, engine.bites, strict=True))
+
+
+def check_positive(name: str, matrix: Array, size: int) -> None:
+    """Refuse a start that is no symmetric positive semi-definite matrix (size, size)."""
+    where = f"init[{name!r}]"
+    square = matrix.shape == (size, size) and matrix.dtype.kind in "fiu" and bool(np.isfinite(matrix).all())
+    expect(square, where, matrix.shape, f"finite numbers of shape ({size}, {size})")
+    most = float(np.abs(matrix).max())
+    uneven = float(np.abs(matrix - matrix.T).max())
+    expect(uneven <= INDEFINITE * most, where, f"entries that differ by {uneven:.3g}", "a symmetric matrix")
+    with one_blas_thread():
+        least = float(np.linalg.eigvalsh(matrix.astype(np.float64))[0])
+    expect(least >= -INDEFINITE * most * size, where, f"eigenvalue {least:.3g}", "a positive semi-definite matrix")

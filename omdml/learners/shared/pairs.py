@@ -1,0 +1,200 @@
+"""Learners of pairs: these two are similar in the sense of a task, or they are not (MATHS 5)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from omdml.engines.coupled import CoupledEngine
+from omdml.errors import CorruptError, FeedbackError
+from omdml.initial import SAMPLE, STARTS, start_matrices
+from omdml.kernels.coupled import Rule
+from omdml.learners.shared.base import Array, Learner, Outcome
+from omdml.learners.shared.checks import check_rows, expect, number, whole
+from omdml.metrics.base import check_features
+from omdml.metrics.coupled import SHARED, CoupledMetric
+
+ONLY_TASK = ["default"]  # that of a pair which names none
+
+
+class PairLearner(Learner):
+    """Common ground of learners of matrices L (r, d), d the sum of ``dims``: modalities lie side by side."""
+
+    accepts: ClassVar[frozenset[str]] = frozenset({"pair"})
+    width: ClassVar[int] = 2
+    columns: ClassVar[tuple[str, ...]] = ("similar", "task")
+    tasks: Sequence[str] | None
+    rank: int
+    eta: float
+    step: str
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"dims": {"a": 4, "b": 3}, "tasks": ["look", "use"], "rank": 2}
+
+    @property
+    def _tasks(self) -> list[str]:
+        return list(ONLY_TASK if self.tasks is None else self.tasks)
+
+    @property
+    @abstractmethod
+    def _stacks(self) -> list[list[str]]:
+        """Names of the matrices of every task that is learned."""
+
+    def _shares(self) -> list[float]:
+        """Of the rate, that each matrix of a task takes."""
+        return [1.0]
+
+    @property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(name for names in self._stacks for name in names))
+
+    def _check(self) -> None:
+        names = self.tasks
+        sound = isinstance(names, list | tuple) and len(names) > 0 and all(isinstance(t, str) and t for t in names)
+        sound = names is None or (sound and len(set(names)) == len(names) and SHARED not in names)
+        expect(sound, "tasks", names, f"a list of distinct names other than {SHARED!r}, or None for one task")
+        expect(whole(self.rank) and self.rank >= 1, "rank", self.rank, "a whole number of at least 1")
+        expect(number(self.eta) and self.eta > 0, "eta", self.eta, "a rate above 0")
+        expect(self.step in ("pa", "ogd"), "step", self.step, "'pa' or 'ogd'")
+        if isinstance(self.init, Mapping):
+            self._check_arrays({name: np.asarray(array) for name, array in self.init.items()})
+        else:
+            expect(self.init in STARTS, "init", self.init, f"one of {', '.join(STARTS)}, or arrays")
+
+    def _check_arrays(self, arrays: Mapping[str, Array]) -> None:
+        """Refuse a start that is not one matrix (r, d) for each of ``matrices``."""
+        expect(set(arrays) == set(self._names), "init", sorted(arrays), f"arrays for {self._names}")
+        shape = arrays[self._names[0]].shape
+        expect(len(shape) == 2 and shape[0] > 0, "init", shape, f"arrays (r, {sum(self.dims.values())})")
+        for name, array in arrays.items():
+            check_array(name, array, (shape[0], sum(self.dims.values())))
+
+    def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        count = len(next(iter(features.values())))
+        rows = np.sort(np.random.default_rng(self.seed).choice(count, min(count, SAMPLE), replace=False))
+        together, width = " + ".join(self.dims), sum(self.dims.values())
+        sample = np.concatenate([np.asarray(features[name][rows], np.float64) for name in self.dims], axis=1)
+        start = start_matrices({together: sample}, {together: min(self.rank, width)}, str(self.init), self.seed)
+        scale = np.sqrt(len(self._stacks[0]))  # the distances of a task's matrices add up to unit spread
+        return dict.fromkeys(self._names, start[together] / scale)
+
+    def _rule(self) -> Rule:
+        return Rule(float(self.eta), np.array(self._shares(), np.float64), self.step == "pa")
+
+    def _begin(self, start: Mapping[str, Array]) -> CoupledEngine:
+        names = self._names
+        parts = np.array([[names.index(name) for name in stack] for stack in self._stacks], np.int64)
+        return CoupledEngine(self.dims, np.stack([start[name] for name in names]), parts, self._rule())
+
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(self._names, (rank_of(tensors), sum(self.dims.values())))
+
+    def learn_many(
+        self,
+        rows: ArrayLike,
+        features: Mapping[str, Array],
+        similar: ArrayLike | None = None,
+        task: str | Sequence[str] | Array | None = None,
+        **kw: Any,
+    ) -> Outcome:
+        """Learn pairs in order, all of them or none.
+
+        Parameters
+        ----------
+        rows : (T, 2)
+            Row numbers of a pair's items.
+        features
+            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+        similar : scalar or (T,)
+            True where the pair is similar; always needed.
+        task : scalar or (T,)
+            Names of tasks; may be left out where there is one.
+
+        Returns
+        -------
+        ``scores`` are ``y (d^2 - b)``: positive where the pair lies on the wrong side of its threshold.
+
+        Raises
+        ------
+        FeedbackError
+            A row out of range or with values that are not finite, a task that is not among ``tasks`` (``row`` says
+            which), features that do not fit. The state is as before.
+        StartError
+            On the first call, features too few for the start.
+        """
+        expect(not kw, "learn_many", sorted(kw), "pairs, features, similar and task, nothing else")
+        pairs = check_rows(rows, self.width, check_features(features, self.dims))
+        tasks = self._numbers(task_numbers(task, self._tasks, len(pairs)))
+        return self._learn(pairs, features, signs(similar, len(pairs)), tasks)
+
+    def _numbers(self, tasks: Array) -> Array:
+        """Numbers of the learned tasks that these stand for."""
+        return tasks
+
+    @property
+    def metric(self) -> CoupledMetric:
+        """What is served."""
+        return CoupledMetric(self.dims, self.matrices, dict(zip(self._tasks, self._stacks, strict=True)))
+
+    @property
+    def matrices(self) -> dict[str, Array]:
+        """What was learned, by task; what tasks share is called ``shared``."""
+        engine: CoupledEngine = self._started("matrices")
+        return dict(zip(self._names, engine.parts(), strict=True))
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """b_t of each task: pairs closer than that count as similar."""
+        engine: CoupledEngine = self._started("thresholds")
+        numbers = self._numbers(np.arange(len(self._tasks)))
+        return dict(zip(self._tasks, engine.thresholds[numbers].tolist(), strict=True))
+
+
+def check_array(name: str, array: Array, shape: tuple[int, int]) -> None:
+    """Refuse an array of ``init`` that has another shape, or values that are not finite."""
+    sound = array.shape == shape and bool(np.isfinite(array).all())
+    expect(sound, f"init[{name!r}]", array.shape, f"finite numbers {shape}")
+
+
+def rank_of(tensors: Mapping[str, Array]) -> int:
+    """r of a state; raises CorruptError."""
+    L = tensors.get("L", np.zeros(0))
+    if L.ndim != 3 or L.shape[1] < 1:
+        raise CorruptError(f"state holds L of shape {L.shape}, expected (M, r, d)")
+    return L.shape[1]
+
+
+def signs(similar: ArrayLike | None, count: int) -> Array:
+    """1 where similar, -1 where not: (count,); raises FeedbackError."""
+    column = np.asarray(similar)
+    if column.shape not in ((), (count,)) or (column.size and column.dtype.kind != "b"):
+        got = f"{column.dtype} of shape {column.shape}"
+        raise FeedbackError(f"similar={got}: expected True, False, or ({count},) booleans, one a pair")
+    return np.ascontiguousarray(np.broadcast_to(np.where(column, 1.0, -1.0), (count,)))
+
+
+def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str], count: int) -> Array:
+    """Places in ``tasks``: (count,); raises FeedbackError naming the first pair of an unknown one."""
+    if task is None:
+        if len(tasks) > 1:
+            raise FeedbackError(
+                f"task is missing: name one of {', '.join(tasks)} for every pair", reason="unknown_task"
+            )
+        return np.zeros(count, np.int64)
+    column = np.asarray(task)
+    if column.shape not in ((), (count,)):
+        raise FeedbackError(f"task of shape {column.shape}, expected a name or ({count},) names")
+    places = {name: place for place, name in enumerate(tasks)}
+    found = np.array([places.get(name, -1) for name in column.ravel().tolist()], np.int64)
+    numbers = np.ascontiguousarray(np.broadcast_to(found.reshape(column.shape), (count,)))
+    unknown = np.flatnonzero(numbers < 0)
+    if unknown.size:
+        name = column.ravel().tolist()[unknown[0] if column.ndim else 0]
+        message = f"comparison {unknown[0]} is of task {name!r}, there are {', '.join(tasks)}"
+        raise FeedbackError(f"{message}; nothing was learned", reason="unknown_task", row=int(unknown[0]))
+    return numbers

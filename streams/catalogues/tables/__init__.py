@@ -1,0 +1,1 @@
+"""Tables of items that a catalogue is built from: CSV, numpy, Parquet."""

@@ -1,0 +1,97 @@
+"""Items from CSV: a header, one item a line, UTF-8, commas. Read by Python's csv module: slow, but plain and exact."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+from streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
+from streams.regular import LINE_CHARACTERS, text_lines
+
+CHUNK_CELLS = 500_000  # text in memory at a time: about 60 bytes a cell
+
+log = structlog.get_logger(__name__)
+
+
+class CsvTable:
+    """A CSV file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    id_column
+        The column of the ids.
+    columns
+        Modality to columns; by default columns are grouped by prefix (``color.0, color.1`` or ``color_0, color_1``),
+        and one log line names those left out.
+    """
+
+    def __init__(self, path: Path, id_column: str = "id", columns: Columns | None = None) -> None:
+        self.path = path
+        self.name = str(path)
+        self.count: int | None = None
+        self.numbered = False
+        header = next(self._lines(), [])
+        require_columns(self.name, [id_column], header)
+        chosen = columns or numbered_columns(self.name, (name for name in header if name != id_column))
+        require_modality(self.name, chosen, "columns color.0, color.1, ... or color_0, color_1, ...", header)
+        for names in chosen.values():
+            require_columns(self.name, names, header)
+        if left_out := set(header) - {id_column} - {name for names in chosen.values() for name in names}:
+            log.info("columns_left_out", table=self.name, columns=sorted(left_out))
+        self.header = header
+        self.id_at = header.index(id_column)
+        self.places = {modality: [header.index(name) for name in names] for modality, names in chosen.items()}
+
+    def chunks(self, rows: int) -> Iterator[Chunk]:
+        """See :class:`streams.catalogues.tables.table.Table`."""
+        rows = max(1, min(rows, CHUNK_CELLS // len(self.header)))
+        lines = islice(self._lines(), 1, None)
+        while some := list(islice(lines, rows)):
+            yield Chunk(
+                [line[self.id_at] for line in some],
+                {modality: self._numbers(some, places) for modality, places in self.places.items()},
+            )
+
+    def _lines(self) -> Iterator[list[str]]:
+        width = 0
+        try:
+            lines = text_lines(self.path, LINE_CHARACTERS, encoding="utf-8-sig", newline="")
+            reader = csv.reader(lines, strict=True)
+            for line in reader:
+                width = width or len(line)
+                if line and len(line) != width:
+                    raise CatalogueError(
+                        f"{self.path}: line {reader.line_num} has {len(line)} fields, the header has {width}"
+                    )
+                if line:
+                    yield line
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise CatalogueError(f"{self.path}: no CSV in UTF-8 ({error})") from error
+
+    def _numbers(self, lines: Sequence[Sequence[str]], places: Sequence[int]) -> NDArray[np.float64]:
+        try:
+            return np.array([[float(line[at]) for at in places] for line in lines])
+        except ValueError:
+            self._refuse(lines, places)
+
+    def _refuse(self, lines: Sequence[Sequence[str]], places: Sequence[int]) -> NoReturn:
+        for line in lines:
+            for at in places:
+                try:
+                    float(line[at])
+                except ValueError as error:
+                    raise CatalogueError(
+                        f"{self.path}: item {line[self.id_at]!r}, column {self.header[at]!r} is {line[at]!r}, "
+                        f"expected a number"
+                    ) from error
+        raise CatalogueError(f"{self.path}: changed while it was read: try again")

@@ -1,0 +1,80 @@
+"""What the user names as input, opened as tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from omdml.errors import CatalogueError
+from streams.catalogues.manifest import MODALITY_NAME
+from streams.catalogues.tables.csv_table import CsvTable
+from streams.catalogues.tables.numpy_tables import ID_BYTES, ArrayTable, NpzTable, check_header
+from streams.catalogues.tables.parquet_table import ParquetTable
+from streams.catalogues.tables.table import UNREADABLE, Columns, Table
+from streams.regular import opened, read_regular
+
+Inputs = Sequence[str | Path] | Mapping[str, Any]
+SUFFIXES = ".npy, .npz, .csv, .parquet"
+
+
+def open_tables(
+    inputs: Inputs, *, ids: str | Path | Sequence[str] | None, id_column: str, columns: Columns | None
+) -> list[Table]:
+    """One table an input; the arguments are those of :func:`streams.catalogues.build.build_catalogue`.
+
+    Raises
+    ------
+    CatalogueError
+        No input, a file that is missing or of no known kind, ``ids`` or ``columns`` that no input takes.
+    """
+    if not inputs:
+        raise CatalogueError(f"nothing to build from: name at least one input ({SUFFIXES})")
+    listed = _read_id_lines(Path(ids)) if isinstance(ids, str | Path) else ids
+    if isinstance(inputs, Mapping):
+        arrays = {name: np.asarray(array) for name, array in inputs.items()}
+        tables: list[Table] = [ArrayTable("arrays", arrays, listed)]
+    else:
+        tables = [_open(str(one), listed, id_column, columns) for one in inputs]
+    if listed is not None and not any(isinstance(table, ArrayTable | NpzTable) for table in tables):
+        raise CatalogueError(f"ids are given, but every input has a column of its own ({id_column!r}): leave them out")
+    if columns and not any(isinstance(table, CsvTable | ParquetTable) for table in tables):
+        raise CatalogueError("columns are given, but no input is CSV or Parquet: leave them out")
+    return tables
+
+
+def _open(text: str, ids: Sequence[str] | None, id_column: str, columns: Columns | None) -> Table:
+    suffix = Path(text).suffix.lower()
+    try:
+        match suffix:
+            case ".npy":
+                return _open_npy(text, ids)
+            case ".npz":
+                return NpzTable(Path(text), ids)
+            case ".csv":
+                return CsvTable(Path(text), id_column, columns)
+            case ".parquet":
+                return ParquetTable(Path(text), id_column, columns)
+    except UNREADABLE as error:
+        raise CatalogueError(f"{text}: cannot be read as {suffix} ({error})") from error
+    raise CatalogueError(f"{text}: unknown kind {suffix!r}, expected one of {SUFFIXES}")
+
+
+def _open_npy(text: str, ids: Sequence[str] | None) -> ArrayTable:
+    """``color=path/to.npy``, or ``color.npy``, whose name is the modality's."""
+    modality, equals, path = text.partition("=")
+    if not equals or not re.match(MODALITY_NAME, modality):
+        modality, path = Path(text).stem, text
+    with opened(path) as file:
+        check_header(path, modality, file)
+    return ArrayTable(path, {modality: np.load(path, mmap_mode="r")}, ids)
+
+
+def _read_id_lines(path: Path) -> list[str]:
+    try:
+        return read_regular(path, ID_BYTES).decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CatalogueError(f"{path}: no list of ids, one a line, in UTF-8 ({error})") from error

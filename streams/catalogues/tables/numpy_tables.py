@@ -1,0 +1,171 @@
+"""Items from numpy: arrays, ``.npy`` files, ``.npz`` archives."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import structlog
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+from streams.catalogues.tables.table import Chunk, require_modality, rows_at_once
+from streams.regular import opened
+
+PREFIX = "X_"
+HEADER_BYTES = 10_000  # of a .npy file: numpy's own limit, which it looks at too late
+ID_BYTES = 1 << 30  # of all ids together
+WHOLE_BYTES = 1 << 30  # of an array that must be read at once
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+log = structlog.get_logger(__name__)
+
+
+class ArrayTable:
+    """Arrays (n, d) a modality, memory-mapped ones too; without ``ids`` the row numbers are the ids."""
+
+    def __init__(self, name: str, arrays: Mapping[str, NDArray[Any]], ids: Sequence[str] | None = None) -> None:
+        self.name = name
+        self.arrays = arrays
+        self.ids, self.numbered = ids, ids is None
+        self.count: int | None = row_count(name, {what: array.shape for what, array in arrays.items()}, ids)
+
+    def chunks(self, rows: int) -> Iterator[Chunk]:
+        """See :class:`streams.catalogues.tables.table.Table`."""
+        rows = rows_at_once(self.name, rows, {name: array.shape[1] for name, array in self.arrays.items()})
+        for start in range(0, self.count or 0, rows):
+            vectors = {name: array[start : start + rows] for name, array in self.arrays.items()}
+            yield Chunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
+
+
+class NpzTable:
+    """An archive with an array a modality, named like it or ``X_<modality>``, and maybe one named ``ids``.
+
+    Labels (``y``, ``y_...``) are left out, and where there is an ``X_`` every other array is: one log line names them.
+    """
+
+    def __init__(self, path: Path, ids: Sequence[str] | None = None) -> None:
+        self.path = path
+        self.name = str(path)
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+            self.members = self._modalities(names)
+            require_modality(self.name, self.members, "an array (n, d) named like its modality, such as color", names)
+            shapes = {name: _header(self.name, archive, member)[0] for name, member in self.members.items()}
+            self.count: int | None = row_count(self.name, shapes, ids)
+            self.dims = {name: shape[1] for name, shape in shapes.items()}
+            rows_at_once(self.name, 1, self.dims)
+            if "ids" in names:
+                if ids is not None:
+                    raise CatalogueError(f"{path}: ids come from its array `ids`; leave the other ids out")
+                ids = _text(self.name, _whole(self.name, archive, "ids", ID_BYTES))
+        self.ids, self.numbered = ids, ids is None
+        self.count = row_count(self.name, shapes, ids)
+
+    def chunks(self, rows: int) -> Iterator[Chunk]:
+        """See :class:`streams.catalogues.tables.table.Table`. Arrays are decompressed as they are read, never whole."""
+        rows = rows_at_once(self.name, rows, self.dims)
+        with ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(opened(self.path))))
+            arrays = {name: self._rows(archive, member, rows) for name, member in self.members.items()}
+            for start in range(0, self.count or 0, rows):
+                vectors = {name: next(array) for name, array in arrays.items()}
+                yield Chunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
+
+    def _modalities(self, names: Sequence[str]) -> dict[str, str]:
+        found = {name.removeprefix(PREFIX): name for name in names if name.startswith(PREFIX)}
+        if not found:
+            found = {name: name for name in names if name not in ("ids", "y") and not name.startswith("y_")}
+        if left_out := sorted(set(names) - set(found.values()) - {"ids"}):
+            log.info("arrays_left_out", table=self.name, arrays=left_out)
+        return found
+
+    def _rows(self, archive: zipfile.ZipFile, member: str, rows: int) -> Iterator[NDArray[Any]]:
+        shape, fortran, dtype = _header(self.name, archive, member)
+        if fortran:
+            whole = _whole(self.name, archive, member, WHOLE_BYTES)
+            yield from (whole[start : start + rows] for start in range(0, len(whole), rows))
+            return
+        with archive.open(member + ".npy") as file:
+            _read_header(self.name, member, file)
+            for start in range(0, shape[0], rows):
+                taken = (min(rows, shape[0] - start), *shape[1:])
+                data = file.read(int(np.prod(taken)) * dtype.itemsize)
+                yield np.frombuffer(data, dtype).reshape(taken)
+
+
+def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[str] | None) -> int:
+    """Number of items; CatalogueError where an array is no matrix or has another number of rows."""
+    for name, shape in shapes.items():
+        if len(shape) != 2:
+            raise CatalogueError(f"{table}: array {name!r} has shape {shape}, expected (n, d)")
+    counts = {name: shape[0] for name, shape in shapes.items()} | ({} if ids is None else {"ids": len(ids)})
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise CatalogueError(f"{table}: not one vector an item in each array; rows: {told}")
+    return next(iter(counts.values()), 0)
+
+
+def some_ids(ids: Sequence[str] | None, start: int, count: int) -> Sequence[str]:
+    """The ids of these rows."""
+    return ids[start : start + count] if ids is not None else [str(row) for row in range(start, start + count)]
+
+
+def _text(table: str, ids: NDArray[Any]) -> list[str]:
+    if ids.ndim != 1 or ids.dtype.kind not in "iuUS":
+        raise CatalogueError(f"{table}: array `ids` is {ids.dtype} {ids.shape}, expected text or whole numbers (n,)")
+    texts: list[str] = ids.astype(np.str_).tolist()
+    return texts
+
+
+def _whole(table: str, archive: zipfile.ZipFile, member: str, limit: int) -> NDArray[Any]:
+    """An array of at most so many bytes, read at once."""
+    shape, fortran, dtype = _header(table, archive, member)
+    size = math.prod(shape) * dtype.itemsize
+    if size > limit:
+        raise CatalogueError(
+            f"{table}: array {member!r} has {size:,} bytes, expected at most {limit:,}: split the file"
+            + (", or save it in C order" if fortran else "")
+        )
+    with archive.open(member + ".npy") as file:
+        _read_header(table, member, file)
+        data = file.read(size)
+    array: NDArray[Any] = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    return array
+
+
+def _header(table: str, archive: zipfile.ZipFile, member: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """What an array claims to be, held against the bytes that the archive says there are."""
+    info = archive.getinfo(member + ".npy")
+    with archive.open(info) as file:
+        check_header(table, member, file)
+    with archive.open(info) as file:
+        shape, fortran, dtype = _read_header(table, member, file)
+        size, held = math.prod(shape) * dtype.itemsize, info.file_size - file.tell()
+    if min(shape, default=0) < 0 or size != held:
+        raise CatalogueError(f"{table}: array {member!r} claims {shape} {dtype}, {size:,} bytes, but holds {held:,}")
+    return shape, fortran, dtype
+
+
+def check_header(table: str, member: str, file: IO[bytes]) -> None:
+    """Raise CatalogueError if the header of a ``.npy`` file says that it is endless: numpy would read it all."""
+    start = file.read(12)
+    size = int.from_bytes(start[8 : 10 if start[6:7] == b"\x01" else 12], "little")
+    if size > HEADER_BYTES:
+        raise CatalogueError(f"{table}: the header of {member!r} has {size:,} bytes, expected at most {HEADER_BYTES:,}")
+
+
+def _read_header(table: str, member: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        shape, fortran, dtype = _HEADERS[npy.read_magic(file)](file)
+    except (KeyError, ValueError) as error:
+        raise CatalogueError(f"{table}: array {member!r} is in no format of numpy known here ({error})") from error
+    if dtype.hasobject:
+        raise CatalogueError(f"{table}: array {member!r} holds Python objects, expected numbers")
+    return shape, fortran, dtype

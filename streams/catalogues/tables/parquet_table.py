@@ -1,0 +1,165 @@
+"""Items from Parquet: list columns are modalities, scalar columns are grouped by prefix as in CSV."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+from streams.catalogues.tables.table import (
+    ID_LENGTH,
+    Chunk,
+    Columns,
+    numbered_columns,
+    require_columns,
+    require_modality,
+    rows_at_once,
+)
+from streams.regular import opened
+
+NUMBER_BYTES = 8
+EXPANDED_BYTES = 256 << 20  # that a row group of any file may become in memory; more only if the file itself is large:
+EXPANSION = 20  # so many times its size
+
+log = structlog.get_logger(__name__)
+
+
+class ParquetTable:
+    """A Parquet file; needs pyarrow, which the extra ``omdml[parquet]`` brings.
+
+    Parameters
+    ----------
+    path
+        The file.
+    id_column
+        The column of the ids: text or whole numbers.
+    columns
+        Modality to columns, lists or scalars, which are put side by side.
+    """
+
+    def __init__(self, path: Path, id_column: str = "id", columns: Columns | None = None) -> None:
+        parquet = _pyarrow_parquet(path)
+        self.path = path
+        self.name = str(path)
+        self.id_column = id_column
+        self.numbered = False
+        with opened(path) as data, parquet.ParquetFile(data) as file:
+            self.count: int | None = file.metadata.num_rows
+            schema = file.schema_arrow
+        require_columns(self.name, [id_column], schema.names)
+        self.columns = columns or self._grouped(schema)
+        expected = "a column of lists, or columns color.0, color.1, ... or color_0, color_1, ..."
+        require_modality(self.name, self.columns, expected, schema.names)
+        for names in self.columns.values():
+            require_columns(self.name, names, schema.names)
+        with opened(path) as data, parquet.ParquetFile(data) as file:
+            self.widest = self._check_sizes(file.metadata, os.fstat(data.fileno()).st_size)
+
+    def _check_sizes(self, metadata: Any, size: int) -> dict[str, int]:
+        """Refuse a file that says it becomes far more than it is; answers the numbers of an item in each column."""
+        limit, widest = max(EXPANDED_BYTES, EXPANSION * size), dict.fromkeys(self._wanted, 1)
+        for number in range(metadata.num_row_groups):
+            group, claimed = metadata.row_group(number), 0
+            for index in range(group.num_columns):
+                column = group.column(index)
+                path = column.path_in_schema
+                name = next((one for one in widest if path == one or path.startswith(f"{one}.")), "")
+                if name in widest:
+                    claimed += max(column.total_uncompressed_size, NUMBER_BYTES * column.num_values)
+                    widest[name] = max(widest[name], column.num_values // max(1, group.num_rows))
+            if claimed > limit:
+                raise CatalogueError(
+                    f"{self.path}: row group {number} of a file of {size:,} bytes becomes {claimed:,} bytes, expected "
+                    f"at most {limit:,}: write it again, with smaller row groups"
+                )
+        return widest
+
+    @property
+    def _wanted(self) -> list[str]:
+        return [self.id_column, *(name for names in self.columns.values() for name in names)]
+
+    def chunks(self, rows: int) -> Iterator[Chunk]:
+        """See :class:`streams.catalogues.tables.table.Table`."""
+        dims = {modality: sum(self.widest[name] for name in names) for modality, names in self.columns.items()}
+        rows = rows_at_once(self.name, rows, dims)
+        # ids stay in their dictionary until their lengths are known: one long id may stand in every row
+        how = {"read_dictionary": [self.id_column]}
+        with opened(self.path) as data, _pyarrow_parquet(self.path).ParquetFile(data, **how) as file:
+            for batch in file.iter_batches(batch_size=rows, columns=self._wanted):
+                ids = self._ids(batch.column(self.id_column))
+                vectors = {
+                    modality: np.hstack([self._block(ids, name, batch.column(name)) for name in names])
+                    for modality, names in self.columns.items()
+                }
+                yield Chunk(ids, vectors)
+
+    def _grouped(self, schema: Any) -> dict[str, list[str]]:
+        lists = [field.name for field in schema if _is_list(field.type)]
+        scalars = [name for name in schema.names if name not in (*lists, self.id_column)]
+        grouped = {**numbered_columns(self.name, scalars), **{name: [name] for name in lists}}
+        taken = {name for names in grouped.values() for name in names}
+        if left_out := sorted(set(scalars) - taken):
+            log.info("columns_left_out", table=self.name, columns=left_out)
+        return grouped
+
+    def _ids(self, column: Any) -> list[str]:
+        self._check_lengths(column)
+        ids = [str(one) for one in column.to_pylist() if isinstance(one, str | int)]
+        if len(ids) != len(column):
+            kind = getattr(column.type, "value_type", column.type)
+            raise CatalogueError(
+                f"{self.path}: column {self.id_column!r} is {kind} with {column.null_count} nulls, "
+                f"expected text or whole numbers in every row"
+            )
+        return ids
+
+    def _check_lengths(self, column: Any) -> None:
+        from pyarrow import compute, types
+
+        kept = column.dictionary if types.is_dictionary(column.type) else column
+        if types.is_string(kept.type) or types.is_large_string(kept.type):
+            longest = compute.max(compute.utf8_length(kept)).as_py() or 0
+            if longest > ID_LENGTH:
+                raise CatalogueError(
+                    f"{self.path}: an id of {longest:,} characters in column {self.id_column!r}, expected at most "
+                    f"{ID_LENGTH}"
+                )
+
+    def _block(self, ids: list[str], name: str, column: Any) -> NDArray[Any]:
+        """A column as (n, d): a scalar's d is 1."""
+        if not _is_list(column.type):
+            return np.asarray(column.to_numpy(zero_copy_only=False))[:, None]
+        lengths = _list_lengths(column)
+        for item, length in zip(ids, lengths, strict=True):
+            if length is None or length != lengths[0]:
+                raise CatalogueError(
+                    f"{self.path}: item {item!r}, column {name!r} has {length or 'no'} numbers, others {lengths[0]}"
+                )
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(ids), -1)
+
+
+def _is_list(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _list_lengths(column: Any) -> list[int | None]:
+    from pyarrow import compute
+
+    lengths: list[int | None] = compute.list_value_length(column).to_pylist()
+    return lengths
+
+
+def _pyarrow_parquet(path: Path) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise CatalogueError(f"{path}: reading Parquet needs pyarrow: pip install 'omdml[parquet]'") from error
+    return parquet

@@ -1,0 +1,1 @@
+"""A Kafka topic as a source of feedback: its consumer, batches, epochs and gaps."""

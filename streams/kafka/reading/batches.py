@@ -1,0 +1,118 @@
+"""What kafka-python reads too strictly, or gives up without a word on where to go on."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import kafka.errors
+from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
+from kafka.record.util import decode_varint
+
+from omdml.feedback import TooLarge
+from streams.kafka import internals
+from streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
+
+FIELDS_BEFORE_KEY = 4  # the record's length, its attributes, how much later and how far behind the batch's first it is
+
+
+class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types
+    """A batch that is damaged; ``then`` is the offset behind it, or behind its first record where nobody knows."""
+
+    def __init__(self, why: str, then: int) -> None:
+        super().__init__(why)
+        self.why, self.then = why, then
+
+
+class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
+    """A batch with header names in any bytes, which clients in C send, and with errors that say where it ends.
+
+    One that would become too large when it is decompressed is not damaged, only somebody's: in place of its records it
+    has as many that cannot be learned (:class:`~omdml.feedback.TooLarge`), so each of them becomes a dead letter.
+    """
+
+    __slots__ = ("_too_large",)
+
+    def __init__(self, buffer: bytes) -> None:
+        super().__init__(buffer)
+        self._too_large: TooLarge | None = None
+
+    def validate_crc(self) -> bool:
+        """True; raises Unreadable where the checksum says otherwise."""
+        if not super().validate_crc():
+            raise self._unreadable("its checksum does not fit")
+        return True
+
+    @property
+    def _without_holes(self) -> bool:
+        """Whether every offset of the batch has a record, as its header says; the header may be what is damaged."""
+        return bool(0 < self.records_count == self.last_offset_delta + 1)
+
+    def _unreadable(self, why: str) -> Unreadable:
+        return Unreadable(why, self.next_offset if self._without_holes else self.base_offset + 1)
+
+    def _maybe_uncompress(self) -> None:
+        if self._decompressed or self._too_large is not None or not self.compression_type:
+            return
+        try:
+            data = memoryview(self._buffer)[self._pos :]
+            if too_large(self.compression_type, data):
+                self._pass_over(data)
+            else:
+                super()._maybe_uncompress()
+        except (kafka.errors.UnsupportedCodecError, Unreadable):
+            raise
+        except Exception as error:  # every codec has its own
+            raise self._unreadable(f"it cannot be decompressed: {error!r}") from error
+
+    def _pass_over(self, data: memoryview) -> None:
+        """Have a record that says so in place of each that these bytes stand for."""
+        size = f"its {len(data):,} bytes become more than {MAX_EXPANDED_BYTES:,} when they are decompressed"
+        if not self._without_holes:
+            raise self._unreadable(size)
+        self._too_large = TooLarge(
+            f"in a batch that is too large to be read: {size} (sha256 {sha256(data).hexdigest()}); have its sender "
+            "write smaller batches".encode()
+        )
+
+    def __next__(self) -> Any:
+        if self._too_large is not None:
+            return self._next_too_large(self._too_large)
+        try:
+            return super().__next__()
+        except kafka.errors.CorruptRecordError as error:
+            if not isinstance(error.__context__, UnicodeDecodeError):
+                raise self._unreadable(str(error)) from error
+            _make_readable(self._buffer, self._pos)
+            return next(self)
+
+    def _next_too_large(self, value: TooLarge) -> DefaultRecord:
+        if self._next_record_index >= self.records_count:
+            raise StopIteration
+        offset = self.base_offset + self._next_record_index
+        self._next_record_index += 1
+        return DefaultRecord(len(value), offset, self.max_timestamp, self.timestamp_type, None, value, [])
+
+
+internals.make_batches_of(Batch)
+
+
+def _make_readable(buffer: bytearray, at: int) -> None:
+    """Put question marks for what is not UTF-8 in the header names of the record that begins there."""
+    for _ in range(FIELDS_BEFORE_KEY):
+        _, at = decode_varint(buffer, at)
+    for _ in ("key", "value"):
+        at = _behind(buffer, at)
+    headers, at = decode_varint(buffer, at)
+    for _ in range(headers):
+        length, begin = decode_varint(buffer, at)
+        name = buffer[begin : begin + length]
+        kept = name.decode(errors="ignore").encode().ljust(len(name), b"?")  # as long: the record's length is checked
+        buffer[begin : begin + length] = kept
+        at = _behind(buffer, begin + length)
+
+
+def _behind(buffer: bytearray, at: int) -> int:
+    """Where the bytes end whose length stands here; -1 is that of none."""
+    length, begin = decode_varint(buffer, at)
+    return int(begin + max(length, 0))

@@ -1,0 +1,143 @@
+"""What a Kafka source says when going on would lose events silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kafka import TopicPartition
+
+from omdml.errors import GapError
+from streams.kafka.reading.batches import Unreadable
+from streams.protocols import Partition
+
+WORKER = "omdml worker"
+
+
+class Gaps:
+    """Partitions of a source that stopped, each told of once.
+
+    Attributes
+    ----------
+    stopped
+        Those that wait for a seek.
+    """
+
+    def __init__(self) -> None:
+        self.stopped: set[TopicPartition] = set()
+        self._untold: dict[TopicPartition, Callable[[], GapError]] = {}
+
+    def add(self, at: TopicPartition, describe: Callable[[], GapError]) -> None:
+        """A partition stopped; why is asked when it is told of, which may fail while the cluster is away."""
+        self.stopped.add(at)
+        self._untold[at] = describe
+
+    def tell(self) -> None:
+        """Raise the next error that was not told of yet, if there is one."""
+        if self._untold:
+            at = min(self._untold)
+            error = self._untold[at]()
+            del self._untold[at]
+            raise error
+
+    def accept(self, at: TopicPartition) -> bool:
+        """Go on behind the gap of a partition; False where there is none, or it is not told yet, and will be."""
+        told = at in self.stopped and at not in self._untold
+        if told:
+            self.stopped.discard(at)
+        return told
+
+    def forget(self, gone: Iterable[TopicPartition]) -> None:
+        """These are others' by now."""
+        for at in gone:
+            self.stopped.discard(at)
+            self._untold.pop(at, None)
+
+
+def out_of_range(
+    topic: str, partition: Partition, position: int | None, available: tuple[int, int], command: str = WORKER
+) -> GapError:
+    """The position is before the log's first offset or past its end; ``command`` is what reads the topic."""
+    cut = position is not None and position > available[1]
+    return GapError(
+        f"topic {topic!r} partition {partition.number} does not hold offset {position}: it has offsets {available[0]} "
+        f"up to {available[1]}; retention deleted events before they were read, or the log was truncated; "
+        f"`{command} --accept-gap` goes on without them",
+        partition=partition,
+        position=position,
+        available=available,
+        resume=available[1] if cut else available[0],
+        cut=cut,
+    )
+
+
+def cut(
+    topic: str,
+    partition: Partition,
+    position: int | None,
+    available: tuple[int, int],
+    at: int | None,
+    command: str = WORKER,
+) -> GapError:
+    """The log was cut below the position, and written on: by a leader that had not everything.
+
+    Parameters
+    ----------
+    at
+        Where it was cut, as far as the cluster knows.
+    """
+    end = available[1]
+    resume = at if at is not None else end if position is None else min(position, end)
+    known = f"at offset {at}" if at is not None else f"somewhere below offset {resume}"
+    return GapError(
+        f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
+        f"others have the offsets of events that were read; `{command} --accept-gap` goes on at {resume}",
+        partition=partition,
+        position=position,
+        available=available,
+        resume=resume,
+        cut=True,
+    )
+
+
+def unreadable(
+    topic: str,
+    partition: Partition,
+    position: int | None,
+    available: tuple[int, int],
+    error: Unreadable,
+    command: str = WORKER,
+) -> GapError:
+    """The batch at the position is damaged, in the broker's files or on the way."""
+    resume = error.then if position is None else min(max(error.then, position + 1), available[1])
+    return GapError(
+        f"topic {topic!r} partition {partition.number} cannot be read at offset {position}: the batch that holds it is "
+        f"damaged ({error.why}); restore the broker's files from a replica, or go on at {resume} with "
+        f"`{command} --accept-gap`",
+        partition=partition,
+        position=position,
+        available=available,
+        resume=resume,
+    )
+
+
+def created_anew(
+    topic: str,
+    partition: Partition,
+    position: int | None,
+    available: tuple[int, int],
+    *,
+    before: str,
+    now: str,
+    command: str = WORKER,
+) -> GapError:
+    """The topic has another id than the one that the position belongs to."""
+    old = "" if position is None else f"offset {position} of partition {partition.number} belongs to the old topic, "
+    return GapError(
+        f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; {old}partition "
+        f"{partition.number} of the new one has offsets {available[0]} up to {available[1]}; restart with `{command} "
+        "--accept-gap` to read the new one from its beginning, or, if the store lost its content too, run "
+        "`omdml topics rewind` and start again",
+        partition=partition,
+        available=available,
+        resume=available[0],
+    )

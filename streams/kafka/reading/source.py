@@ -1,0 +1,427 @@
+"""A Kafka topic as a source of feedback.
+
+Threads: kafka-python tells of rebalances on its own I/O thread, and only while the polling thread waits inside the
+client's ``poll`` or ``close``; the two never run at once, so nothing here is locked. Partitions given are only noted
+and paused there: the listener is asked where to start on the polling thread, where it may take its time (heartbeats go
+on) and where the committed offsets can be read. Partitions taken away are told of on the I/O thread, because the client
+gives them up as soon as that returns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import kafka.errors
+import structlog
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from omdml.errors import GapError, OmdmlError, SourceError, SourceRefused
+from streams.kafka import internals
+from streams.kafka import topic as topics
+from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.reading import gap
+from streams.kafka.reading.batches import Unreadable
+from streams.kafka.reading.consumer import (
+    ANSWER_LIMIT_S,
+    EXPELLED,
+    Rebalance,
+    as_records,
+    leave,
+    milliseconds,
+    offset_range,
+    open_consumer,
+    remove_static_member,
+    replaced,
+)
+from streams.kafka.reading.epochs import Epochs
+from streams.kafka.reading.watch import Absence, Failures, Flow, Outage
+from streams.protocols import Listener, Partition, Record
+
+LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
+LOOK_LIMIT_S = 0.5
+SLICE_S = 0.1  # the client does not return by itself when partitions were given
+# What another client would be refused as well.
+REFUSALS = (
+    kafka.errors.AuthorizationError,
+    kafka.errors.SaslAuthenticationFailedError,
+    kafka.errors.UnsupportedCodecError,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class KafkaSource:
+    """A member of a consumer group that reads one topic, from positions the caller keeps.
+
+    Parameters
+    ----------
+    options
+        The cluster.
+    topic, group
+        Names of the topic and of the consumer group.
+    group_instance_id
+        Makes a static member: back within this session timeout it has its partitions again, without a rebalance.
+    session_timeout_s
+        A member not heard of for so long loses its partitions.
+    partitioner
+        What senders choose a partition by: a name in :data:`streams.partitioners.PARTITIONERS`.
+
+    Attributes
+    ----------
+    topic_id
+        The topic's identity, fixed for this source's life.
+    partitions
+        How many the topic had a second ago.
+    command
+        What an operator starts again to go on behind a gap.
+
+    Raises
+    ------
+    SourceError
+        The cluster is out of reach for ``options.start_timeout_s`` or refuses, the topic is missing or compacted.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        *,
+        topic: str,
+        group: str,
+        group_instance_id: str | None = None,
+        session_timeout_s: float = 10.0,
+        partitioner: str = "murmur2",
+    ) -> None:
+        self.options = options
+        self.topic = topic
+        self.group = group
+        self.group_instance_id = group_instance_id
+        self.session_timeout_s = session_timeout_s
+        self.partitioner = partitioner
+        self.command = gap.WORKER
+        self._listener: Listener
+        self._kept_error: Exception | None = None
+        self._given: set[TopicPartition] = set()
+        self._owned: dict[TopicPartition, Partition] = {}
+        self._gaps = gap.Gaps()
+        self._ends: dict[TopicPartition, int] = {}
+        self._epochs = Epochs()
+        self._unread: dict[TopicPartition, int | None] = {}  # where a batch could not be read
+        self._looked_at = float("-inf")
+        self._outage, self._absence = Outage(options.servers), Absence(options.servers, topic)
+        self._flow = Flow()
+        self._failures = Failures()
+        self._closed = self._replaced = False
+        self._admin = topics.open_admin(options)
+        try:
+            found = topics.require(self._admin, options, topic)
+            self._consumer = self._connect()
+        except BaseException:
+            self._admin.close()
+            raise
+        self.topic_id, self.partitions = found
+
+    def subscribe(self, listener: Listener) -> None:
+        """Join the group; the listener hears of partitions inside a later :meth:`poll`."""
+        self._listener = listener
+        revoked, lost = partial(self._take, tell=listener.revoked), partial(self._take, tell=listener.lost)
+        self._consumer.subscribe([self.topic], listener=Rebalance(self._give, revoked, lost))
+        with translated(self.options, f"asking for topic {self.topic!r}"):
+            self._consumer.partitions_for_topic(self.topic)  # who leads the group before it knows shares out nothing
+
+    def poll(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Records in order within each partition; see :meth:`streams.protocols.Source.poll`.
+
+        Raises
+        ------
+        GapError
+            A position is out of the log's range, or the topic is not the one it was. ``error.partition`` stops until
+            :meth:`seek`; the others go on with the next call. A topic created anew is reported by every call.
+        SourceRefused
+            The cluster refuses this member, another process has its ``group_instance_id``, or one client after the
+            other failed.
+        Exception
+            What the listener raised, also where it was raised on the client's thread.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._raise_kept_error()
+            with translated(self.options, f"reading topic {self.topic!r}"):
+                records = self._poll_once(max_records, max(0.0, min(SLICE_S, deadline - time.monotonic())))
+            if records or time.monotonic() >= deadline:
+                return records
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Continue at ``offset``; accepts the gap at which the partition stopped, if one was told."""
+        at = self._where(partition)
+        if at is None:
+            raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
+        if self._gaps.accept(at):
+            self._epochs.forget(at)
+        self._epochs.seek(self._consumer, at, offset)
+        self._consumer.resume(at)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
+        """Record offsets, the topic's id, the leader's epoch; False when not owned, None when nobody can tell now."""
+        places = {partition: self._where(partition) for partition in offsets}
+        if None in places.values():
+            return self._refused("partition not owned", False)
+        if not offsets:
+            return True
+        if self._outage.told:
+            return None
+        epoch, topic_id = self._epochs.of, self.topic_id
+        wanted = {at: OffsetAndMetadata(offsets[one], topic_id, epoch(at, offsets[one])) for one, at in places.items()}
+        with translated(self.options, f"committing to group {self.group!r}"):
+            try:
+                self._consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
+            except EXPELLED as error:
+                # The client's next polls would say nothing of it.
+                self._replaced = isinstance(error, kafka.errors.FencedInstanceIdError)
+                rebalancing = isinstance(error.args[:1] and error.args[0], kafka.errors.RebalanceInProgressError)
+                return self._refused(type(error).__name__, None if rebalancing else False)
+            except (kafka.errors.RetriableError, kafka.errors.RebalanceInProgressError) as error:
+                return self._refused(type(error).__name__, None)
+        return True
+
+    def _refused(self, why: str, answer: bool | None) -> bool | None:
+        log.warning("kafka_commit_refused", topic=self.topic, group=self.group, why=why)
+        return answer
+
+    def progress(self) -> dict[Partition, tuple[int, int]]:
+        """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.
+
+        Left out is a position that cannot be told while the cluster is out of reach; half a second is spent on all.
+        """
+        until = time.monotonic() + LOOK_LIMIT_S
+        return {
+            partition: (position, max(position, self._ends[at]))
+            for at, partition in self._owned.items()
+            if (position := self._position(at, max(0.0, until - time.monotonic()))) is not None
+        }
+
+    def begin(self, partition: Partition) -> int:
+        """The first offset that the log still holds of a partition; raises SourceError."""
+        return self._range(partition)[0]
+
+    def end(self, partition: Partition) -> int:
+        """The offset after the last record (of committed transactions) of a partition; raises SourceError."""
+        return self._range(partition)[1]
+
+    def _range(self, partition: Partition) -> tuple[int, int]:
+        with translated(self.options, f"looking at topic {self.topic!r}"):
+            return offset_range(self._consumer, TopicPartition(self.topic, partition.number))
+
+    def close(self) -> None:
+        """Leave the group at once, static members too; the listener hears of what is given up. Twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        member = self._consumer.group_metadata()
+        try:
+            leave(self._consumer, self.group)
+            if self.group_instance_id and member.member_id:
+                remove_static_member(self._admin, self.group, self.group_instance_id, member.member_id)
+        finally:
+            self._admin.close()
+        self._raise_kept_error()
+
+    # The polling thread
+
+    def _connect(self) -> Any:
+        return open_consumer(self.options, self.group, self.group_instance_id, self.session_timeout_s)
+
+    def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
+        self._gaps.tell()
+        try:
+            if self._replaced:
+                raise kafka.errors.FencedInstanceIdError
+            if time.monotonic() - self._looked_at >= LOOK_EVERY_S and self._look():
+                self._restart_if_stuck()
+            if self._given:
+                self._take_over()
+            internals.go_on_joining(self._consumer)
+            batches = self._consumer.poll(timeout_ms=milliseconds(timeout_s), max_records=max_records)
+        except kafka.errors.OffsetOutOfRangeError as error:
+            self._stop(error.args[0], gap.out_of_range)
+            return []
+        except kafka.errors.LogTruncationError as error:
+            for at, kept in error.divergent_offsets.items():
+                position, cut = self._position(at), kept and kept.offset
+                if cut is None or position is None or cut < position:  # else a late answer: it was gone back to
+                    self._stop({at: position}, partial(gap.cut, at=cut))
+            return []
+        except Unreadable as error:
+            at = internals.drop_batch(self._consumer)
+            before, self._unread[at] = self._unread.get(at), self._position(at)
+            if before is not None and before == self._unread[at]:  # else perhaps on the way: it is fetched once more
+                self._stop({at: before}, partial(gap.unreadable, error=error))
+            return []
+        except kafka.errors.RetriableError:
+            time.sleep(timeout_s)  # an outage: the looks tell when it begins and ends
+            return []
+        except kafka.errors.FencedInstanceIdError as error:
+            raise replaced(self.group, self.group_instance_id) from error
+        except (OmdmlError, *REFUSALS):
+            raise
+        except Exception as error:  # whatever it is: a client that raises it is not to be trusted any more
+            self._replace_client(error)
+            return []
+        if batches and not self._is_ours(batches):
+            return []
+        self._epochs.note(self._consumer, self._owned)
+        self._flow.delivered(batches)
+        return [record for at, batch in batches.items() for record in as_records(self._owned[at], batch)]
+
+    def _take_over(self) -> None:
+        """Ask the listener where to start what the last rebalance gave, and start there."""
+        given = {at: Partition(self.topic_id, at.partition) for at in self._given}
+        self.partitions = max(self.partitions, *(at.partition + 1 for at in given))
+        limit = milliseconds(ANSWER_LIMIT_S)
+        begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
+        ends = self._consumer.end_offsets(list(given), timeout_ms=limit)
+        committed = {at: self._consumer.committed(at, metadata=True, timeout_ms=limit) for at in given}
+        elsewhere = {at for at, kept in committed.items() if kept and kept.metadata not in ("", self.topic_id)}
+        known = {at: kept.offset for at, kept in committed.items() if kept and at not in elsewhere}
+        starts = self._listener.assigned({partition: known.get(at) for at, partition in given.items()})
+        self._given.clear()
+        given = {at: partition for at, partition in given.items() if partition in starts}
+        self._owned |= given
+        self._ends |= ends
+        for at, partition in given.items():
+            start = starts[partition]
+            self._epochs.begin(at, committed[at] if at in known else None)
+            self._epochs.seek(self._consumer, at, begins[at] if start is None else start)
+        self._consumer.resume(*(given.keys() - elsewhere))
+        for at in elsewhere & given.keys():
+            available, ids = (begins[at], ends[at]), {"before": committed[at].metadata, "now": self.topic_id}
+            where = self.topic, given[at], committed[at].offset, available
+            self._gaps.add(at, partial(gap.created_anew, *where, **ids, command=self.command))
+        self._gaps.tell()
+
+    def _look(self) -> bool:
+        """Once a second: where are the ends, and is the topic still the same? True if the cluster answered."""
+        found, why = None, f"topic {self.topic!r} is missing"
+        try:
+            found = topics.describe(self._admin, self.topic)
+            self._absence.note(found is None)
+            if found:
+                asked = list(self._owned) or [TopicPartition(self.topic, 0)]
+                self._ends |= self._consumer.end_offsets(asked, timeout_ms=milliseconds(LOOK_LIMIT_S))
+        except kafka.errors.RetriableError as error:
+            found, why = None, type(error).__name__
+        self._looked_at = time.monotonic()
+        if found is None:
+            self._outage.goes_on(why)
+            return False
+        self._outage.is_over()
+        if found.id != self.topic_id:
+            raise self._created_anew(found.id)
+        if self.partitions != found.partitions:
+            self.partitions = found.partitions
+            internals.refresh_metadata(self._consumer)
+        return True
+
+    def _is_ours(self, batches: Mapping[TopicPartition, list[Any]]) -> bool:
+        """Whether records are those of this topic, at no cost: the client reads by name, and goes on in one made anew.
+
+        Raises GapError where it surely is another; where that cannot be told for now they are polled again.
+        """
+        seen = internals.topic_id(self._consumer, self.topic)
+        if seen is None or str(seen) == self.topic_id or self._look():
+            return True
+        for at, batch in batches.items():
+            self._epochs.seek(self._consumer, at, batch[0].offset)
+        return False
+
+    def _restart_if_stuck(self) -> None:
+        flowing = self._owned.keys() - self._gaps.stopped
+        progress = {at: (position, self._ends[at]) for at in flowing if (position := self._position(at)) is not None}
+        if stuck := self._flow.look(progress):
+            numbers = sorted(at.partition for at in stuck)
+            log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, do="making a new client")
+            self._make_client()
+
+    def _replace_client(self, error: Exception) -> None:
+        """Go on with another client; raises SourceRefused where that was tried enough."""
+        what = f"{type(error).__name__}: {self.options.redact(str(error))}"
+        log.error("kafka_client_failed", topic=self.topic, error=what, do="making a new client", exc_info=True)
+        if not self._failures.wait():
+            raise SourceRefused(
+                f"topic {self.topic!r} at {self.options.servers}: one client after the other fails: {what}; "
+                "a new process may get on, else see the broker's log"
+            ) from error
+        self._make_client()
+
+    def _make_client(self) -> None:
+        leave(self._consumer, self.group)
+        self._take(list(self._owned), self._listener.lost)  # those that leaving did not tell of
+        self._given.clear()
+        self._consumer, self._flow = self._connect(), Flow()
+        self.subscribe(self._listener)
+
+    # Gaps
+
+    def _stop(self, positions: Mapping[TopicPartition, int | None], tell: Callable[..., GapError]) -> None:
+        """Stop these partitions; the next polls tell why, one after the other."""
+        self._look()  # a topic created anew is told as such
+        self._consumer.pause(*positions)
+        for at, position in positions.items():
+            self._gaps.add(at, partial(self._told, at, position, tell))
+
+    def _told(self, at: TopicPartition, position: int | None, tell: Callable[..., GapError]) -> GapError:
+        return tell(self.topic, self._owned[at], position, offset_range(self._consumer, at), command=self.command)
+
+    def _created_anew(self, now: str) -> GapError:
+        """Stop everything: positions in the old topic mean nothing in the new one. Every poll says so again."""
+        self._looked_at = float("-inf")
+        if self._owned:
+            self._consumer.pause(*self._owned)
+        at = min(self._owned, default=TopicPartition(self.topic, 0))
+        partition = Partition(self.topic_id, at.partition)
+        return gap.created_anew(
+            self.topic, partition, self._position(at), offset_range(self._consumer, at),
+            before=self.topic_id, now=now, command=self.command,
+        )  # fmt: skip
+
+    # The client's thread
+
+    def _give(self, given: Collection[TopicPartition]) -> None:
+        for at in given:
+            self._consumer.seek(at, 0)  # with no position at all, the client would raise before we can ask for one
+        self._consumer.pause(*given)
+        self._given |= set(given)
+        self._looked_at = float("-inf")  # they may be those of a topic made anew
+
+    def _take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
+        self._given -= set(taken)
+        self._gaps.forget(taken)
+        gone = [self._owned.pop(at) for at in sorted(taken) if at in self._owned]
+        if gone:
+            try:
+                tell(gone)
+            except Exception as error:  # in the client's loop it would be lost, or end the loop
+                self._kept_error = error
+
+    # State
+
+    def _raise_kept_error(self) -> None:
+        error, self._kept_error = self._kept_error, None
+        if error:
+            raise error
+
+    def _where(self, partition: Partition) -> TopicPartition | None:
+        at = TopicPartition(self.topic, partition.number)
+        return at if self._owned.get(at) == partition else None
+
+    def _position(self, at: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
+        if at not in self._owned:
+            return None
+        position: int | None = None
+        with suppress(kafka.errors.KafkaError):  # after a change of leader it asks the broker, which may be away
+            position = self._consumer.position(at, timeout_ms=milliseconds(limit_s))
+        return position

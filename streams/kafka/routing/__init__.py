@@ -1,0 +1,1 @@
+"""From a topic of any partitioning into the keyed one."""

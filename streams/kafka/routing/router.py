@@ -1,0 +1,310 @@
+"""From a topic of any partitioning into the keyed one: every record once, by transactions.
+
+One turn, and what a kill after each of its steps means:
+
+1. Gather records for a tenth of a second. Nothing is written; the next router reads them again.
+2. Write their copies in a transaction. It is never committed: whoever reads committed records alone does not see them.
+3. Have the group's offsets move with the same transaction. The cluster refuses if the group has gone on without this
+   member. After a kill the next router waits until the transaction is aborted, then reads the records again.
+4. Commit. Copies and offsets count from one moment on, or, if the cluster never heard of it, not at all.
+
+After an error nobody may know which of the two it was. So there is one way on from every error: a new producer of the
+same name, which has the cluster end what is open, and then the offsets of the group, which say how far it came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+import kafka.errors
+import msgspec
+import structlog
+
+from omdml.errors import FeedbackError, GapError, SourceError, SourceRefused
+from omdml.feedback import TooLarge
+from streams.kafka.options import KafkaOptions
+from streams.kafka.reading.watch import Failures, Outage
+from streams.kafka.routing.origin import RoutedSource
+from streams.kafka.routing.transaction import BATCH_BYTES, KafkaTransactions
+from streams.kafka.topic import message_limit
+from streams.letters import Letter
+from streams.protocols import Partition, Record
+
+GATHER_S = 0.1
+GATHER_RECORDS = 10_000
+GATHER_BYTES = 8 << 20
+STEP_S = 10.0  # for one step of a transaction; a cluster that is away for longer is asked again by a new producer
+OPEN_S = 10.0  # of a transaction: readers wait so long behind what a killed router left open
+CONNECT_S = 3.0  # for one try
+RETRY_S = 0.5
+STOP_S = 5.0  # for what was gathered, once the process was asked to end
+LOOK_EVERY_S = 1.0
+TELL_EVERY_S = 60.0
+ENVELOPE_BYTES, HEADER_BYTES = 128, 16  # around a record in a batch of its own, and around each of its headers
+
+log = structlog.get_logger(__name__)
+
+
+class Targets(NamedTuple):
+    """Where records go, and how large a message each of the topics takes."""
+
+    topic: str
+    letters: str
+    max_bytes: int = 0
+    max_letter_bytes: int = 0
+
+    def measured(self, options: KafkaOptions) -> Targets:
+        """The same, as the cluster describes them now; raises SourceError if one is missing, or unfit for feedback."""
+        return Targets(
+            self.topic, self.letters, message_limit(options, self.topic), message_limit(options, self.letters)
+        )
+
+
+class Copy(NamedTuple):
+    """What becomes of a record: ``fate`` is ``keyed``, ``keyless`` or ``letter``."""
+
+    fate: str
+    topic: str
+    key: bytes | None
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+
+
+class Told(Protocol):
+    """Hears what a router does."""
+
+    def routed(self, fates: Mapping[str, int], seconds: float) -> None:
+        """One transaction is committed: so many records of each fate, written in so long."""
+
+    def repeated(self) -> None:
+        """One transaction failed; its records are read again."""
+
+    def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
+        """Of each owned partition the next offset, and the end: about once a second."""
+
+
+def copy_of(record: Record, key: bytes | None, targets: Targets) -> Copy:
+    """What becomes of a record whose model's name is ``key``.
+
+    Without a name it goes to any partition: whichever worker has that one makes a dead letter of it. Only what is too
+    large, for the topic or to be read at all, becomes one here.
+    """
+    if isinstance(record.value, TooLarge):
+        error = FeedbackError(f"event {record.value.decode()}", reason="oversize")
+        return _letter(record, key, error, targets)
+    size = ENVELOPE_BYTES + len(record.value) + len(key or b"")
+    size += sum(HEADER_BYTES + len(name.encode()) + len(value) for name, value in record.headers)
+    if size <= targets.max_bytes:
+        return Copy("keyless" if key is None else "keyed", targets.topic, key, record.value, record.headers)
+    error = FeedbackError(
+        f"event of {len(record.value)} bytes: topic {targets.topic!r} takes messages of {targets.max_bytes}; split it, "
+        "or raise that topic's max.message.bytes, and send it again",
+        reason="oversize",
+    )
+    return _letter(record, key, error, targets)
+
+
+def _letter(record: Record, key: bytes | None, error: FeedbackError, targets: Targets) -> Copy:
+    return Copy("letter", targets.letters, key, Letter.of(record, error, None, targets.max_letter_bytes).encode(), ())
+
+
+class Router:
+    """One of any number that share the partitions of a topic.
+
+    Parameters
+    ----------
+    source
+        What is read; its group's offsets say how far.
+    targets
+        Where it goes.
+    key_of
+        Answers the key of a record, the name of its model; None if it has none that can be read.
+    name
+        Of the transactions: each router needs another one, a router that is started again the same.
+    accept_gap
+        Go on behind what the log no longer holds, or cannot be read.
+    """
+
+    def __init__(
+        self,
+        source: RoutedSource,
+        targets: Targets,
+        key_of: Callable[[Record], bytes | None],
+        told: Told,
+        *,
+        name: str,
+        partitioner: str,
+        accept_gap: bool = False,
+    ) -> None:
+        self.source = source
+        self.targets = targets
+        self.accept_gap = accept_gap
+        self._key_of = key_of
+        self._told = told
+        self._name = name
+        self._partitioner = partitioner
+        self._options: KafkaOptions = msgspec.structs.replace(source.options, start_timeout_s=CONNECT_S)
+        self._transactions: KafkaTransactions | None = None
+        self._gathered: dict[Partition, list[Record]] = {}
+        self._outage = Outage(source.options.servers)
+        self._failures = Failures()
+        self._trouble = ""
+        self._stop_by: float | None = None
+        self._looked_at = self._counted_at = float("-inf")
+        self._counted: Counter[str] = Counter()
+
+    def stop(self) -> None:
+        """End soon: what was gathered is still routed, if the cluster takes it within ``STOP_S``."""
+        self._stop_by = time.monotonic() + STOP_S
+
+    def run(self) -> None:
+        """Route until :meth:`stop`; raises GapError, SourceError where an operator must decide."""
+        self.source.subscribe(self)
+        try:
+            while self._stop_by is None:
+                self._turn()
+        finally:
+            self._close()
+
+    def _turn(self) -> None:
+        try:
+            self._look()
+            if self._transactions is None:
+                self._connect()
+            self._gather()
+            if self._gathered:
+                self._route()
+            self._trouble = ""
+        except GapError as gap:
+            if not self.accept_gap or str(gap) == self._trouble or gap.partition is None or gap.resume is None:
+                raise
+            self._go_on(gap, Partition(*gap.partition), gap.resume)
+        except SourceRefused:
+            raise
+        except SourceError as error:
+            self._begin_again(error)
+
+    def _go_on(self, gap: GapError, partition: Partition, resume: int) -> None:
+        """Go on after a gap that is accepted."""
+        self._trouble = str(gap)
+        # If another router owns the partition now, its own source tells it of the gap.
+        with suppress(SourceError):
+            self.source.seek(partition, resume)
+            log.warning("gap_accepted", reason=self._trouble, resume=resume)
+
+    def _connect(self) -> None:
+        """Make a producer, which ends what one before it left open; then go where the group's offsets are."""
+        self.targets = self.targets.measured(self._options)
+        self._transactions = KafkaTransactions(
+            self._options,
+            self._name,
+            self._partitioner,
+            timeout_s=STEP_S,
+            open_s=OPEN_S,
+            batch_bytes=min(BATCH_BYTES, self.targets.max_bytes, self.targets.max_letter_bytes),
+            given_up=self._overdue,
+        )
+        self.source.go_back()
+        self._outage.is_over()
+
+    def _gather(self) -> None:
+        """Poll until there is enough for a transaction, or the first record has waited long enough."""
+        until, count, size = None, 0, 0
+        while self._stop_by is None and count < GATHER_RECORDS and size < GATHER_BYTES:
+            now = time.monotonic()
+            if until is not None and now >= until:
+                break
+            records = self.source.poll(GATHER_RECORDS - count, GATHER_S if until is None else until - now)
+            if not records and until is None:
+                break
+            until = until or time.monotonic() + GATHER_S
+            count += len(records)
+            for record in records:
+                size += len(record.value)
+                self._gathered.setdefault(record.partition, []).append(record)
+
+    def _route(self) -> None:
+        """Steps 2 to 4 for what was gathered."""
+        assert self._transactions is not None
+        begun, fates = time.monotonic(), Counter[str]()
+        # Before the writing, not after it: who is out of the group by then must not pass for its later self.
+        member = self.source.member
+        self._transactions.begin()
+        for records in self._gathered.values():
+            self._write(self._transactions, records, fates)
+        offsets = {partition: records[-1].offset + 1 for partition, records in self._gathered.items()}
+        self._transactions.send_offsets(self.source.books(offsets), member)
+        self._transactions.commit()
+        self._gathered.clear()
+        self._failures = Failures()
+        self._counted += fates
+        self._told.routed(fates, time.monotonic() - begun)
+
+    def _write(self, transactions: KafkaTransactions, records: Iterable[Record], fates: Counter[str]) -> None:
+        now_ms = int(time.time() * 1000)
+        for record in records:
+            fate, topic, key, value, headers = copy_of(record, self._key_of(record), self.targets)
+            # A topic may refuse what claims to be from tomorrow.
+            at_ms = now_ms if record.timestamp is None else min(now_ms, round(record.timestamp * 1000))
+            transactions.send(topic, value, key, headers, at_ms)
+            fates[fate] += 1
+
+    def _begin_again(self, error: SourceError) -> None:
+        """After an error: drop the producer and what was gathered. Raises SourceRefused if that was tried enough."""
+        if self._gathered:
+            self._told.repeated()
+        self._gathered.clear()
+        if self._transactions is not None:
+            self._transactions.drop()
+            self._transactions = None
+        if isinstance(error.__cause__, kafka.errors.RetriableError):
+            self._outage.goes_on(str(error))
+        else:
+            log.warning("routing_again", reason=str(error), action="going on where the group's offsets are")
+            if not isinstance(error.__cause__, kafka.errors.CommitFailedError) and not self._failures.wait():
+                raise SourceRefused(f"{error}; it was tried again and again, without success") from error
+        if self._stop_by is None:
+            time.sleep(RETRY_S)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = now
+            self._told.behind(self.source.progress())
+        if self._counted and now - self._counted_at >= TELL_EVERY_S:
+            self._counted_at = now
+            log.info("routed", topic=self.targets.topic, **self._counted)
+            self._counted.clear()
+
+    def _overdue(self) -> bool:
+        return self._stop_by is not None and time.monotonic() > self._stop_by
+
+    def _close(self) -> None:
+        if self._counted:
+            log.info("routed", topic=self.targets.topic, **self._counted)
+        try:
+            self.source.close()
+        finally:
+            if self._transactions is not None:
+                self._transactions.drop()
+
+    # What the source tells
+
+    def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
+        """Begin where the group's offsets are, and at the beginning of a partition that was added to the topic."""
+        if None in committed.values():
+            self.source.require_known()
+        log.info("route_partitions_assigned", partitions=sorted(partition.number for partition in committed))
+        return committed
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Forget what was gathered of these: nothing of it is written, their next owner reads it."""
+        log.info("route_partitions_given_up", partitions=sorted(partition.number for partition in partitions))
+        for partition in partitions:
+            self._gathered.pop(partition, None)
+
+    lost = revoked

@@ -1,0 +1,228 @@
+"""A store in a folder as one file, written while workers run, and put back while none do.
+
+The file is a tar archive of the folder. At its end ``backup.json`` holds a checksum over all that comes before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import secrets
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from omdml.errors import CorruptError, StoreError
+from omdml.formats import FOLDER_STORE
+from streams.disk import ASIDE, sync
+from streams.regular import STATE_BYTES, opened, read_regular
+from streams.stores.folder.store import DirectoryStore, reaching
+
+SEAL = "backup.json"
+NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
+PARTS = (*NUMBERS, "placements", "models", MARKS)
+PASSES = 100  # over a model whose files are dropped while they are read
+PART = (".", "..", "")  # of a path: none of these leads to a file of ours
+
+File = tuple[str, bytes]
+
+
+class Seal(msgspec.Struct, frozen=True):
+    """What ends a backup: the number of the layout, and the sha256 of the names and bytes of all files."""
+
+    format: int
+    sha256: str
+
+
+def back_up(store: DirectoryStore, target: Path) -> None:
+    """Write everything in the store into one file, over one of this name; only its owner may read it.
+
+    A crash leaves a file whose name begins with a dot. A store that cannot be read leaves the file that was there.
+    """
+    with reaching(store):
+        store.secret()
+        unfinished = target.with_name(f"{ASIDE}{target.name}.{secrets.token_hex(8)}")
+        try:
+            write_archive(unfinished, contents(store))
+            os.replace(unfinished, target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        sync(target.parent)
+
+
+def put_back(store: DirectoryStore, file: Path) -> None:
+    """Put a backup in the place of the store; raises StoreError if a worker is living."""
+    with reaching(store):
+        lock = store.lock_owners(fcntl.LOCK_EX)
+        if lock is None:
+            raise StoreError(
+                f"store {store}: a worker is using it: stop the workers, restore, and start them again; nodes may stay"
+            )
+        try:
+            exchange(store.path, file)
+        finally:
+            os.close(lock)
+
+
+def exchange(folder: Path, file: Path) -> None:
+    """Put the files of a backup in the place of those in the folder of a store.
+
+    1. Unpack the backup beside them, and check it. A crash leaves the store as it was.
+    2. Take the marks away. A crash from here on leaves a store without marks, at which workers stop.
+    3. Exchange everything else.
+    4. Put the backup's marks there, and forget the files that were exchanged.
+    """
+    unpacked = folder / f"{ASIDE}restore.{secrets.token_hex(8)}"
+    try:
+        unpack(file, unpacked)
+    except BaseException:
+        shutil.rmtree(unpacked, ignore_errors=True)
+        raise
+    old = unpacked / "old"
+    old.mkdir()
+    os.sync()
+    os.replace(folder / MARKS, old / MARKS)
+    sync(folder)
+    for part in PARTS:
+        if part != MARKS and (folder / part).exists():
+            os.replace(folder / part, old / part)
+        os.replace(unpacked / part, folder / part)
+    sync(folder)
+    shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def contents(store: DirectoryStore) -> Iterator[File]:
+    """The files of a store by their names in its folder; a name that ends with a slash is a folder.
+
+    Marks come before models: a worker moves a mark after it has saved what lies below it, so that none of these marks
+    is ahead of these checkpoints.
+    """
+    for name in NUMBERS:
+        yield name, read_regular(store.path / name, STATE_BYTES)
+    for part in (MARKS, "placements"):
+        yield f"{part}/", b""
+        for path in listed(store.path / part):
+            yield f"{part}/{path.name}", read_regular(path, STATE_BYTES)
+    yield "models/", b""
+    for folder in listed(store.path / "models"):
+        for name, data in of_model(store, folder):
+            yield f"models/{folder.name}/{name}", data
+
+
+def of_model(store: DirectoryStore, folder: Path) -> list[File]:
+    """The files of one model; nothing if it is deleted meanwhile.
+
+    No file is ever written over, so what is read is whole unless a file was dropped meanwhile. Bytes are written before
+    the entry that names them, and dropped after it: entries are listed first.
+    """
+    for _ in range(PASSES):
+        try:
+            paths = [path for part in ("checkpoints", "history", "snapshots") for path in below(folder / part)]
+            return [file_at(path, folder) for path in paths]
+        except FileNotFoundError:
+            if not folder.exists():
+                return []
+    raise StoreError(f"store {store}: model folder {folder.name} changed {PASSES} times while it was read: try again")
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """A folder, the oldest name in it first, and what lies in folders in it."""
+    if folder.exists():
+        yield folder
+        for path in listed(folder):
+            if path.is_dir():
+                yield from below(path)
+            else:
+                yield path
+
+
+def listed(folder: Path) -> list[Path]:
+    """What lies in a folder and is finished, by name."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith(ASIDE))
+
+
+def file_at(path: Path, folder: Path) -> File:
+    """A file, or a folder, by its name below this folder."""
+    name = path.relative_to(folder).as_posix()
+    return (f"{name}/", b"") if path.is_dir() else (name, read_regular(path, STATE_BYTES))
+
+
+def write_archive(path: Path, files: Iterator[File]) -> None:
+    """Write files and their seal, and wait for the disk."""
+    digest = hashlib.sha256()
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for name, data in files:
+                add(archive, name, data)
+                digest.update(fingerprint(name, data))
+            add(archive, SEAL, msgspec.json.encode(Seal(FOLDER_STORE.number, digest.hexdigest())))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Add a file or a folder."""
+    member = tarfile.TarInfo(name.rstrip("/"))
+    member.type, member.mode = (tarfile.DIRTYPE, 0o755) if name.endswith("/") else (tarfile.REGTYPE, 0o600)
+    member.size = len(data)
+    archive.addfile(member, io.BytesIO(data))
+
+
+def unpack(file: Path, target: Path) -> None:
+    """Write the files of a backup into a new folder; raises StoreError or CorruptError if it is none, or damaged."""
+    digest, seal = hashlib.sha256(), b""
+    target.mkdir()
+    try:
+        with opened(file) as source, tarfile.open(fileobj=source, mode="r:") as archive:
+            for member in archive:
+                data = read_member(archive, member, file)
+                if member.name == SEAL:
+                    seal = data
+                    break
+                write_member(target, member, data)
+                digest.update(fingerprint(f"{member.name}/" if member.isdir() else member.name, data))
+        sealed = msgspec.json.decode(seal, type=Seal)
+    except (tarfile.TarError, EOFError, msgspec.DecodeError) as error:
+        raise CorruptError(f"{file}: no whole backup of a store ({error}): expected what omdml backup wrote") from error
+    FOLDER_STORE.check(sealed.format, str(file), StoreError)
+    if sealed.sha256 != digest.hexdigest():
+        raise CorruptError(f"{file}: damaged: its checksum is another one: use an older backup")
+
+
+def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> bytes:
+    """The bytes of a file in a backup, none of a folder; raises CorruptError for anything that is not ours."""
+    parts = member.name.split("/")
+    known = member.name == SEAL or parts[0] in PARTS
+    if not known or any(part in PART for part in parts) or not (member.isreg() or member.isdir()):
+        raise CorruptError(f"{file}: no backup of a store: it holds {member.name[:80]!r}")
+    if member.size > STATE_BYTES:
+        raise CorruptError(
+            f"{file}: {member.name[:80]!r} claims {member.size:,} bytes, expected at most {STATE_BYTES:,}"
+        )
+    content = archive.extractfile(member)
+    data = content.read() if content else b""
+    if len(data) != member.size:
+        raise CorruptError(f"{file}: no whole backup of a store: {member.name[:80]!r} is cut short")
+    return data
+
+
+def write_member(target: Path, member: tarfile.TarInfo, data: bytes) -> None:
+    """Write a file or a folder of a backup; only its owner may read the secret."""
+    path = target / member.name
+    if member.isdir():
+        path.mkdir(parents=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = 0o600 if member.name == "secret" else 0o666
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        file.write(data)
+
+
+def fingerprint(name: str, data: bytes) -> bytes:
+    """What a checksum takes of a file."""
+    return hashlib.sha256(name.encode()).digest() + hashlib.sha256(data).digest()

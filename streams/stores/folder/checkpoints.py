@@ -1,0 +1,153 @@
+"""The checkpoints of one model in a folder: one folder an owner, and in it one file a checkpoint.
+
+The names say everything that orders them, ``<epoch>/<number>.<next>.<partition>.<sha256>.<topic id>.checkpoint``: the
+highest epoch owns the model, its highest number is the newest checkpoint. Nothing is ever written over, so a process
+that wakes up late leaves at most a file that comes before the others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from omdml.snapshot import Checkpoint
+from streams.disk import put, sync
+from streams.protocols import Claim, Position, Written
+from streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
+from streams.stores.folder.states import read_state
+
+EPOCH = re.compile(r"\d{10}-[0-9a-f]{16}")
+NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|damaged)")
+KEPT = 2
+EVER = "saved"  # a file that is there once a checkpoint was
+
+
+class CheckpointFile(NamedTuple):
+    """A checkpoint by its name; these sort from the oldest to the newest."""
+
+    epoch: str
+    number: int
+    saved: Saved
+    damaged: bool
+    path: Path
+
+
+class CheckpointFolder:
+    """The owners of a model, and their checkpoints."""
+
+    def __init__(self, path: Path, model: str) -> None:
+        self.path, self.model = path, model
+
+    def owner(self) -> str | None:
+        """The epoch that owns the model; None where nobody claimed it."""
+        return max(self._epochs(), default=None)
+
+    def position(self) -> Position | None:
+        """That of the newest checkpoint that was not found to be damaged, if there is such a one; None without any."""
+        files = self._files()
+        newest = ([file for file in files if not file.damaged] or files)[-1:]
+        return newest[0].saved.position if newest else None
+
+    def peek(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read."""
+        for file in reversed(self._files()):
+            with suppress(FileNotFoundError):  # dropped since we looked: a newer one took its place
+                data = b"" if file.damaged else read_state(file.path)
+                if found := read_checkpoint(self.model, data, str(file.path), quiet=True):
+                    return found
+        return None
+
+    def claim(self) -> Claim:
+        """Become the owner, and read the newest checkpoint that can be read."""
+        epoch = self._become_owner()
+        while True:
+            try:
+                return self._resume(epoch)
+            except FileNotFoundError:  # the owner before us was just saving, and dropped what we were about to read
+                continue
+
+    def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
+        """Add a checkpoint of this epoch, which owns the model.
+
+        1. Write it, under a name of its own. A crash within leaves a temporary file, which goes with its epoch.
+        2. Tell that there was one. A crash before it: a model whose only checkpoint is removed would begin anew.
+        3. Drop all but the two newest. A crash within leaves a file more than need be.
+        """
+        data = checkpoint.to_bytes()
+        saved = Saved.of(checkpoint, data)
+        files = self._files()
+        sound = [file for file in files if not file.damaged]
+        outcome = saved.replaces(sound[-1].saved if sound else None, back)
+        if outcome is Written.STORED:
+            try:
+                put(self.path / epoch / file_name(files[-1].number + 1 if files else 1, saved), data)
+                if not (self.path / EVER).exists():
+                    (self.path / EVER).touch()
+                    sync(self.path)
+            except FileNotFoundError:
+                return Written.FENCED  # a later owner, or who deleted the model, removed the folder of this epoch
+            if sound:
+                self._drop_old()
+        return outcome
+
+    def _become_owner(self) -> str:
+        self.path.mkdir(parents=True, exist_ok=True)
+        while True:
+            epoch = next_epoch(self.owner())
+            (self.path / epoch).mkdir()
+            sync(self.path)
+            if self.owner() == epoch:  # or another one came first with the same counter and a higher nonce
+                return epoch
+
+    def _resume(self, epoch: str) -> Claim:
+        files = self._files()
+        fell_back = len(files) == 1 and files[0].number > 1  # two are kept, so one was removed: perhaps a newer one
+        for file in reversed(files):
+            if not file.damaged:
+                checkpoint = read_checkpoint(self.model, read_state(file.path), str(file.path))
+                if checkpoint:
+                    return Claim(epoch, checkpoint, fell_back)
+                file.path.replace(file.path.with_suffix(".damaged"))  # for the next claim, and for who examines it
+            fell_back = True
+        if files:
+            raise none_valid(self.model, str(self.path))
+        if (self.path / EVER).exists():
+            raise none_left(self.model, str(self.path))
+        return Claim(epoch, None)
+
+    def _drop_old(self) -> None:
+        files = self._files()
+        for oldest in [file for file in files if not file.damaged][-KEPT:-1]:
+            for file in files[: files.index(oldest)]:
+                file.path.unlink(missing_ok=True)
+            for epoch in self._epochs():
+                if epoch < oldest.epoch:
+                    shutil.rmtree(self.path / epoch, ignore_errors=True)
+
+    def _epochs(self) -> list[str]:
+        try:
+            return sorted(filter(EPOCH.fullmatch, os.listdir(self.path)))
+        except FileNotFoundError:
+            return []
+
+    def _files(self) -> list[CheckpointFile]:
+        """Oldest first."""
+        found = []
+        for epoch in self._epochs():
+            for path in (self.path / epoch).glob("[0-9]*"):
+                if match := NAME.fullmatch(path.name):
+                    number, offset, partition, digest, topic, kind = match.groups()
+                    saved = Saved((unquote(topic), int(partition)), int(offset), digest)
+                    found.append(CheckpointFile(epoch, int(number), saved, kind == "damaged", path))
+        return sorted(found)
+
+
+def file_name(number: int, saved: Saved) -> str:
+    """The name of the checkpoint with this number in its epoch."""
+    (topic, partition), offset, digest = saved
+    return f"{number:012d}.{offset}.{partition}.{digest}.{quote(topic, safe='')}.checkpoint"

@@ -1,0 +1,181 @@
+"""The journal of a model's snapshots in a folder: a file an entry, named by its number, and a file a snapshot.
+
+An entry is added by a hard link, which fails where the number is taken: that is the compare-and-set. It is written
+aside in the folder of its owner's epoch, so that an owner whose model was deleted meanwhile finds nothing to link.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+
+from omdml.errors import StoreError
+from streams.disk import ASIDE, put, put_if_absent
+from streams.regular import DOCUMENT_BYTES, read_regular
+from streams.stores.folder.states import read_state
+from streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
+
+NAMELESS_S = 600.0  # after so long, a snapshot that no entry names has no publisher any more
+NAME = re.compile(r"(\d{12})\.json")
+POLL_S, IDLE_POLL_S = 0.002, 0.01  # between two looks, and when nothing happened for a while
+ACTIVE_S = 5.0
+SHARE = 20  # of the time, a look at many folders takes one part in so many
+TICK_NS = 20_000_000
+
+Reaching = Callable[[], AbstractContextManager[None]]  # turns what the operating system refuses into a StoreError
+
+
+class DirectoryJournal:
+    """The entries and snapshots of one model.
+
+    Parameters
+    ----------
+    path
+        The model's folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.entries_path = path / "history"
+        self._snapshots, self._epochs = path / "snapshots", path / "checkpoints"
+
+    def last(self) -> tuple[int, Entry | None]:
+        """The last entry and its number."""
+        while True:
+            number = self.last_number()
+            if not number:
+                return 0, None
+            if entry := self._read(number):
+                return number, entry
+
+    def last_number(self) -> int:
+        """The number of the last entry; 0 where there is none."""
+        return max(self._numbers(), default=0)
+
+    def newest(self) -> Entry | None:
+        """The last entry that brought a snapshot."""
+        for number in sorted(self._numbers(), reverse=True):
+            if (entry := self._read(number)) and entry.what in PUBLICATIONS:
+                return entry
+        return None
+
+    def entries(self) -> list[tuple[int, Entry]]:
+        """All that were not dropped, oldest first."""
+        read = ((number, self._read(number)) for number in sorted(self._numbers()))
+        return [(number, entry) for number, entry in read if entry]
+
+    def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
+        """Add an entry, unless one came first or the epoch's folder is gone.
+
+        Who slept so long that the entry which came first was dropped adds a line amid the history, and moves nothing.
+        """
+        aside = self._epochs / epoch if epoch else self.entries_path
+        self.entries_path.mkdir(exist_ok=True)
+        try:
+            return put_if_absent(self._path(number), msgspec.json.encode(entry), aside)
+        except FileNotFoundError:
+            return False
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Forget entries."""
+        for number in numbers:
+            self._path(number).unlink(missing_ok=True)
+
+    def write(self, key: SnapshotKey, data: bytes) -> None:
+        """Keep the bytes of a snapshot."""
+        self._snapshots.mkdir(exist_ok=True)
+        put(self._snapshots / snapshot_name(key), data)
+
+    def read(self, key: SnapshotKey) -> bytes | None:
+        """The bytes of a snapshot."""
+        try:
+            return read_state(self._snapshots / snapshot_name(key))
+        except FileNotFoundError:
+            return None
+
+    def erase(self, keys: Iterable[SnapshotKey]) -> None:
+        """Forget the bytes of snapshots, and what a crash left without an entry or half written."""
+        for key in keys:
+            (self._snapshots / snapshot_name(key)).unlink(missing_ok=True)
+        named = {snapshot_name(entry.snapshot) for _, entry in self.entries()}
+        for path in [*self._snapshots.iterdir(), *self.entries_path.glob(f"{ASIDE}*")]:
+            if path.name not in named and time.time() - path.stat().st_mtime > NAMELESS_S:
+                path.unlink(missing_ok=True)
+
+    def _path(self, number: int) -> Path:
+        return self.entries_path / f"{number:012d}.json"
+
+    def _numbers(self) -> list[int]:
+        try:
+            names = os.listdir(self.entries_path)
+        except FileNotFoundError:
+            return []
+        return [int(match[1]) for match in map(NAME.fullmatch, names) if match]
+
+    def _read(self, number: int) -> Entry | None:
+        """The entry; None where it was dropped meanwhile."""
+        path = self._path(number)
+        try:
+            return msgspec.json.decode(read_regular(path, DOCUMENT_BYTES), type=Entry)
+        except FileNotFoundError:
+            return None
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits
+            raise StoreError(f"{path}: damaged ({error}): remove it, the entry before it counts then") from error
+
+
+def snapshot_name(key: SnapshotKey) -> str:
+    """The file of a snapshot, by its version and digest."""
+    return f"{key[0]}.{key[1]}.safetensors"
+
+
+class DirectoryWatch:
+    """Looks at the folders of entries, every few milliseconds as long as something happens in them.
+
+    A folder's time of change tells whether to list it; one that changed a moment ago is listed anyway, because the
+    kernel's clock for files ticks so slowly that two changes may get the same time.
+    """
+
+    def __init__(self, journals: Mapping[str, DirectoryJournal], reaching: Reaching) -> None:
+        self._journals, self._reaching = journals, reaching
+        self._seen = {model: journal.last_number() for model, journal in journals.items()}
+        self._changed = dict.fromkeys(journals, 0)
+        self._active_until = 0.0
+        self._closed = threading.Event()
+
+    def wait(self, timeout_s: float) -> set[str]:
+        """Models that have new entries; raises StoreError where the folders cannot be read."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            began = time.monotonic()
+            with self._reaching():
+                moved = {model for model in self._journals if self._moved(model)}
+            now = time.monotonic()
+            if moved:
+                self._active_until = now + ACTIVE_S
+            if moved or now >= deadline or self._closed.is_set():
+                return moved
+            pause = POLL_S if now < self._active_until else IDLE_POLL_S
+            pause = max(pause, SHARE * (now - began))
+            self._closed.wait(min(pause, deadline - now))
+
+    def close(self) -> None:
+        """End a wait at once."""
+        self._closed.set()
+
+    def _moved(self, model: str) -> bool:
+        journal = self._journals[model]
+        try:
+            changed = os.stat(journal.entries_path).st_mtime_ns
+        except FileNotFoundError:
+            changed = 0
+        if changed == self._changed[model] and time.time_ns() - changed > TICK_NS:
+            return False
+        self._changed[model] = changed
+        before, self._seen[model] = self._seen[model], journal.last_number()
+        return self._seen[model] != before

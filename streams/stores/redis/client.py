@@ -1,0 +1,124 @@
+"""How to reach a Redis or Valkey server, and what its client's errors mean here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from redis import exceptions
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
+
+from omdml.errors import ConfigurationError, StoreError, StoreRefused
+from streams.addresses import SCHEMES, masked, without_prefix
+
+TIMEOUT_S = 2.0  # to connect, and of each answer
+RETRIES = 1  # all that is sent twice is a compare-and-set, or means the same twice
+HEALTH_CHECK_S = 5  # an idle connection is asked for life before it is used
+RIGHTS = "give this user the rights that deploy/SECURITY.md lists"
+ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
+    (exceptions.BusyLoadingError, "it is still reading its data from disk: wait"),
+    (exceptions.AuthenticationError, "correct user and password in store.url"),
+    (exceptions.AuthorizationError, "correct user and password in store.url"),
+    (exceptions.NoPermissionError, RIGHTS),
+    (exceptions.ReadOnlyError, "it is a replica: name the primary in store.url"),
+    (exceptions.OutOfMemoryError, "raise its maxmemory, or delete models"),
+    (exceptions.TimeoutError, "is it up, reachable, and not overloaded?"),
+    (exceptions.ConnectionError, "is it up, and reachable from here?"),
+    (exceptions.RedisError, "see the server's log"),
+]
+REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+CLIENT_CERTIFICATE = "it asks for a client's certificate: ?ssl_certfile=client.pem&ssl_keyfile=client.key"
+REFUSAL_ADVICE = {  # by what the message says, the first that fits: the client has no class for these refusals
+    "ACL failure in script": RIGHTS,
+    "The user executing the script can't": RIGHTS,  # Redis 7.0
+    "Hostname mismatch": "name the server in store.url as its certificate does",
+    "IP address mismatch": "name the server in store.url as its certificate does",
+    "CERTIFICATE_VERIFY_FAILED": "name the file of the authority that signed its certificate: ?ssl_ca_certs=ca.pem",
+    "CERTIFICATE_REQUIRED": CLIENT_CERTIFICATE,
+    "EOF occurred in violation of protocol": f"it broke the handshake off; perhaps {CLIENT_CERTIFICATE}",
+}
+MISFITS = ("WRONGTYPE", "not an integer")  # what the server says of a key, or of a value in it, that others wrote
+MISFIT_ADVICE = (
+    "a key there is not as omdml wrote it (epoch: string; history: stream; current, newest, checkpoint: hash): restore "
+    "or remove that key"
+)
+PIPELINED = re.compile(r"^Command # \d+ \((\S+ ?\S*).*\) of pipeline caused error: ", re.DOTALL)
+FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+
+def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> Any:
+    """A client with bounded patience; it connects when it is first used. Raises ConfigurationError."""
+    scheme, _, rest = url.partition("://")
+    try:
+        int(urlsplit(url).path.strip("/") or 0)  # of what is no number, redis-py would make database 0
+        client = redis.Redis.from_url(
+            f"{SCHEMES[scheme]}://{rest}",
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            health_check_interval=HEALTH_CHECK_S,
+            retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), retries),
+        )
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # options that it does not know are found out only here
+        _readable(pool.connection_kwargs)
+    except (ValueError, KeyError, TypeError):  # their texts may quote a password
+        raise ConfigurationError(
+            f"store.url: {masked(url)!r} (user, password and options left out) is no address of a server: expected "
+            "redis://user:password@host:6379/0, with percent-encoding where a password has special characters"
+        ) from None
+    return client
+
+
+def _readable(options: Mapping[str, Any]) -> None:
+    """Refuse a file of TLS that is not there, by its name: the client's error has none."""
+    for name in FILES:
+        if (path := options.get(name)) and not Path(path).is_file():
+            raise ConfigurationError(f"store.url: {name}={path}: no such file; expected a PEM file")
+
+
+def run_of(client: Any) -> str:
+    """What changes when the server is started anew or another one takes over: it may have forgotten something.
+
+    Empty where this user may not ask, or the server cannot tell.
+    """
+    try:
+        with client.pipeline(transaction=False) as pipeline:
+            server, replication = pipeline.info("server").info("replication").execute()
+    except exceptions.NoPermissionError:
+        return ""
+    return f"{server.get('run_id', '')} {replication.get('master_replid', '')}".strip()
+
+
+def check_eviction(url: str) -> None:
+    """Raise StoreRefused where the address is a server's that may drop our keys to make room for others."""
+    if url.partition(":")[0] not in SCHEMES:
+        return
+    with reaching(masked(url)), connect(without_prefix(url)[0]) as client:
+        policy = client.info("memory").get("maxmemory_policy", "")
+    if policy.startswith("allkeys"):
+        raise StoreRefused(
+            f"store {masked(url)}: maxmemory-policy {policy} drops what was learned where memory is short: expected "
+            "noeviction, or one of volatile-*: set it in the server's configuration"
+        )
+
+
+@contextmanager
+def reaching(where: str, model: str | None = None) -> Iterator[None]:
+    """Turn what the client raises into a StoreError that names the server, and the model where that is what is wrong,
+    and says what to do. The same words each time, for those who say a thing once."""
+    try:
+        yield
+    except redis.RedisError as error:
+        told = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")  # the rest of the command may be a random value
+        advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
+        if any(sign in told for sign in MISFITS):
+            where, advice = where if model is None else f"{where}: model {model!r}", MISFIT_ADVICE
+        refusal = next((advice for sign, advice in REFUSAL_ADVICE.items() if sign in told), "")
+        kind = StoreRefused if refusal or isinstance(error, REFUSALS) else StoreError
+        raise kind(f"store {where}: {told}: {refusal or advice}") from error

@@ -1,0 +1,48 @@
+"""Settings of a Redis or Valkey server that decide what it forgets in a crash, and in a takeover."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from redis import exceptions
+
+from streams.addresses import masked, without_prefix
+from streams.stores.redis.client import connect, reaching
+
+
+class ServerSafety(NamedTuple):
+    """What a server promises about writes it acknowledged.
+
+    ``fsync``, ``save`` and ``min_replicas`` are None if the user may not read the configuration. ``save`` is as in the
+    server's configuration: pairs of seconds and changes; empty without save points.
+    """
+
+    append_only: bool
+    fsync: str | None
+    save: str | None
+    policy: str
+    is_replica: bool
+    replicas: int
+    min_replicas: int | None
+
+
+def server_safety(url: str) -> ServerSafety:
+    """Those of the server at this address; raises StoreError."""
+    with reaching(masked(url)), connect(without_prefix(url)[0]) as client:
+        seen = {**client.info("persistence"), **client.info("memory"), **client.info("replication")}
+        settings: dict[str, str] = {}
+        # Users of SECURITY.md, and those of managed servers, may not ask for the configuration.
+        with suppress(exceptions.NoPermissionError, exceptions.ResponseError):
+            for name in ("appendfsync", "save", "min-replicas-to-write"):
+                settings |= client.config_get(name)
+    fewest = settings.get("min-replicas-to-write")
+    return ServerSafety(
+        append_only=bool(seen.get("aof_enabled")),
+        fsync=settings.get("appendfsync"),
+        save=settings.get("save"),
+        policy=str(seen.get("maxmemory_policy", "")),
+        is_replica=seen.get("role") == "slave",
+        replicas=int(seen.get("connected_slaves", 0)),
+        min_replicas=None if fewest is None else int(fewest),
+    )

@@ -1,0 +1,456 @@
+"""A store in Redis or Valkey, which any client in any language can read.
+
+=====================================================  =============================================================
+``omdml:{shop}:snapshot:<version>:<digest>``           safetensors (omdml/snapshot.py)
+``omdml:{shop}:current``                               hash: serial, version, digest, epoch, published_at, pinned
+``omdml:{shop}:history``                               stream: publications whose snapshots are kept, and moves
+``omdml:{shop}:updates``                               channel: a serial whenever the history grows, as a hint
+``omdml:{shop}:newest``                                hash: version, digest, epoch of the last publication; saved
+                                                       once there was a checkpoint
+``omdml:{shop}:checkpoint``, ``:checkpoint:previous``  hash: data, home_topic, home_partition, next, version, digest,
+                                                       epoch; damaged where the newest could not be read
+``omdml:{shop}:epoch``                                 who owns the model: counter and nonce
+``omdml:mark:<topic id>:<partition>``                  an offset
+``omdml:placement:<topic id>``                         streams/placement.py, as JSON
+``omdml:models``, ``omdml:store``                      set of names; the store's random id
+``omdml:format``                                       number of these keys and fields (omdml/formats.py)
+``omdml-secret``                                       which events are held out; nodes have no right to read it
+=====================================================  =============================================================
+
+The name of a model is percent-encoded and, in braces, decides the slot of a cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from redis import exceptions
+
+from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
+from omdml.formats import REDIS_STORE
+from omdml.snapshot import Checkpoint, Snapshot
+from streams.addresses import masked, without_prefix
+from streams.placement import Placement
+from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
+from streams.stores.checkpoints import (
+    Saved,
+    new_secret,
+    none_left,
+    none_valid,
+    read_checkpoint,
+    read_secret,
+    store_lost,
+)
+from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
+from streams.stores.many import the_only
+from streams.stores.redis import scripts
+from streams.stores.redis.client import connect, reaching, run_of
+from streams.stores.redis.keys import Found, StoreKeys, read_entry, read_pointer, read_position, understanding
+from streams.stores.redis.watch import RedisWatch
+from streams.stores.retention import RETENTION, SPARE, RetentionOf
+from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
+
+UNPUBLISHED_S = 600  # bytes that no script made permanent vanish after so long
+ATTEMPTS = 3
+PREFIX = "omdml"
+
+
+class RedisStore:
+    """A CheckpointStore and SnapshotStore; any number of processes and threads may use it.
+
+    Parameters
+    ----------
+    url
+        ``redis://user:password@host:6379/0``; ``rediss://`` with TLS, ``valkey://`` and ``valkeys://`` alike.
+        ``?prefix=shop`` makes every key begin with that.
+    retention
+        Which snapshots stay when new ones come.
+
+    Raises
+    ------
+    ConfigurationError
+        The URL is none.
+    StoreError
+        From every method, within seconds: the server is out of reach, or refuses.
+    """
+
+    def __init__(self, url: str, retention: RetentionOf = RETENTION) -> None:
+        self.retention = retention
+        self._url, prefix = without_prefix(url)
+        self._keys, self._where = StoreKeys(prefix or PREFIX), masked(url)
+        self._client: Any = connect(self._url)
+        self._publications: defaultdict[str, Iterator[int]] = defaultdict(somewhere_between)
+        register = self._client.register_script
+        self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
+        self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
+        self._note, self._delete = map(register, (scripts.NOTE, scripts.DELETE))
+        self._compare_and_set = register(scripts.COMPARE_AND_SET)
+
+    def __str__(self) -> str:
+        return self._where
+
+    @property
+    def store_id(self) -> str:
+        """The id that lies in the database."""
+        with reaching(self._where):
+            return str((self._client.get(self._keys.store) or b"").decode())
+
+    def claim(self, model: str) -> Claim:
+        """Become the owner."""
+        return the_only(self.claim_all([model]))
+
+    def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
+        """Become the owner of each.
+
+        1. The number of this format, looked at before anything is written.
+        2. The store's id and the models' names. A crash after this leaves names that nobody owns.
+        3. The epochs, together with the newest checkpoints.
+        4. A newest checkpoint that is damaged is marked. If it is that, or gone, the one before it is read.
+        """
+        with reaching(self._where):
+            number = self._client.get(self._keys.format)
+            self._check_format(number)
+            if number != b"%d" % REDIS_STORE.number:
+                self._client.set(self._keys.format, REDIS_STORE.number)
+        with self._asking([None, None, *models]) as (pipeline, answers):
+            pipeline.set(self._keys.store, secrets.token_hex(16), nx=True)
+            pipeline.sadd(self._keys.models, *models)
+            for model in models:
+                keys = self._keys.model(model)
+                names = [keys.epoch, keys.checkpoint, keys.newest, keys.previous]
+                run(pipeline, self._claim, names, [secrets.token_hex(8)])
+        found = [Found(*answer) for answer in answers[2:]]
+        claims: dict[str, Claim | CorruptError] = {}
+        for model, one in zip(models, found, strict=True):
+            try:
+                checkpoint = one.data and not one.damaged and read_checkpoint(model, one.data, self._where)
+            except FormatError as error:
+                claims[model] = error
+                continue
+            if checkpoint:
+                claims[model] = Claim(one.epoch.decode(), checkpoint)
+        rest = {model: one for model, one in zip(models, found, strict=True) if model not in claims}
+        claims |= self._fall_back(rest)
+        return [claims[model] for model in models]
+
+    def _fall_back(self, found: Mapping[str, Found]) -> dict[str, Claim | CorruptError]:
+        """The claims of models whose newest checkpoint is gone or damaged, or that have none."""
+        damaged = [model for model, one in found.items() if one.data is not None]
+        before = {model: one.before for model, one in found.items()}
+        if damaged:
+            with self._asking(damaged) as (pipeline, answers):
+                for model in damaged:
+                    keys = self._keys.model(model)
+                    self._condemn([keys.checkpoint], [found[model].digest])
+                    pipeline.hget(keys.previous, "data")
+            before |= zip(damaged, answers, strict=True)
+        claims: dict[str, Claim | CorruptError] = {}
+        for model, one in found.items():
+            data = before[model]
+            try:
+                checkpoint = None if data is None else read_checkpoint(model, data, self._where)
+            except FormatError as error:
+                claims[model] = error
+                continue
+            if checkpoint:
+                claims[model] = Claim(one.epoch.decode(), checkpoint, fell_back=True)
+            elif one.data or data:
+                claims[model] = none_valid(model, self._where)
+            else:
+                claims[model] = none_left(model, self._where) if one.saved else Claim(one.epoch.decode(), None)
+                if not one.saved:
+                    self._publications[model] = itertools.count(1)  # with its first ones nothing can be superfluous
+        return claims
+
+    @contextmanager
+    def _asking(self, models: Sequence[str | None]) -> Iterator[tuple[Any, list[Any]]]:
+        """A pipeline to fill, and a list that holds the server's answers afterwards.
+
+        The error about one command names the model, among ``models``, that the command is about.
+        """
+        answers: list[Any] = []
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            yield pipeline, answers
+            commands = list(pipeline.command_stack)
+            answers += pipeline.execute(raise_on_error=False)
+            if any(isinstance(answer, exceptions.NoScriptError) for answer in answers):
+                for script in (self._claim, self._save, self._publish):
+                    self._client.script_load(script.script)
+                pipeline.command_stack = commands
+                answers[:] = pipeline.execute(raise_on_error=False)
+        for model, (words, _), answer in zip(models, commands, answers, strict=True):
+            if isinstance(answer, redis.RedisError):
+                said = str(answer) if words[0] == "EVALSHA" else f"{words[0]} {words[1]}: {answer}"
+                with reaching(self._where, model):
+                    raise type(answer)(said)
+
+    def positions(self, models: Sequence[str]) -> dict[str, Position]:
+        """Those of the newest checkpoints."""
+        fields = ("home_topic", "home_partition", "next", "damaged")
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            for model in models:
+                keys = self._keys.model(model)
+                pipeline.hmget(keys.checkpoint, *fields).hmget(keys.previous, *fields)
+            answers = pipeline.execute()
+        found = {}
+        for model, newest, before in zip(models, answers[::2], answers[1::2], strict=True):
+            unsound = newest[-1] or not newest[0]
+            found[model] = before if before[0] and unsound else newest
+        return {model: read_position(fields) for model, fields in found.items() if fields[0]}
+
+    def peek(self, model: str) -> Checkpoint | None:
+        """The newest valid checkpoint."""
+        keys = self._keys.model(model)
+        with reaching(self._where, model), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.hget(keys.checkpoint, "data").hget(keys.previous, "data")
+            kept = pipeline.execute()
+        sound = (read_checkpoint(model, data, self._where, quiet=True) for data in kept if data)
+        return next((checkpoint for checkpoint in sound if checkpoint), None)
+
+    def save(
+        self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
+    ) -> Written:
+        """Keep this checkpoint and the one before it."""
+        return the_only(self._save_each([(checkpoint, epoch)], placement, back))
+
+    def save_all(
+        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
+    ) -> list[Written | CorruptError | StoreLost]:
+        """Keep each of these."""
+        return self._save_each(saves, placement)
+
+    def _save_each(
+        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None, back: bool = False
+    ) -> list[Written | CorruptError | StoreLost]:
+        models = [checkpoint.model for checkpoint, _ in saves]
+        placed = placement.encode() if placement else b""
+        with self._asking(models) as (pipeline, outcomes):
+            for checkpoint, epoch in saves:
+                keys, data = self._keys.model(checkpoint.model), checkpoint.to_bytes()
+                (topic, partition), offset, digest = Saved.of(checkpoint, data)
+                run(
+                    pipeline,
+                    self._save,
+                    [keys.epoch, keys.checkpoint, keys.previous, keys.newest, self._keys.placement(topic)],
+                    [epoch, topic, partition, offset, checkpoint.version, digest, data, int(back), placed],
+                )
+        return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
+
+    def marks(self, partitions: Iterable[Partition]) -> Marks:
+        """The offset below which everything is in checkpoints; the run is the server's, and its replication's."""
+        asked = list(partitions)
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            for partition in asked:
+                pipeline.get(self._keys.mark(partition))
+            answers, run = pipeline.execute(), run_of(self._client)
+        with understanding(answers):
+            found = {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
+        return Marks(found, run)
+
+    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+        """Set a mark, if it is as expected."""
+        with reaching(self._where):
+            expected = "" if before is None else before
+            return bool(self._compare_and_set([self._keys.mark(partition)], [expected, offset]))
+
+    def placement(self, topic_id: str) -> Placement | None:
+        """Where the models of a log live."""
+        with reaching(self._where):
+            data = self._client.get(self._keys.placement(topic_id))
+        return Placement.decode(data, self._where) if data else None
+
+    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
+        """Record a placement, if it is as expected."""
+        expected = before.encode() if before else b""
+        with reaching(self._where):
+            return bool(self._compare_and_set([self._keys.placement(topic_id)], [expected, after.encode()]))
+
+    def secret(self) -> bytes:
+        """The secret that lies in the database."""
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.set(self._keys.secret, new_secret(), nx=True)
+            pipeline.get(self._keys.secret)
+            _, kept = pipeline.execute()
+        return read_secret(kept or b"", f"{self._where}, key {self._keys.secret}")
+
+    def kept_secret(self) -> bytes | None:
+        """The secret, if it was made."""
+        with reaching(self._where):
+            kept = self._client.get(self._keys.secret)
+        return None if kept is None else read_secret(kept, f"{self._where}, key {self._keys.secret}")
+
+    def models(self) -> list[str]:
+        """Names of the models."""
+        with reaching(self._where):
+            return sorted(name.decode() for name in self._client.smembers(self._keys.models))
+
+    def delete(self, model: str) -> None:
+        """Forget a model, all at once: who claimed it before is told, who claims it from then on begins it anew."""
+        keys, names = self._keys.model(model), self._keys.models
+        with reaching(self._where, model):
+            self._delete(
+                [names, keys.history, keys.epoch, keys.checkpoint, keys.previous, keys.current, keys.newest],
+                [model, keys.snapshots, keys.updates],
+            )
+
+    def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
+        """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given."""
+        return the_only(self.publish_all([(snapshot, epoch, held)]))
+
+    def publish_all(
+        self, publications: Sequence[tuple[Snapshot, str, str]]
+    ) -> list[Written | CorruptError | StoreLost]:
+        """Publish each of these:
+
+        1. Write its bytes, with a time to live: what a refused publisher leaves vanishes.
+        2. Make them permanent and move the pointer, in one script.
+        3. Now and then, drop what need not stay.
+        """
+        rest = {snapshot.model: (snapshot, epoch, held) for snapshot, epoch, held in publications}
+        outcomes: dict[str, bytes] = {}
+        # bytes that were there already may vanish before the script runs
+        for _ in range(ATTEMPTS):
+            outcomes |= self._publish_each(list(rest.values()))
+            rest = {model: one for model, one in rest.items() if outcomes[model] == scripts.ABSENT}
+            if not rest:
+                break
+        for model, outcome in outcomes.items():
+            if outcome == Written.STORED.encode() and next(self._publications[model]) % SPARE == 0:
+                with reaching(self._where, model):
+                    self._thin_out(model)
+        return [self._written(outcomes[snapshot.model], snapshot.model) for snapshot, _, _ in publications]
+
+    def _publish_each(self, publications: Sequence[tuple[Snapshot, str, str]]) -> dict[str, bytes]:
+        models = [snapshot.model for snapshot, _, _ in publications]
+        with self._asking([model for model in models for _ in ("bytes", "pointer")]) as (pipeline, answers):
+            for snapshot, epoch, held in publications:
+                keys, key = self._keys.model(snapshot.model), (snapshot.version, snapshot.digest)
+                blob = keys.snapshot(*key)
+                pipeline.set(blob, snapshot.to_bytes(), ex=UNPUBLISHED_S, nx=True)
+                run(
+                    pipeline,
+                    self._publish,
+                    [keys.epoch, keys.current, keys.newest, keys.history, blob],
+                    [epoch, *key, held, keys.updates],
+                )
+        return dict(zip(models, answers[1::2], strict=True))
+
+    def current(self, model: str) -> Pointer | None:
+        """The live pointer."""
+        return self.current_all([model])[0]
+
+    def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
+        """The live pointers."""
+        with self._asking([None, None, *models]) as (pipeline, answers):
+            pipeline.get(self._keys.store).get(self._keys.format)
+            for model in models:
+                pipeline.hgetall(self._keys.model(model).current)
+        store_id, number, *found = answers
+        self._check_format(number)
+        return [read_pointer(fields, store_id) if fields else None for fields in found]
+
+    def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
+        """The live snapshot, or the kept one of ``version``."""
+        before = None
+        while True:
+            pointer = self._pointer(model, version)
+            if pointer is None:
+                return None
+            with reaching(self._where, model):
+                data = self._client.get(self._keys.model(model).snapshot(pointer.version, pointer.digest))
+            if data is not None:
+                return pointer, read_snapshot(model, pointer, data, self._where)
+            if pointer == before:
+                raise bytes_gone(model, pointer, self._where)
+            before = pointer  # dropped since we looked, perhaps: look again
+
+    def history(self, model: str) -> list[dict[str, Any]]:
+        """Publications whose snapshots are kept, and moves of the pointer, oldest first."""
+        with reaching(self._where, model):
+            return [entry.as_history() for _, entry in self._entries(model)]
+
+    def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
+        """Tell the history something about the live snapshot."""
+        keys = self._keys.model(model)
+        with reaching(self._where, model):
+            outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason])
+        return the_only([self._written(outcome, model)])
+
+    def move(self, model: str, version: int | None, pin: bool) -> Pointer:
+        """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
+        keys, moved = self._keys.model(model), None
+        with reaching(self._where, model):
+            for attempt in range(ATTEMPTS):  # a publication may come between the look and the move
+                live, found = self.current(model), self._entries(model)
+                entries = [entry for _, entry in found]
+                if (target := destination(entries, version)) is None:
+                    break
+                what, seen = kind_of_move(live, target.version, pin), found[-1][0] if attempt + 1 < ATTEMPTS else b""
+                moved = self._move(
+                    [keys.current, keys.history, keys.snapshot(*target.snapshot)],
+                    [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen],
+                )
+                if moved is not None:
+                    break
+            if not moved:
+                kept = [entry.version for entry in entries if entry.what in PUBLICATIONS]
+                raise not_kept(model, version, kept, self._where)
+            return read_pointer(dict(zip(moved[::2], moved[1::2], strict=True)), self._client.get(self._keys.store))
+
+    def watch(self, models: Iterable[str]) -> Watch:
+        """A subscription."""
+        return RedisWatch(self._url, {model: self._keys.model(model).updates for model in models})
+
+    def _check_format(self, number: bytes | None) -> None:
+        """Refuse what another release wrote; without a number it was written before there were any, which is 1."""
+        with understanding(number):
+            found = 1 if number is None else int(number)
+        REDIS_STORE.check(found, f"store {self._where}", StoreError)
+
+    def _pointer(self, model: str, version: int | None) -> Pointer | None:
+        """The live pointer, or that to the last publication of ``version``."""
+        live = self.current(model)
+        if version is None or (live and live.version == version):
+            return live
+        with reaching(self._where, model):
+            entry = newest_publication((entry for _, entry in self._entries(model)), version)
+            store_id = self._client.get(self._keys.store) or b""
+        return entry.pointer(store_id.decode()) if entry else None
+
+    def _entries(self, model: str) -> list[tuple[bytes, Entry]]:
+        return [(number, read_entry(fields)) for number, fields in self._client.xrange(self._keys.model(model).history)]
+
+    def _thin_out(self, model: str) -> None:
+        keys, entries = self._keys.model(model), self._entries(model)
+        snapshots, moves = superfluous(entries, self.current(model), self.retention.of(model))
+        for snapshot, numbers in snapshots.items():
+            self._drop([keys.current, keys.history, keys.snapshot(*snapshot)], [*snapshot, *numbers])
+        if moves:
+            self._client.xdel(keys.history, *moves)
+
+    def _written(self, outcome: bytes, model: str) -> Written | StoreLost:
+        if outcome == scripts.LOST:
+            return store_lost(model, self._where)
+        if outcome == scripts.ABSENT:
+            raise StoreError(
+                f"store {self._where}: model {model!r}: a snapshot vanished {ATTEMPTS} times once written: "
+                "is another program removing keys, or the server evicting them (maxmemory-policy)?"
+            )
+        return Written(outcome.decode())
+
+
+def somewhere_between() -> Iterator[int]:
+    """Counts from anywhere between two rounds of thinning out, so that a worker's first publication of a model need not
+    begin with a round, and workers that are often restarted still do their share."""
+    return itertools.count(secrets.randbelow(SPARE))
+
+
+def run(pipeline: Any, script: Any, keys: Sequence[str], arguments: Sequence[Any]) -> None:
+    """Add a script to a pipeline by its digest: the client's own way asks for the right to SCRIPT EXISTS as well."""
+    pipeline.evalsha(script.sha, len(keys), *keys, *arguments)

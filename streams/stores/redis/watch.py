@@ -1,0 +1,111 @@
+"""Hints that pointers in Redis moved, over a connection of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+import structlog
+
+from streams.addresses import masked
+from streams.stores.redis.client import connect
+
+PATIENCE_S = 1.0  # of an attempt to subscribe: so much longer than its timeout a wait may take
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two attempts
+ANSWER_S = 5.0  # a server that leaves a ping unanswered for so long is gone, whatever TCP says
+
+log = structlog.get_logger(__name__)
+
+
+class RedisWatch:
+    """A subscription that comes back by itself after an outage; one thread uses it.
+
+    What is published during an outage is lost, so every model counts as moved when it is over.
+
+    Parameters
+    ----------
+    url
+        Of the server.
+    channels
+        The channel of each model.
+    """
+
+    def __init__(self, url: str, channels: Mapping[str, str]) -> None:
+        self._client, self._where = connect(url, PATIENCE_S, retries=0), masked(url)
+        self._models = {channel.encode(): model for model, channel in channels.items()}
+        self._pubsub: Any = None
+        self._pause_s = FIRST_PAUSE_S
+        self._again_at = 0.0
+        self._asked_at: float | None = None
+        self._told = False
+        self._subscribe()
+
+    def wait(self, timeout_s: float) -> set[str]:
+        """Models that may have moved; empty after the timeout, also during an outage."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if self._pubsub is None:
+                time.sleep(max(0.0, min(self._again_at, deadline) - time.monotonic()))
+                if time.monotonic() >= self._again_at and self._subscribe():
+                    return set(self._models.values())
+            elif moved := self._listen(deadline):
+                return moved
+            if time.monotonic() >= deadline:
+                return set()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._pubsub is not None:
+            self._pubsub.close()
+        self._client.close()
+
+    def _subscribe(self) -> bool:
+        """Whether the server confirmed that from now on it will tell."""
+        if not self._models:
+            return False
+        pubsub = self._client.pubsub()
+        try:
+            pubsub.subscribe(*self._models)
+            for _ in self._models:
+                if not pubsub.get_message(timeout=PATIENCE_S):
+                    raise redis.TimeoutError("no confirmation of a subscription")
+        except redis.RedisError as error:
+            self._lost(pubsub, error)
+            return False
+        if self._told:
+            log.info("store_back_in_reach", store=self._where)
+        self._pubsub, self._pause_s, self._told, self._asked_at = pubsub, FIRST_PAUSE_S, False, None
+        return True
+
+    def _listen(self, deadline: float) -> set[str]:
+        """The models of all hints that are there, waiting for the first."""
+        moved: set[str] = set()
+        try:
+            timeout_s = max(0.0, deadline - time.monotonic())
+            while message := self._pubsub.get_message(timeout=0.0 if moved else timeout_s):
+                # a confirmation among them tells that the client reconnected by itself: hints may be lost
+                moved.add(self._models[message["channel"]])
+            self._check_answers()
+        except redis.RedisError as error:
+            self._lost(self._pubsub, error)
+        return moved
+
+    def _check_answers(self) -> None:
+        """The client pings when idle, and never misses the answer."""
+        now = time.monotonic()
+        if not self._pubsub.health_check_response_counter:
+            self._asked_at = None
+        elif self._asked_at is None:
+            self._asked_at = now
+        elif now - self._asked_at > ANSWER_S:
+            raise redis.TimeoutError(f"no answer to a ping for {ANSWER_S:.0f} s")
+
+    def _lost(self, pubsub: Any, error: redis.RedisError) -> None:
+        if not self._told:
+            log.warning("store_out_of_reach", store=self._where, why=str(error))
+        pubsub.close()
+        self._pubsub, self._told = None, True
+        self._again_at = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)

@@ -1,0 +1,353 @@
+"""What every store promises of checkpoints, marks and models. Runs over memory and folders here, over servers in
+tests/integration/."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import structlog
+
+from omdml.errors import CorruptError, StoreLost
+from streams.placement import Placement
+from streams.protocols import Partition, Store, Written
+from streams.stores.folder.store import DirectoryStore
+from streams.stores.memory import MemoryStore
+from streams.stores.retention import Retention
+from tests.support.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
+
+Damage = Callable[[], None]
+
+
+@pytest.fixture(params=["memory", "directory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "memory":
+        return MemoryStore(Retention(last=12))
+    return DirectoryStore(tmp_path / "store", Retention(last=12))
+
+
+@pytest.fixture
+def damage(store: MemoryStore | DirectoryStore) -> Damage:
+    """Damages the newest checkpoint of "shop" that is not damaged yet."""
+
+    def damage() -> None:
+        if isinstance(store, DirectoryStore):
+            sound = [path for path in store.path.rglob("*.checkpoint") if path.stat().st_size > 1]
+            max(sound).write_bytes(b"?")
+            return
+        kept = store._models["shop"].checkpoints
+        at = 0 if len(kept[0][1]) > 1 else 1
+        kept[at] = (kept[at][0], b"?")
+
+    return damage
+
+
+class TestCheckpointsOfAnyStore:
+    """The contract. A module that runs it brings fixtures ``store`` (keeping 12 snapshots) and ``damage``."""
+
+    def test_a_new_owner_finds_nothing_then_what_was_saved_last(self, store: Store) -> None:
+        epoch, found, fell_back = store.claim("shop")
+        assert (found, fell_back) == (None, False)
+        for offset in (7, 9):
+            assert store.save(checkpoint(offset), epoch) is Written.STORED
+        assert store.claim("shop")[1:] == (checkpoint(9), False)
+
+    def test_an_owner_is_fenced_as_soon_as_there_is_another(self, store: Store) -> None:
+        first, second = store.claim("shop").epoch, store.claim("shop").epoch
+        assert first < second
+        assert store.save(checkpoint(5), first) is Written.FENCED
+        assert store.publish(snapshot(5), first) is Written.FENCED
+        assert store.save(checkpoint(4), second) is Written.STORED
+        assert store.current("shop") is None
+
+    def test_of_many_who_claim_at_once_exactly_one_may_save(self, store: Store) -> None:
+        epochs: list[str] = []
+        threads = [threading.Thread(target=lambda: epochs.append(store.claim("shop").epoch)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(epochs)) == 8
+        outcomes = [store.save(checkpoint(1), epoch) for epoch in epochs]
+        assert sorted(outcomes) == [Written.FENCED] * 7 + [Written.STORED]
+
+    def test_many_are_claimed_and_saved_at_once_each_answered_for_itself(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (3, 4):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        names = ["new", "shop", *ODD_NAMES, "other"]
+        claims = store.claim_all(names)
+        assert [claim.checkpoint for claim in claims] == [None, checkpoint(3), *[None] * (len(names) - 2)]
+        assert [claim.fell_back for claim in claims] == [name == "shop" for name in names]
+        assert store.models() == sorted(names)
+        later = store.claim("other").epoch
+        saves = [(checkpoint(9, model=name), claim.epoch) for name, claim in zip(names, claims, strict=True)]
+        assert store.save_all(saves) == [*[Written.STORED] * (len(names) - 1), Written.FENCED]
+        assert store.save_all(saves[:2]) == [Written.ALREADY] * 2
+        assert store.save(checkpoint(9, model="other"), later) is Written.STORED
+        assert all(position.next == 9 for position in store.positions(names).values())
+
+    def test_a_model_that_cannot_be_claimed_keeps_no_other_from_it(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (3, 4):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        store.claim("shop")
+        damage()
+        first, damaged, last = store.claim_all(["one", "shop", "two"])
+        assert isinstance(damaged, CorruptError)
+        assert (first.checkpoint, last.checkpoint) == (None, None)
+
+    def test_of_many_one_that_is_deleted_is_answered_so(self, store: Store) -> None:
+        claims = store.claim_all(["one", "shop", "two"])
+        epochs = [claim.epoch for claim in claims]
+        store.delete("shop")
+        saved = store.save_all(
+            [(checkpoint(1, model=name), epoch) for name, epoch in zip(("one", "shop"), epochs, strict=False)]
+        )
+        assert (saved[0], type(saved[1])) == (Written.STORED, StoreLost)
+
+    def test_positions_are_those_of_the_newest_checkpoints(self, store: Store) -> None:
+        for model, offsets in {"shop": (5, 8), "a/b": (3,), "only claimed": ()}.items():
+            epoch = store.claim(model).epoch
+            for offset in offsets:
+                store.save(checkpoint(offset, model=model), epoch)
+        assert store.positions(["shop", "a/b", "only claimed", "unheard of"]) == {
+            "shop": (Partition("topic-id", 3), 8),
+            "a/b": (Partition("topic-id", 3), 3),
+        }
+        assert store.positions([]) == {}
+
+    def test_where_a_checkpoint_was_found_to_be_damaged_the_position_is_that_of_the_one_before_it(
+        self, store: Store, damage: Damage
+    ) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (5, 8):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        epoch = store.claim("shop").epoch
+        assert store.positions(["shop"])["shop"].next == 5
+        store.save(checkpoint(6), epoch)
+        assert store.positions(["shop"])["shop"].next == 6
+
+    def test_a_damaged_checkpoint_never_takes_the_place_of_a_sound_one(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (5, 8):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        epoch = store.claim("shop").epoch
+        store.save(checkpoint(6), epoch)
+        damage()
+        assert store.claim("shop")[1:] == (checkpoint(5), True)
+
+    def test_a_save_that_is_sent_again_changes_nothing(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        store.save(checkpoint(5), epoch)
+        assert store.save(checkpoint(5), epoch) is Written.ALREADY
+
+    def test_a_save_that_arrives_late_overwrites_nothing(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        store.save(checkpoint(5), epoch)
+        store.save(checkpoint(8), epoch)
+        assert store.save(checkpoint(5), epoch) is Written.FENCED
+        assert store.claim("shop").checkpoint == checkpoint(8)
+
+    def test_a_position_goes_back_only_where_that_is_asked_for_and_by_the_owner(self, store: Store) -> None:
+        first = store.claim("shop").epoch
+        store.save(checkpoint(8), first)
+        epoch = store.claim("shop").epoch
+        assert store.save(checkpoint(5), first, back=True) is Written.FENCED
+        assert store.save(checkpoint(5), epoch, back=True) is Written.STORED
+        assert store.save(checkpoint(6), epoch) is Written.STORED
+        assert store.claim("shop").checkpoint == checkpoint(6)
+
+    def test_what_was_learned_under_an_earlier_placement_is_not_saved(self, store: Store) -> None:
+        topic, _ = checkpoint().home
+        first = Placement.first("murmur2", 4)
+        grown = first.grown(8, {0: 10})
+        epoch = store.claim("shop").epoch
+        # A store that records no placement refuses nothing.
+        assert store.save(checkpoint(1), epoch, placement=first) is Written.STORED
+        assert store.place(topic, None, first)
+        assert store.save_all([(checkpoint(2), epoch)], first) == [Written.STORED]
+        assert store.place(topic, first, grown)
+        assert store.save(checkpoint(3), epoch, placement=first) is Written.MOVED
+        assert store.save(checkpoint(1), epoch, back=True, placement=first) is Written.MOVED
+        assert store.save_all([(checkpoint(3), epoch)], first) == [Written.MOVED]
+        assert store.peek("shop") == checkpoint(2)
+        assert store.save_all([(checkpoint(3), epoch)], grown) == [Written.STORED]
+        # Who asks for no placement, as the commands of operators do, is not held against it.
+        assert store.save(checkpoint(4), epoch) is Written.STORED
+
+    def test_other_bytes_at_the_same_position_are_stored(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        store.save(checkpoint(5), epoch)
+        assert store.save(checkpoint(5, state=b"adopted"), epoch) is Written.STORED
+        assert store.claim("shop").checkpoint == checkpoint(5, state=b"adopted")
+
+    @pytest.mark.parametrize("home", [("topic-id", 4), ("another.topic/id", 3)])
+    def test_a_new_home_may_begin_at_a_lower_offset(self, store: Store, home: tuple[str, int]) -> None:
+        epoch = store.claim("shop").epoch
+        store.save(checkpoint(500), epoch)
+        assert store.save(checkpoint(2, home=home), epoch) is Written.STORED
+        assert store.claim("shop").checkpoint == checkpoint(2, home=home)
+
+    def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        for offset in (1, 2, 3):
+            store.save(checkpoint(offset), epoch)
+        damage()
+        with structlog.testing.capture_logs() as logs:
+            claim = store.claim("shop")
+        assert claim[1:] == (checkpoint(2), True)
+        assert [(line["event"], line["log_level"]) for line in logs] == [("checkpoint_damaged", "error")]
+
+        # If that owner dies before it saves, I expect its successor to hear of it too.
+        claim = store.claim("shop")
+        assert claim[1:] == (checkpoint(2), True)
+
+        # If its successor saves, behind the damaged one, I expect a sound checkpoint behind the newest again.
+        for offset in (2, 3):
+            assert store.save(checkpoint(offset, state=b"replayed"), claim.epoch) is Written.STORED
+        assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
+        damage()
+        assert store.claim("shop")[1:] == (checkpoint(2, state=b"replayed"), True)
+
+    def test_damage_to_all_checkpoints_stops_with_what_to_do(self, store: Store, damage: Damage) -> None:
+        epoch = store.claim("shop").epoch
+        store.save(checkpoint(1), epoch)
+        store.save(checkpoint(2), epoch)
+        damage()
+        damage()
+        for _ in range(2):
+            with pytest.raises(CorruptError, match="omdml replay --model shop --publish --replace"):
+                store.claim("shop")
+
+    def test_the_only_checkpoint_being_damaged_is_not_a_fresh_start(self, store: Store, damage: Damage) -> None:
+        store.save(checkpoint(1), store.claim("shop").epoch)
+        damage()
+        with pytest.raises(CorruptError):
+            store.claim("shop")
+
+    def test_a_model_that_was_published_and_never_saved_begins_anew(self, store: Store) -> None:
+        published(store, 1, 2)
+        assert store.claim("shop")[1:] == (None, False)
+
+    def test_an_owner_that_the_store_has_forgotten_is_told(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        store.delete("shop")
+        with pytest.raises(StoreLost, match="shop"):
+            store.save(checkpoint(1), epoch)
+        with pytest.raises(StoreLost, match="shop"):
+            store.publish(snapshot(1), epoch)
+
+    def test_the_secret_is_32_random_bytes_that_never_change(self, store: Store) -> None:
+        secret = store.secret()
+        assert (type(secret), len(secret)) == (bytes, 32)
+        assert len(set(secret)) > 8
+        store.claim("shop")
+        store.delete("shop")
+        assert store.secret() == secret == store.kept_secret()
+
+    def test_all_who_ask_for_the_secret_at_once_are_given_the_same(self, store: Store) -> None:
+        answers: list[bytes] = []
+        threads = [threading.Thread(target=lambda: answers.append(store.secret())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == 8
+        assert set(answers) == {store.secret()}
+
+    def test_marks_are_absent_until_set(self, store: Store) -> None:
+        first, second, odd = Partition("t", 0), Partition("t", 1), Partition("a/b c", 10)
+        assert store.marks([first, second]) == {}
+        assert store.move_mark(first, None, 10)
+        assert store.move_mark(odd, None, 1 << 50)
+        assert store.move_mark(first, 10, 12)
+        assert store.marks([first, second, odd]) == {first: 12, odd: 1 << 50}
+        assert store.marks([]) == {}
+
+    def test_a_placement_is_recorded_once_and_changed_only_from_what_it_was(self, store: Store) -> None:
+        first, grown = Placement.first("crc32", 2), Placement.first("crc32", 2).grown(4, {0: 7, 1: 9})
+        assert store.placement("topic/id") is None
+        assert not store.place("topic/id", grown, first)
+        assert store.place("topic/id", None, first)
+        assert store.place("topic/id", None, first), "a retry"
+        assert not store.place("topic/id", None, grown)
+        assert store.placement("topic/id") == first
+        assert store.place("topic/id", first, grown)
+        assert not store.place("topic/id", first, Placement.first("murmur2", 8))
+        assert (store.placement("topic/id"), store.placement("another")) == (grown, None)
+
+    def test_of_many_who_record_a_placement_at_once_exactly_one_does(self, store: Store) -> None:
+        recorded: list[int] = []
+
+        def place(count: int) -> None:
+            if store.place("topic", None, Placement.first("murmur2", count)):
+                recorded.append(count)
+
+        threads = [threading.Thread(target=place, args=(count,)) for count in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        placement = store.placement("topic")
+        assert placement is not None
+        assert recorded == [placement.count]
+
+    def test_a_mark_that_is_not_as_its_owner_left_it_is_not_moved(self, store: Store) -> None:
+        one = Partition("t", 0)
+        assert not store.move_mark(one, 5, 10)
+        assert store.marks([one]) == {}
+        assert store.move_mark(one, None, 10)
+        assert store.move_mark(one, None, 10), "a retry"
+        assert not store.move_mark(one, None, 12)
+        assert store.move_mark(one, 10, 4)
+        assert store.marks([one]) == {one: 4}
+
+    def test_the_run_is_the_same_for_all_who_look_and_however_often(self, store: Store) -> None:
+        run = store.marks([]).run
+        assert run
+        published(store, 1, 2)
+        store.move_mark(Partition("t", 0), None, 10)
+        assert store.marks([Partition("t", 0)]).run == run
+
+    def test_a_look_at_the_newest_checkpoint_takes_it_from_nobody(self, store: Store) -> None:
+        assert store.peek("shop") is None
+        epoch = store.claim("shop").epoch
+        assert store.peek("shop") is None
+        store.save(checkpoint(3), epoch)
+        store.save(checkpoint(5), epoch)
+        assert store.peek("shop") == checkpoint(5)
+        assert store.save(checkpoint(7), epoch) is Written.STORED
+
+    def test_a_deleted_model_leaves_nothing_behind(self, store: Store) -> None:
+        first = published(store, 1, 2)
+        store.save(checkpoint(5), first)
+        published(store, 1, model="other")
+        assert store.models() == ["other", "shop"]
+        store.delete("shop")
+        store.delete("shop")
+        assert store.models() == ["other"]
+        assert (store.current("shop"), store.load("shop"), store.load("shop", 1)) == (None, None, None)
+        assert store.history("shop") == []
+        second = store.claim("shop")
+        assert second.checkpoint is None
+        assert store.save(checkpoint(1), first) is Written.FENCED
+        assert store.save(checkpoint(1), second.epoch) is Written.STORED
+        assert live(store, "other").version == 1
+
+    @pytest.mark.parametrize("name", ODD_NAMES)
+    def test_any_name_will_do(self, store: Store, name: str) -> None:
+        epoch = published(store, 1, model=name)
+        store.save(checkpoint(1, model=name), epoch)
+        assert store.models() == [name]
+        assert store.claim(name).checkpoint == checkpoint(1, model=name)
+        watch = store.watch([name])
+        store.publish(snapshot(2, model=name), store.claim(name).epoch)
+        assert watch.wait(10) == {name}
+        watch.close()
+        store.delete(name)
+        assert store.models() == []

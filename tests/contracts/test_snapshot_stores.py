@@ -1,0 +1,239 @@
+"""What every store promises of snapshots: what is live, its history, who hears of it. Runs where test_stores does."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from omdml.errors import StoreError, StoreLost
+from streams.protocols import Store, Watch, Written
+from tests.contracts.test_checkpoint_stores import store
+from tests.support.store_samples import live, published, snapshot, told
+
+__all__ = ["store"]
+
+
+class TestSnapshotsOfAnyStore:
+    """The contract. A module that runs it brings a fixture ``store`` that keeps 12 snapshots."""
+
+    def test_many_are_published_at_once_each_answered_for_itself(self, store: Store) -> None:
+        names = ["shop", "gone", "fenced", "held"]
+        epochs = {name: store.claim(name).epoch for name in names}
+        store.delete("gone")
+        store.claim("fenced")
+        said = [(snapshot(1, model=name), epochs[name], "worse" if name == "held" else "") for name in names]
+        outcomes = store.publish_all(said)
+        assert [type(outcome) for outcome in outcomes] == [Written, StoreLost, Written, Written]
+        assert [outcomes[0], *outcomes[2:]] == [Written.STORED, Written.FENCED, Written.STORED]
+        assert [pointer and pointer.version for pointer in store.current_all(names)] == [1, None, None, None]
+        assert store.publish_all(said[:1]) == [Written.ALREADY]
+
+    def test_nothing_is_live_before_the_first_publication(self, store: Store) -> None:
+        store.claim("shop")
+        assert (store.current("shop"), store.load("shop"), store.load("shop", 1)) == (None, None, None)
+        assert store.history("shop") == []
+        with pytest.raises(StoreError, match="versions kept: none"):
+            store.move("shop", None, pin=True)
+
+    def test_what_is_published_is_live(self, store: Store) -> None:
+        epoch = published(store, 0, 4)
+        loaded = store.load("shop")
+        assert loaded
+        pointer, found = loaded
+        assert pointer == live(store)
+        assert (pointer.serial, pointer.version, pointer.epoch, pointer.pinned) == (2, 4, epoch, False)
+        assert pointer.digest == found.digest == snapshot(4).digest
+        assert pointer.store_id
+        assert found.to_bytes() == snapshot(4).to_bytes()
+        assert told(store, "what", "version", "serial") == [("published", 0, 1), ("published", 4, 2)]
+
+    def test_a_publication_that_is_sent_again_changes_nothing(self, store: Store) -> None:
+        epoch = published(store, 4)
+        assert store.publish(snapshot(4), epoch) is Written.ALREADY
+        assert live(store).serial == 1
+        assert len(store.history("shop")) == 1
+
+    def test_a_publication_that_arrives_late_changes_nothing(self, store: Store) -> None:
+        epoch = published(store, 4, 6)
+        assert store.publish(snapshot(4), epoch) is Written.FENCED
+        assert live(store).version == 6
+
+    def test_a_successor_may_begin_below_what_its_predecessor_published(self, store: Store) -> None:
+        published(store, 4, 6)
+        second = published(store, 5, 6)
+        assert store.publish(snapshot(6), second) is Written.ALREADY
+        assert told(store, "version", "serial") == [(4, 1), (6, 2), (5, 3), (6, 4)]
+
+    def test_a_successor_that_publishes_the_same_bytes_again_does_not_move_the_pointer(self, store: Store) -> None:
+        published(store, 4)
+        assert store.publish(snapshot(4), store.claim("shop").epoch) is Written.ALREADY
+        assert live(store).serial == 1
+
+    def test_other_bytes_of_the_same_version_go_live(self, store: Store) -> None:
+        epoch = published(store, 4)
+        assert store.publish(snapshot(4, seed=99), epoch) is Written.STORED
+        assert live(store).digest == snapshot(4, seed=99).digest
+        loaded = store.load("shop", 4)
+        assert loaded
+        assert loaded[1].digest == snapshot(4, seed=99).digest
+
+    def test_a_rollback_moves_forward_and_holds_back_what_comes_next(self, store: Store) -> None:
+        epoch = published(store, 1, 2, 3)
+        pointer = store.move("shop", 1, pin=True)
+        assert pointer == live(store)
+        assert (pointer.serial, pointer.version, pointer.pinned) == (4, 1, True)
+        assert store.publish(snapshot(5), epoch) is Written.STORED
+        assert store.publish(snapshot(5), epoch) is Written.ALREADY
+        assert live(store) == pointer
+
+        # If it is unpinned, I expect the newest publication to go live, and the next one.
+        assert store.move("shop", None, pin=False).version == 5
+        assert store.publish(snapshot(6), epoch) is Written.STORED
+        assert (live(store).version, live(store).serial) == (6, 6)
+        assert told(store, "what", "version", "serial", "pinned", "reason")[3:] == [
+            ("rolled back", 1, 4, True, ""),
+            ("held", 5, 4, True, "pinned"),
+            ("unpinned", 5, 5, False, ""),
+            ("published", 6, 6, False, ""),
+        ]
+
+    def test_a_version_is_unpinned_where_it_is(self, store: Store) -> None:
+        epoch = published(store, 1, 2)
+        store.move("shop", 1, pin=True)
+        assert store.move("shop", 1, pin=False).version == 1
+        assert store.publish(snapshot(3), epoch) is Written.STORED
+        assert live(store).version == 3
+
+    def test_a_snapshot_held_back_is_kept_with_the_reason(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        assert store.publish(snapshot(1), epoch, held="mistakes rose") is Written.STORED
+        assert store.current("shop") is None
+        assert store.load("shop") is None
+        store.publish(snapshot(2), epoch)
+        assert store.publish(snapshot(3), epoch, held="mistakes rose") is Written.STORED
+        assert store.publish(snapshot(3), epoch, held="mistakes rose") is Written.ALREADY
+        assert live(store).version == 2
+        assert told(store, "what", "version", "serial", "reason") == [
+            ("held", 1, 0, "mistakes rose"),
+            ("published", 2, 1, ""),
+            ("held", 3, 1, "mistakes rose"),
+        ]
+        loaded = store.load("shop", 3)
+        assert loaded
+        assert (loaded[0].serial, loaded[1].to_bytes()) == (0, snapshot(3).to_bytes())
+
+        # If it is let go after all, I expect it live.
+        assert store.publish(snapshot(3), epoch) is Written.STORED
+        assert (live(store).version, live(store).serial) == (3, 2)
+
+    def test_an_older_version_comes_with_the_pointer_of_its_time(self, store: Store) -> None:
+        epoch = published(store, 1)
+        first = live(store)
+        store.publish(snapshot(2), epoch)
+        loaded = store.load("shop", 1)
+        assert loaded
+        assert loaded[0] == first
+        assert loaded[1].to_bytes() == snapshot(1).to_bytes()
+
+    def test_a_version_that_is_not_kept_is_refused_with_those_that_are(self, store: Store) -> None:
+        published(store, 1, 2)
+        with pytest.raises(StoreError, match=r"version 7 .* versions kept: 1, 2"):
+            store.move("shop", 7, pin=True)
+        assert store.load("shop", 7) is None
+
+    def test_old_snapshots_go_but_neither_the_last_ones_nor_what_is_live(self, store: Store) -> None:
+        epoch = published(store, 1, 2)
+        store.move("shop", 1, pin=True)
+        for version in range(3, 50):
+            assert store.publish(snapshot(version), epoch) is Written.STORED
+        kept = {version for version in range(50) if store.load("shop", version)}
+        assert {1, *range(38, 50)} <= kept
+        assert len(kept) < 30
+        assert {version for (version,) in told(store, "version")} == kept
+        assert live(store).version == 1
+        assert store.move("shop", None, pin=False).version == 49
+
+    def test_a_note_tells_of_what_is_live_and_moves_nothing(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        assert store.note("shop", epoch, "drift", "mistakes rose") is Written.ALREADY
+        assert store.history("shop") == []
+        store.publish(snapshot(1), epoch)
+        before = store.current("shop")
+        assert store.note("shop", epoch, "drift", "mistakes rose") is Written.STORED
+        assert store.current("shop") == before
+        assert told(store, "what", "version", "serial", "reason") == [
+            ("published", 1, 1, ""),
+            ("drift", 1, 1, "mistakes rose"),
+        ]
+        assert store.note("shop", "another", "drift", "") is Written.FENCED
+        assert live(store).version == 1
+        assert store.move("shop", 1, pin=False).version == 1
+
+    def test_unpinning_leads_to_what_the_pin_kept_from_going_live_but_not_to_what_was_held_for_a_reason(
+        self, store: Store
+    ) -> None:
+        epoch = store.claim("shop").epoch
+        store.publish(snapshot(1), epoch)
+        store.publish(snapshot(2), epoch, held="mistakes rose")
+        store.move("shop", 1, pin=True)
+        assert store.move("shop", None, pin=False).version == 1
+        store.move("shop", 1, pin=True)
+        store.publish(snapshot(3), epoch)
+        assert store.move("shop", None, pin=False).version == 3
+
+    def test_two_who_publish_at_once_both_get_into_the_history(self, store: Store) -> None:
+        epoch = store.claim("shop").epoch
+        operator = threading.Thread(target=lambda: [store.move("shop", None, pin=False) for _ in range(10)])
+        store.publish(snapshot(0), epoch)
+        operator.start()
+        for version in range(1, 11):
+            store.publish(snapshot(version), epoch)
+        operator.join()
+        serials = [serial for (serial,) in told(store, "serial")]
+        assert serials == list(range(1, 22))
+        assert live(store).version == 10
+
+    # Watches
+
+    def test_a_watch_tells_of_the_models_it_was_asked_about(self, store: Store) -> None:
+        epochs = {model: published(store, 1, model=model) for model in ("shop", "faces", "other")}
+        watch = store.watch(["shop", "faces"])
+        assert watch.wait(0.05) == set()
+        for model in ("other", "faces"):
+            store.publish(snapshot(2, model=model), epochs[model])
+        assert watch.wait(10) == {"faces"}
+        store.move("shop", 1, pin=True)
+        assert watch.wait(10) == {"shop"}
+        assert watch.wait(0) == set()
+        watch.close()
+
+    def test_a_watch_wakes_up_while_it_waits(self, store: Store, watching: Callable[[], Watch]) -> None:
+        epoch = published(store, 1)
+        watch = watching()
+        later = threading.Timer(0.1, lambda: store.publish(snapshot(2), epoch))
+        later.start()
+        assert watch.wait(30) == {"shop"}
+        later.join()
+
+    def test_a_watch_may_come_before_the_model(self, store: Store, watching: Callable[[], Watch]) -> None:
+        watch = watching()
+        published(store, 1)
+        assert watch.wait(10) == {"shop"}
+
+    def test_a_watch_of_no_model_just_waits(self, store: Store) -> None:
+        watch = store.watch([])
+        assert watch.wait(0.01) == set()
+        watch.close()
+
+    @pytest.fixture
+    def watching(self, store: Store) -> Iterator[Callable[[], Watch]]:
+        """Watches "shop"; closed after the test."""
+        watches: list[Watch] = []
+
+        def watch() -> Watch:
+            watches.append(store.watch(["shop"]))
+            return watches[-1]
+
+        yield watch
+        for opened in watches:
+            opened.close()

@@ -1,0 +1,144 @@
+"""The doctor on a real topic: how its senders choose partitions, dead letters, partitions that nobody reads."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewPartitions
+
+from omdml.feedback import Triplet, encode
+from streams.kafka.extents import extents
+from streams.kafka.newest import newest_records
+from streams.kafka.options import KafkaOptions
+from streams.partitioners import PARTITIONERS
+from streams.placement import Placement
+from streams.stores.folder.store import DirectoryStore
+from tests.support.processes import wait_for
+from tests.support.worlds import catalogue
+from workers.cli import main
+from workers.configuration.config import load
+from workers.doctor import installation
+from workers.doctor.findings import Level
+
+MODELS = [f"user-{number}" for number in range(20)]
+
+
+@pytest.fixture
+def send(kafka):
+    """Sends one event of each model as ``key`` and ``partition`` say, functions of a model's name."""
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+
+    def sent(topic, key, partition=lambda model: None):
+        for model in MODELS:
+            value = encode(Triplet(model=model, query="i1", relevant="i2", irrelevant="i3"))
+            producer.send(topic, value, key(model), partition=partition(model))
+        producer.flush()
+
+    yield sent
+    producer.close()
+
+
+@pytest.fixture
+def installed(kafka, new_topic, tmp_path):
+    """An installation on a topic of four partitions: its topic, and what the doctor finds, by check."""
+    topic = new_topic(partitions=4)
+    catalogue(tmp_path / "items")
+    table = {
+        "log": {"kind": "kafka", "servers": kafka.servers, "topic": topic},
+        "store": {"url": f"dir:{tmp_path}/state"},
+        "catalogues": {"items": {"path": str(tmp_path / "items")}},
+        "models": {"user-*": {"rank": 2}},
+    }
+
+    def findings(**log):
+        every = list(installation.examine(load(None, {}, {**table, "log": {**table["log"], **log}})))
+        return {finding.check: finding for finding in every}
+
+    return topic, findings
+
+
+def by(partitioner):
+    """Where this partitioner puts a model among four partitions."""
+    return lambda model: PARTITIONERS[partitioner](model.encode(), 4)
+
+
+def test_a_producer_with_librdkafkas_default_is_told_to_set_crc32(installed, send):
+    topic, findings = installed
+    send(topic, str.encode, by("crc32"))
+    found = findings()["senders"]
+    assert found.level is Level.ERROR
+    assert 'Set log.partitioner = "crc32" (nothing was learned yet)' in found.text
+    assert findings(partitioner="crc32")["senders"].level is Level.OK
+
+
+def test_kafkas_own_keyed_producer_is_well_and_one_without_keys_is_not(installed, send):
+    topic, findings = installed
+    send(topic, str.encode)
+    assert findings()["senders"].level is Level.OK
+    send(topic, lambda model: None)
+    found = findings()["senders"]
+    assert found.level is Level.ERROR
+    assert "20 of the newest 40 events, of 20 models, have no key" in found.text
+    assert "omdml route --from TOPIC" in found.text
+
+
+def test_only_the_newest_records_of_a_topic_are_read(kafka, new_topic):
+    topic = new_topic(partitions=2)
+    options = KafkaOptions(servers=kafka.servers)
+    assert newest_records(options, topic, "omdml", 3, 5.0) == ([], True)
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    for number in range(10):
+        producer.send(topic, b"%d" % number, partition=0)
+    producer.send(topic, b"alone", partition=1)
+    producer.close()
+    records, whole = newest_records(options, topic, "omdml", 3, 5.0)
+    assert sorted(record.value for record in records) == [b"7", b"8", b"9", b"alone"]
+    assert not whole
+    assert newest_records(options, topic, "omdml", 10, 5.0).whole
+
+
+def test_a_topic_that_is_not_there_has_no_newest_records_and_is_not_made(kafka):
+    options = KafkaOptions(servers=kafka.servers)
+    assert newest_records(options, "nobody-made-this", "omdml", 3, 5.0) == ([], True)
+    assert newest_records(options, "nobody-made-this", "omdml", 3, 5.0) == ([], True)
+
+
+def test_added_partitions_are_told_until_rehome_and_a_worker_that_is_gone_as_well(kafka, installed, send, tmp_path):
+    topic, findings = installed
+    options = KafkaOptions(servers=kafka.servers)
+    (topic_id,) = {extent.partition.topic_id for extent in extents(options, topic, "omdml")}
+    DirectoryStore(tmp_path / "state").place(topic_id, None, Placement.first("murmur2", 4))
+    assert findings()["partitions"].level is Level.OK
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    admin.create_partitions({topic: NewPartitions(8)})
+    admin.close()
+    wait_for(lambda: len(extents(options, topic, "omdml")) == 8, "eight partitions")
+    found = findings()["partitions"]
+    assert found.level is Level.WARNING
+    assert "partitions 4, 5, 6, 7 came after models were placed on 4" in found.text
+    assert "stop the workers, then omdml topics rehome" in found.text
+    send(topic, str.encode, by("murmur2"))
+    assert "no worker is a member of the group" in findings()["partitions"].text
+
+
+def test_a_replay_learns_what_lies_at_the_models_home_and_no_stray(kafka, new_topic, send, tmp_path):
+    # Given each model's event once at its home and once elsewhere, on a lower or a higher partition
+    topic = new_topic(partitions=4)
+    home = by("murmur2")
+    send(topic, str.encode, lambda model: (home(model) + 1) % 4)
+    send(topic, str.encode, home)
+    catalogue(tmp_path / "items")
+    file = tmp_path / "omdml.toml"
+    file.write_text(
+        f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\n'
+        f'[store]\nurl = "dir:{tmp_path}/state"\n'
+        f'[catalogues.items]\npath = "{tmp_path}/items"\n[models."user-*"]\nrank = 2\n[guard]\non = false\n'
+    )
+    for model in MODELS[:4]:
+        printed = CliRunner().invoke(main, ["replay", "-c", str(file), "--model", model])
+        assert printed.exit_code == 0, printed.output
+        assert "lomdml: refused 1 wrong_partition" in printed.output
+        assert re.search(r"lomdml\W+1 ", printed.output)

@@ -1,0 +1,23 @@
+"""Sending the events of dead letters in Kafka again."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml.errors import SourceError
+from streams.letters import Letter
+from streams.protocols import Partition
+from workers import wiring
+from workers.configuration.config import KafkaLog
+
+
+def test_who_sends_letters_when_another_one_begins_to_is_fenced_and_told(kafka, new_topic):
+    log = KafkaLog(servers=kafka.servers, topic=new_topic())
+    wiring.open_letters(log).close()
+    letter = Letter(reason="unknown_item", error="", partition=Partition("t", 0), offset=1, payload=b"{}")
+    first, second = wiring.open_sender(log), wiring.open_sender(log)
+    second.send(letter, "shop")
+    with pytest.raises(SourceError, match="another process has begun to do the same"):
+        first.send(letter, "shop")
+    first.close()
+    second.close()

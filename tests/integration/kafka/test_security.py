@@ -1,0 +1,196 @@
+"""Kafka behind SASL and TLS, with no more rights than deploy/SECURITY.md lists: all of it works, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import httpx
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from omdml.errors import SourceRefused
+from streams.kafka.options import KafkaOptions
+from streams.kafka.reading.source import KafkaSource
+from streams.kafka.sink import KafkaSink
+from streams.kafka.topic import create_topic
+from tests.support.certificates import Authority
+from tests.support.processes import Process, free_port, wait_for
+from tests.support.secured import SecuredKafka, password
+from tests.support.worlds import catalogue, events
+
+TOPIC = "feedback"
+OPERATORS = ("doctor", "letters list", "letters resend", "topics status", "topics rehome", "topics rewind --yes")
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory):
+    with SecuredKafka(tmp_path_factory.mktemp("certificates")) as server:
+        server.give_rights()
+        creator = KafkaOptions(**server.options("creator"))
+        assert create_topic(creator, TOPIC)
+        assert create_topic(creator, f"{TOPIC}.letters")
+        yield server
+
+
+@pytest.fixture
+def place(tmp_path, secured):
+    """Writes the configuration of a user and answers the arguments that name it; passwords are in files."""
+    catalogue(tmp_path / "items")
+    port = free_port()
+
+    def configure(user, **changes):
+        (tmp_path / f"{user}.password").write_text(f"{password(user)}\n")
+        log = {"kind": "kafka", "topic": TOPIC, "letters": f"{TOPIC}.letters", **secured.options(user, **changes)}
+        log["sasl_plain_password_file"] = str(tmp_path / f"{user}.password")
+        del log["sasl_plain_password"]
+        rest = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
+        rest += "[guard]\non = false\n"
+        lines = "".join(f"{option} = {json.dumps(value)}\n" for option, value in log.items())
+        (tmp_path / f"{user}.toml").write_text(f"[log]\n{lines}{rest}")
+        return "-c", f"{user}.toml"
+
+    configure.folder, configure.url = tmp_path, f"http://127.0.0.1:{port}"
+    return configure
+
+
+def letters(secured):
+    """How many dead letters there are."""
+    reader = KafkaConsumer(bootstrap_servers=secured.servers, **secured.client_options)
+    try:
+        (end,) = reader.end_offsets([TopicPartition(f"{TOPIC}.letters", 0)]).values()
+        return end
+    finally:
+        reader.close()
+
+
+def run(folder, *arguments):
+    """An omdml command to its end: exit code, what it said."""
+    process = Process(folder, *arguments, name=f"{arguments[0]}-{time.monotonic_ns()}")
+    return process.wait(60.0), process.said
+
+
+def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_listed(place, secured):
+    (place.folder / "events.jsonl").write_bytes(b"\n".join(events(30)) + b"\n")
+    code, said = run(place.folder, "feed", "events.jsonl", *place("node"))
+    assert (code, "refused 0" in said) == (0, True), said
+    code, said = run(place.folder, "topics", "create", *place("creator"))
+    assert (code, "is there already with 1 partition, nothing was changed" in said) == (0, True), said
+    node = Process(place.folder, "node", *place("node"), name="node")
+    worker = Process(place.folder, "worker", *place("worker"), name="worker")
+    try:
+
+        def version():
+            models = httpx.get(f"{place.url}/models").json()["models"]
+            return models[0].get("version") if models else None
+
+        wait_for(lambda: "node_started" in node.said, "the node", 60.0, node)
+        accepted = httpx.post(f"{place.url}/feedback", content=next(events(1, seed=5)))
+        assert accepted.status_code == 202, accepted.text
+        sink = KafkaSink(KafkaOptions(**secured.options("node")), topic=TOPIC)
+        sink.send(b"no event", "shop")
+        sink.close()
+        wait_for(lambda: version() == 31, "31 events learned", 60.0, worker)
+        wait_for(lambda: letters(secured), "the letter about the bad one", 60.0, worker)
+        assert worker.stop() == 0, worker.said
+    finally:
+        node.close()
+        worker.close()
+    operator = place("operator")
+    for command in OPERATORS:
+        code, said = run(place.folder, *command.split(), *operator)
+        assert code == 0, said
+
+
+def test_a_router_works_with_the_rights_that_are_listed(place, secured):
+    admin = KafkaOptions(**secured.options("admin"))
+    assert create_topic(admin, "clicks")
+    sink = KafkaSink(admin, topic="clicks")
+    sink.send(next(events(1, seed=9)))
+    sink.close()
+    # Events came by another way before, perhaps those of another test.
+    options = ("--from", "clicks", "--begin", "beginning", *place("router"))
+    router = Process(place.folder, "route", *options, name="router")
+    try:
+        wait_for(lambda: "keyed=1" in router.said, "one event routed", 60.0, router)
+        assert router.stop() == 0, router.said
+    finally:
+        router.close()
+    # And an operator's doctor may look at that topic as well.
+    _, said = run(place.folder, "doctor", *place("operator"))
+    assert "topic 'clicks' has one copy" in " ".join(said.split()), said
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"sasl_plain_password": "wrong"}, "does not let in user 'worker' with SCRAM-SHA-512"),
+        ({"sasl_plain_username": "nobody"}, "does not let in user 'nobody'"),
+        ({"sasl_mechanism": "SCRAM-SHA-256"}, "correct log.sasl_plain_username, log.sasl_plain_password or log.sasl_m"),
+        ({"ssl_cafile": None}, "set log.ssl_cafile to the PEM file of the authority that signed their certificate"),
+        ({"ssl_cafile": "other"}, "set log.ssl_cafile to the PEM file of the authority that signed their certificate"),
+        ({"ssl_cafile": "nowhere.pem"}, "log.ssl_cafile nowhere.pem: cannot be read (No such file or directory)"),
+        ({"servers": "localhost"}, "name the brokers in log.servers as their certificate does"),
+        ({"user": "stranger"}, "give stranger the rights (ACLs) that deploy/SECURITY.md lists"),
+    ],
+)
+@pytest.mark.parametrize(
+    "opened",
+    [
+        pytest.param(lambda options: KafkaSource(options, topic=TOPIC, group="omdml"), id="source"),
+        pytest.param(lambda options: KafkaSink(options, topic=TOPIC), id="sink"),
+        pytest.param(lambda options: create_topic(options, "another"), id="create"),
+    ],
+)
+def test_who_is_not_let_in_is_told_at_once_what_to_correct(secured, tmp_path, opened, changes, says):
+    changes = dict(changes)
+    if changes.get("ssl_cafile") == "other":
+        changes["ssl_cafile"] = str(Authority(tmp_path, "other").certificate)
+    if changes.get("servers"):
+        changes["servers"] = f"localhost:{secured.port}"
+    options = KafkaOptions(**secured.options(changes.pop("user", "worker"), **changes), start_timeout_s=600.0)
+    with pytest.raises(SourceRefused) as caught:
+        opened(options)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert password("worker") not in str(caught.value)
+
+
+def test_plain_passwords_over_tls_are_let_in_too(secured):
+    options = KafkaOptions(**secured.options("worker", sasl_mechanism="PLAIN"))
+    KafkaSource(options, topic=TOPIC, group="omdml").close()
+
+
+def test_a_broker_that_asks_for_certificates_lets_in_only_who_shows_one_it_trusts(tmp_path):
+    stranger = Authority(tmp_path, "other").issue("stranger")
+    others = {"ssl_certfile": str(stranger.certificate), "ssl_keyfile": str(stranger.key)}
+    with SecuredKafka(tmp_path, clients="required") as server:
+        assert create_topic(KafkaOptions(**server.options("admin")), TOPIC)
+        KafkaSource(KafkaOptions(**server.options("admin")), topic=TOPIC, group="omdml").close()
+        for own_side, says in (
+            (dict.fromkeys(others), "set log.ssl_certfile and log.ssl_keyfile: they ask for"),
+            (others, "set log.ssl_certfile and log.ssl_keyfile to a certificate of an authority that they trust"),
+        ):
+            options = KafkaOptions(**server.options("admin", **own_side), start_timeout_s=600.0)
+            with pytest.raises(SourceRefused, match=says):
+                KafkaSource(options, topic=TOPIC, group="omdml")
+
+
+def test_a_worker_whose_group_is_not_its_own_ends_and_says_so(place):
+    path = place.folder / place("worker")[1]
+    path.write_text(path.read_text().replace("[log]", '[log]\ngroup = "theirs"'))
+    code, said = run(place.folder, "worker", "-c", path.name)
+    assert code == 1, said
+    assert "GroupAuthorizationFailedError; give worker the rights (ACLs)" in said.splitlines()[-1]
+
+
+def test_a_wrong_password_ends_every_command_with_one_sentence(place):
+    for user, command in (("node", "node"), ("worker", "worker"), ("creator", "topics create"), ("node", "doctor")):
+        arguments = place(user)
+        (place.folder / f"{user}.password").write_text("guessed-in-vain")
+        code, said = run(place.folder, *command.split(), *arguments)
+        assert code == 1, said
+        assert "guessed-in-vain" not in said
+        if command != "doctor":
+            assert said.splitlines()[-1].startswith("omdml: Kafka at 127.0.0.1"), said
+            assert "correct log.sasl_plain_username, log.sasl_plain_password" in said

@@ -1,0 +1,375 @@
+"""A Kafka topic as a source of feedback, against a real broker."""
+
+import threading
+from typing import Any
+
+import kafka.errors
+import pytest
+import structlog
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import MemberToRemove
+from kafka.errors import KafkaTimeoutError
+
+from deploy.local import KafkaServer
+from omdml.errors import SourceError, SourceRefused
+from streams.kafka.reading import source as kafka_source
+from streams.kafka.reading import watch
+from streams.partitioners import by_murmur2
+from streams.protocols import Partition
+from tests.integration.waiting import until
+from tests.support.kafka_reader import NewTopic, Open, administer, numbered, write
+
+
+def test_every_record_comes_once_and_in_order_within_its_partition(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic(partitions=3)
+    for partition in range(3):
+        write(kafka, topic, numbered(2000), partition)
+    reader = open_reader(topic)
+    reader.read_until(lambda: len(reader.records) >= 6000)
+    for partition in range(3):
+        mine = [record for record in reader.records if record.partition.number == partition]
+        assert [record.value for record in mine] == numbered(2000)
+        assert [record.offset for record in mine] == list(range(2000))
+
+
+def test_a_record_carries_its_key_its_time_in_seconds_and_its_headers(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    headers = [("content-type", b"application/json")]
+    write(kafka, topic, [b"event"], key=b"shop", headers=headers, timestamp_ms=1_790_000_000_250)
+    (record,) = open_reader(topic, None).read_to_the_end().records
+    assert (record.key, record.timestamp, record.headers) == (b"shop", 1_790_000_000.25, tuple(headers))
+
+
+def test_a_poll_answers_no_more_records_than_asked_for(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(10))
+    reader = open_reader(topic)
+    until(lambda: reader.read(max_records=3))
+    assert reader.values == numbered(3)
+
+
+def test_a_partition_is_named_by_the_id_that_kafka_gave_its_topic(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    (described,) = administer(kafka, lambda admin: admin.describe_topics([topic]))
+    reader = open_reader(topic)
+    reader.read_until(lambda: bool(reader.owned))
+    assert list(reader.committed) == [Partition(described["topic_id"], 0)]
+    assert reader.source.partitions == 1
+
+
+def test_kafka_clients_choose_the_partition_that_murmur2_says(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic, keys = new_topic(partitions=5), [f"model-{number}" for number in range(20)]
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    for key in keys:
+        producer.send(topic, b"event", key.encode())
+    producer.close()
+    reader = open_reader(topic).read_to_the_end()
+    assert {record.key: record.partition for record in reader.records} == {
+        key.encode(): Partition(reader.source.topic_id, by_murmur2(key.encode(), 5)) for key in keys
+    }
+
+
+def test_the_listener_s_start_counts_and_not_the_commit(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(20))
+    first = open_reader(topic).read_to_the_end()
+    assert first.commit()
+    first.source.close()
+
+    # If another member starts where its own books say, I expect it to be told of the commit and to start elsewhere.
+    second = open_reader(topic, 5).read_to_the_end()
+    assert list(second.committed.values()) == [20]
+    assert second.values == numbered(15, start=5)
+
+
+def test_none_starts_at_the_first_record_that_the_log_still_has(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(20))
+    administer(kafka, lambda admin: admin.delete_records({TopicPartition(topic, 0): 8}))
+    reader = open_reader(topic, None).read_to_the_end()
+    assert reader.values == numbered(12, start=8)
+
+
+def test_a_restarted_reader_continues_at_its_commit(kafka: KafkaServer, new_topic: NewTopic, open_reader: Open) -> None:
+    topic = new_topic(partitions=2)
+    for partition in range(2):
+        write(kafka, topic, numbered(50), partition)
+    first = open_reader(topic).read_to_the_end()
+    assert first.commit()
+    first.source.close()
+    for partition in range(2):
+        write(kafka, topic, numbered(50, start=50), partition)
+    second = open_reader(topic).read_to_the_end()
+    assert sorted(second.values) == sorted(numbered(50, start=50) * 2)
+
+
+def test_two_readers_share_the_partitions_and_hand_over_on_close(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic(partitions=2)
+    first = open_reader(topic)
+    first.read_until(lambda: first.owned == {0, 1})
+
+    # If a second one joins, I expect each to have one partition, and the first to have been told which it lost.
+    second = open_reader(topic)
+    first.read_until(lambda: bool(second.read() or True) and len(first.owned) == len(second.owned) == 1)
+    assert ("revoked", second.owned) in first.told
+    assert first.owned | second.owned == {0, 1}
+
+    first.source.close()
+    second.read_until(lambda: second.owned == {0, 1})
+    assert first.told[-1][0] == "revoked"
+
+
+def test_a_static_member_that_closes_is_not_waited_for(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    first = open_reader(topic, group_instance_id="one", session_timeout_s=120.0)
+    first.read_until(lambda: first.owned == {0})
+    first.source.close()
+    second = open_reader(topic, group_instance_id="two", session_timeout_s=120.0)
+    second.read_until(lambda: second.owned == {0})
+
+
+def test_a_static_member_replaced_by_its_twin_cannot_commit(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(3))
+    first = open_reader(topic, group_instance_id="one").read_to_the_end()
+    second = open_reader(topic, group_instance_id="one").read_to_the_end()
+    assert first.commit() is False
+    with pytest.raises(SourceRefused, match="another process took the place of member 'one'"):
+        first.source.poll(10, 1.0)
+
+    # If the replaced one closes, I expect its successor to stay in the group.
+    first.source.close()
+    assert second.commit()
+
+
+def test_a_member_thrown_out_of_the_group_lets_go_without_saving_and_comes_back(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    (group,) = administer(kafka, lambda admin: admin.describe_groups([f"readers-of-{topic}"])).values()
+    member = MemberToRemove(member_id=group["members"][0]["member_id"])
+    administer(kafka, lambda admin: admin.remove_group_members(f"readers-of-{topic}", [member]))
+    assert reader.commit() is False
+    reader.read_until(lambda: len(reader.told) == 3 and reader.owned == {0})
+    assert reader.told == [("assigned", {0}), ("lost", {0}), ("assigned", {0})]
+
+
+def test_a_partition_that_is_not_owned_is_neither_committed_nor_sought(new_topic: NewTopic, open_reader: Open) -> None:
+    reader = open_reader(new_topic())
+    foreign = Partition(reader.source.topic_id, 0)
+    assert reader.source.commit({foreign: 0}) is False
+    with pytest.raises(SourceError, match="does not own"):
+        reader.source.seek(foreign, 0)
+
+
+def test_what_a_listener_raises_comes_out_of_poll_or_close(new_topic: NewTopic, open_reader: Open) -> None:
+    topic = new_topic(partitions=2)
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0, 1})
+    reader.broken = "the store is full"
+    second = open_reader(topic)
+    with pytest.raises(LookupError, match="the store is full"):
+        reader.read_until(lambda: bool(second.read()))
+    with pytest.raises(LookupError, match="the store is full"):
+        reader.source.close()
+    second.read_until(lambda: second.owned == {0, 1})
+
+
+def test_transactions_leave_gaps_in_the_offsets_and_progress_still_ends_at_the_end(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic()
+    producer = KafkaProducer(bootstrap_servers=kafka.servers, transactional_id=topic)
+    producer.init_transactions()
+    for values, finish in ((b"ab", producer.commit_transaction), (b"cd", producer.abort_transaction)):
+        producer.begin_transaction()
+        for value in values:
+            producer.send(topic, bytes([value]), partition=0)
+        producer.flush()
+        finish()
+    reader = open_reader(topic).read_to_the_end()
+    assert reader.values == [b"a", b"b"]
+    assert list(reader.source.progress().values()) == [(6, 6)]
+
+    # If a transaction is open, I expect neither its records nor a lag that nobody could work off.
+    producer.begin_transaction()
+    producer.send(topic, b"e", partition=0).get(timeout=30)
+    reader.read_to_the_end()
+    assert reader.values == [b"a", b"b"]
+    producer.commit_transaction()
+    reader.read_until(lambda: reader.values == [b"a", b"b", b"e"])
+    producer.close()
+
+
+@pytest.mark.parametrize("kind", ["killed", "paused"])
+def test_an_outage_is_waited_for_with_two_log_lines_and_nothing_lost_or_repeated(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, kind: str
+) -> None:
+    topic = new_topic()
+    write(kafka, topic, numbered(10))
+    reader = open_reader(topic).read_to_the_end()
+    with structlog.testing.capture_logs() as logs:
+
+        def logged() -> list[str]:
+            return [line["event"] for line in logs]
+
+        kafka.kill() if kind == "killed" else kafka.pause()
+        reader.read_until(lambda: bool(logged()))
+        assert reader.commit() is None
+        kafka.resume()
+        kafka.start()
+        write(kafka, topic, numbered(10, start=10))
+        reader.read_until(lambda: len(reader.records) >= 20 and len(logged()) == 2)
+    assert logged() == ["kafka_out_of_reach", "kafka_back_in_reach"]
+    assert reader.values == numbered(20)
+    reader.read_until(reader.commit)
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (kafka.errors.RebalanceInProgressError(), None),
+        (kafka.errors.CommitFailedError(kafka.errors.RebalanceInProgressError()), None),
+        (kafka.errors.NotCoordinatorError(), None),
+        (kafka.errors.CommitFailedError(), False),
+        (kafka.errors.CommitFailedError(kafka.errors.UnknownMemberIdError()), False),
+        (kafka.errors.FencedInstanceIdError(), False),
+    ],
+    ids=lambda value: repr(value)[:60],
+)
+def test_only_who_is_out_of_the_group_is_told_so(
+    new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch, error: Exception, answer: bool | None
+) -> None:
+    reader = open_reader(new_topic())
+    reader.read_until(lambda: reader.owned == {0})
+
+    def refused(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(reader.source._consumer, "commit", refused)
+    assert reader.commit() is answer
+
+
+def test_a_client_that_stopped_fetching_is_replaced(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.1)
+    topic = new_topic()
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0})
+    reader.source._consumer.pause(TopicPartition(topic, 0))  # as the client does by itself after odd metadata
+    write(kafka, topic, numbered(5))
+    reader.read_until(lambda: reader.values == numbered(5))
+    assert reader.told == [("assigned", {0}), ("revoked", {0}), ("assigned", {0})]
+
+
+def test_a_client_that_fails_in_any_other_way_is_replaced_and_nothing_is_lost_or_repeated(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+    reader = open_reader(topic)
+    write(kafka, topic, numbered(5))
+    reader.read_until(lambda: len(reader.values) == 5)
+    reader.commit()
+    broken = reader.source._consumer
+    monkeypatch.setattr(broken, "poll", _raise)
+    write(kafka, topic, numbered(5, start=5))
+    reader.read_until(lambda: len(reader.values) == 10)
+    assert reader.values == numbered(10)
+    assert reader.source._consumer is not broken
+
+
+def test_where_one_client_after_the_other_fails_it_says_so_and_gives_up(
+    new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "CLIENTS_IN_A_ROW", 3)
+    reader = open_reader(new_topic())
+    with monkeypatch.context() as broken:
+        broken.setattr(KafkaConsumer, "poll", _raise)
+        with pytest.raises(SourceRefused, match="one client after the other fails: KeyError"):
+            reader.read_until(lambda: False)
+
+
+def _raise(*_: object, **__: object) -> None:
+    raise KeyError("what no client should raise")
+
+
+def test_positions_that_cannot_be_told_keep_nobody_waiting_longer_than_one_does(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_reader(new_topic(partitions=4))
+    reader.read_until(lambda: len(reader.owned) == 4)
+    limits_ms = []
+
+    def waits_in_vain(_: TopicPartition, timeout_ms: int) -> None:
+        limits_ms.append(timeout_ms)
+        threading.Event().wait(timeout_ms / 1000)
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(reader.source._consumer, "position", waits_in_vain)
+    assert reader.source.progress() == {}
+    assert sum(limits_ms) <= kafka_source.LOOK_LIMIT_S * 1000
+
+
+def test_partitions_that_are_added_are_known_and_owned_within_seconds(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic(partitions=2)
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0, 1})
+    administer(kafka, lambda admin: admin.create_partitions({topic: 5}))
+    reader.read_until(lambda: reader.owned == {0, 1, 2, 3, 4}, 20.0)
+    assert reader.source.partitions == 5
+
+
+def test_a_leader_whose_poll_ends_while_it_shares_out_added_partitions_stays_in_the_group(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given the leader of a group, and a cluster that takes longer than a poll to answer what it shares out
+    topic = new_topic(partitions=2)
+    reader = open_reader(topic)
+    reader.read_until(lambda: reader.owned == {0, 1})
+    coordinator = reader.source._consumer._coordinator
+    manager = coordinator._manager
+    send = manager.send
+    late: list[str] = []
+
+    async def sent_late(request: Any, **options: Any) -> Any:
+        await manager._net.sleep(3 * kafka_source.SLICE_S)
+        return await send(request, **options)
+
+    def sent(request: Any, *args: Any, **options: Any) -> Any:
+        if type(request).__name__ != "SyncGroupRequest" or late:
+            return send(request, *args, **options)
+        late.append("once")
+        return sent_late(request, **options)
+
+    monkeypatch.setattr(manager, "send", sent)
+    # When partitions are added
+    administer(kafka, lambda admin: admin.create_partitions({topic: 4}))
+    # Then it owns them all, and its commits count.
+    reader.read_until(lambda: reader.owned == {0, 1, 2, 3}, 20.0)
+    assert late
+    assert reader.commit()

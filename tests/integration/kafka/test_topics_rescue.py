@@ -1,0 +1,259 @@
+"""``omdml topics status | rewind | rehome`` on real Kafka and Valkey, with a real worker: what they say and mend."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from click.testing import CliRunner
+
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.kafka.topic import open_admin
+from streams.partitioners import by_murmur2
+from streams.stores.opening import open_store
+from tests.support.kafka_reader import cut, write
+from tests.support.processes import Process, wait_for
+from tests.support.worlds import catalogue, events
+from workers.cli import main
+from workers.configuration.config import load
+from workers.doctor.installation import examine
+from workers.wiring import look_at_topic, survey_topic
+
+NAMES = [f"user-{number}" for number in range(8)]
+SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}
+
+
+class Place:
+    """A topic, a store, a configuration."""
+
+    def __init__(self, folder, kafka, url, topic):
+        self.folder, self.kafka, self.topic, self.store = folder, kafka, topic, open_store(url)
+        self.workers = 0
+        catalogue(folder / "items")
+        self.path = folder / "omdml.toml"
+        self.path.write_text(
+            f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n[models."user-*"]\nrank = 2\n'
+            "[guard]\non = false\n"
+        )
+
+    def send(self, first, last):
+        """These events of every model."""
+        sink = KafkaSink(KafkaOptions(servers=self.kafka.servers), topic=self.topic)
+        for name, said in SAID.items():
+            for event in said[first:last]:
+                sink.send(event, key=name)
+        sink.close()
+
+    def grow(self, partitions):
+        """Add partitions to the topic."""
+        admin = open_admin(KafkaOptions(servers=self.kafka.servers))
+        admin.create_partitions({self.topic: partitions})
+        admin.close()
+
+    def worker(self, *options):
+        self.workers += 1
+        return Process(self.folder, "worker", "--config", str(self.path), *options, name=f"worker-{self.workers}")
+
+    def omdml(self, *arguments, group="topics"):
+        return CliRunner().invoke(main, [group, *arguments, "--config", str(self.path)])
+
+    def learned(self, version):
+        """Whether every model is saved at this version."""
+        found = [self.store.peek(name) for name in NAMES]
+        return all(one is not None and one.version == version for one in found)
+
+    def states(self):
+        return {name: self.store.peek(name).state for name in NAMES}
+
+
+@pytest.fixture
+def place(tmp_path, kafka, valkey_server, new_topic):
+    valkey_server.flush()
+    return Place(tmp_path, kafka, valkey_server.url, new_topic(partitions=2))
+
+
+def test_an_emptied_store_stops_the_worker_and_a_rewind_learns_the_same_bytes_again(place, valkey_server):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    assert worker.stop() == 0
+    before = place.states()
+    well = place.omdml("status")
+    assert well.exit_code == 0, well.output
+
+    valkey_server.flush()
+    worker = place.worker()
+    assert worker.wait(60) == 1
+    assert "omdml topics rewind" in worker.said
+    ill = place.omdml("status")
+    assert ill.exit_code == 1
+    assert "omdml topics rewind" in " ".join(ill.output.split())
+
+    rewound = place.omdml("rewind", "--yes")
+    assert rewound.output == "0 models deleted; workers begin at the beginning\n"
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned again", 60, worker)
+    assert worker.stop() == 0
+    assert place.states() == before
+
+
+def test_a_rewind_of_a_store_that_is_there_learns_the_same_bytes_again(place):
+    place.send(0, 10)
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    before, refused = place.states(), place.omdml("rewind", "--yes")
+    assert (refused.exit_code, place.states()) == (2, before)
+    who = f"omdml-{socket.gethostname()}-{worker.pid} at 127.0.0.1"
+    assert f"has members ({who}): stop the workers first" in " ".join(refused.output.split())
+    assert worker.stop() == 0
+    assert place.omdml("rewind", "--to", "9999", "--yes").exit_code == 2
+    assert place.omdml("rewind", "--to", "beginning", "--yes").output.startswith("8 models deleted")
+    assert place.store.models() == []
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned again", 60, worker)
+    assert worker.stop() == 0
+    assert place.states() == before
+
+
+def test_a_log_that_was_cut_and_written_on_stops_every_worker_until_one_accepts_it(place):
+    # Given models that have learned what a cut took away, from a broker that comes back without it
+    for first in (0, 5):
+        place.send(first, first + 5)
+    worker = place.worker()
+    log = load(str(place.path), {}, {}).log
+    wait_for(lambda: all(one.committed == one.end for one in look_at_topic(log)), "all to be committed", 60, worker)
+    assert place.learned(10)
+    kept = 5 * sum(by_murmur2(name.encode(), 2) == 0 for name in NAMES)
+    cut(place.kafka, place.topic, kept)
+    assert worker.wait(60) == 1
+    # When the log is longer than ever by the time somebody looks, I expect the next worker to stop there too.
+    place.send(10, 20)
+    worker = place.worker()
+    assert worker.wait(60) == 1
+    assert f"partition 0 was cut at offset {kept}" in worker.said
+    # If one accepts it, I expect what was written on to be learned, and what was cut to stay so.
+    worker = place.worker("--accept-gap")
+    wait_for(lambda: place.learned(20), "what was written on to be learned", 60, worker)
+    assert worker.stop() == 0
+    assert place.omdml("status").exit_code == 0
+
+
+def test_status_and_doctor_tell_who_learns_a_partition_and_where_nobody_does(place):
+    place.send(0, 10)
+
+    def told():
+        found = {one.check: one for one in examine(load(str(place.path), {}, {}))}["partitions"]
+        status = place.omdml("status")
+        assert status.exit_code == (not found.well), status.output
+        return " ".join(status.output.split()), found.text
+
+    status, text = told()
+    assert "nobody learns what comes" in status
+    assert "no worker is a member of the group, start one; 80 events wait there" in text
+    worker = place.worker()
+    wait_for(lambda: place.learned(10), "everything learned", 60, worker)
+    for said in told():
+        assert "omdml-" in said
+    assert f"event=worker_started metrics= topic={place.topic} group={place.topic}" in worker.said
+    assert worker.stop() == 0
+
+
+def learn(place, version):
+    """Have a worker learn every model up to this version, and leave."""
+    worker = place.worker()
+    wait_for(lambda: place.learned(version), "everything learned", 60, worker)
+    assert worker.stop() == 0
+
+
+def learn_what_is_old(place):
+    """Have a worker learn the partitions that models live on, and leave."""
+    worker = place.worker()
+    configuration = load(str(place.path), {}, {})
+    wait_for(lambda: "partition_assigned" in worker.said, "the worker to have its partitions", 60, worker)
+    wait_for(lambda: all(line.lag == 0 for line in survey_topic(configuration)[:2]), "what is old", 60, worker)
+    assert worker.stop() == 0
+
+
+def test_a_rewind_of_a_topic_that_has_grown_learns_the_old_partitions_first(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(4)
+    place.send(10, 20)
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+    before = place.states()
+    told = " ".join(place.omdml("rewind", "--yes").output.split())
+    assert "8 models deleted" in told
+    assert "models live on the first 2 of 4 partitions again" in told
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+    assert place.states() == before
+
+
+def test_added_partitions_wait_for_a_rehome_and_no_event_is_lost_or_doubled(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(6)
+    place.send(10, 20)
+
+    worker = place.worker()
+    wait_for(lambda: "partitions_not_read" in worker.said, "the line that says what to do", 60, worker)
+    told = place.omdml("status")
+    assert told.exit_code == 1
+    assert "added later, nobody reads it" in " ".join(told.output.split())
+    refused = place.omdml("rehome")
+    assert refused.exit_code != 0
+    assert "stop the workers first" in refused.output
+    assert worker.stop() == 0
+    learn_what_is_old(place)
+    assert place.omdml("rehome").output == "models live on 6 partitions now, on 2 until now: start the workers again\n"
+    learn(place, 20)
+    status = place.omdml("status")
+    assert "nobody learns what comes" not in status.output
+    assert place.omdml("rehome").output == "models live on all 6 partitions already\n"
+
+
+def test_a_rehome_says_what_is_not_learned_yet_and_loses_no_new_model(place):
+    # Given a worker that ran before, and models whose first events came while none did, before and after the growth
+    worker = place.worker()
+    wait_for(lambda: "partition_assigned" in worker.said, "the worker to look at the topic", 60, worker)
+    assert worker.stop() == 0
+    place.send(0, 10)
+    place.grow(4)
+    place.send(10, 20)
+    # When an operator looks, and calls rehome before a worker has learned anything
+    early = place.omdml("rehome")
+    assert early.exit_code != 0
+    assert "events are not learned and saved yet" in " ".join(early.output.split())
+    # Then workers learn what lies in the old partitions, and after another rehome all of it, as sent.
+    learn_what_is_old(place)
+    assert place.omdml("rehome").exit_code == 0
+    learn(place, 20)
+
+
+def test_a_number_of_partitions_that_is_no_multiple_is_said_before_a_rehome(place):
+    place.send(0, 10)
+    learn(place, 10)
+    place.grow(3)
+    told = " ".join(place.omdml("status").output.split())
+    assert "3 is no multiple of 2" in told
+    refused = place.omdml("rehome")
+    assert "omdml topics grow --partitions 4" in " ".join(refused.output.split())
+
+
+def test_keyless_events_become_letters_and_are_learned_once_they_are_sent_again(place):
+    # Given half of each model's events from a sender without keys
+    place.send(0, 10)
+    for partition in (0, 1):
+        first = 10 + 5 * partition
+        write(place.kafka, place.topic, [event for name in NAMES for event in SAID[name][first : first + 5]], partition)
+    learn(place, 15)
+    # When they are sent again, twice, I expect each to be learned once.
+    for sent in (40, 0):
+        told = place.omdml("resend", group="letters").output
+        assert told.startswith(f"sent {sent}, left 0"), told
+    learn(place, 20)

@@ -1,0 +1,392 @@
+"""Checkpoints and snapshots in real Redis and Valkey."""
+
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from deploy.local import RedisServer
+from omdml.errors import CorruptError, StoreError, StoreLost
+from omdml.snapshot import Checkpoint, Snapshot
+from streams.protocols import Partition, Written
+from streams.stores.journal import MOVES_KEPT
+from streams.stores.redis import scripts
+from streams.stores.redis.store import RedisStore
+from streams.stores.retention import Retention
+from tests.contracts.test_checkpoint_stores import Damage, TestCheckpointsOfAnyStore
+from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
+from tests.integration.waiting import until
+from tests.support.store_samples import checkpoint, live, published, snapshot, told
+from workers.configuration.config import load
+from workers.doctor.installation import examine
+from workers.versions.moves import pin, rollback
+
+__all__ = [
+    "TestCheckpointsOfAnyStore",
+    "TestSnapshotsOfAnyStore",
+]  # once more, here
+
+EVERY_METHOD: dict[str, Callable[[RedisStore], Any]] = {
+    "claim": lambda store: store.claim("shop"),
+    "save": lambda store: store.save(checkpoint(1), "1-nonce"),
+    "marks": lambda store: store.marks([Partition("t", 0)]),
+    "move_mark": lambda store: store.move_mark(Partition("t", 0), None, 1),
+    "secret": lambda store: store.secret(),
+    "kept_secret": lambda store: store.kept_secret(),
+    "models": lambda store: store.models(),
+    "delete": lambda store: store.delete("shop"),
+    "publish": lambda store: store.publish(snapshot(1), "1-nonce"),
+    "current": lambda store: store.current("shop"),
+    "load": lambda store: store.load("shop"),
+    "load version": lambda store: store.load("shop", 1),
+    "history": lambda store: store.history("shop"),
+    "move": lambda store: store.move("shop", 1, pin=True),
+}
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    """A client of another program."""
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def settings(client: redis.Redis) -> Iterator[Callable[[str, str], None]]:
+    """Changes a setting of the server until the end of the test."""
+    before: dict[str, str] = {}
+
+    def change(name: str, value: str) -> None:
+        before.setdefault(name, client.config_get(name)[name])
+        client.config_set(name, value)
+
+    yield change
+    for name, value in before.items():
+        client.config_set(name, value)
+
+
+@pytest.fixture
+def store(redis_url: str) -> RedisStore:
+    return RedisStore(redis_url, Retention(last=12))
+
+
+@pytest.fixture
+def damage(client: redis.Redis) -> Damage:
+    def damage() -> None:
+        for key in ("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous"):
+            if (client.hget(key, "data") or b"?") != b"?":
+                client.hset(key, "data", b"?")
+                return
+
+    return damage
+
+
+# What lies there
+
+
+def test_any_client_can_read_what_is_live(store: RedisStore, client: redis.Redis) -> None:
+    epoch = published(store, 4)
+    store.save(checkpoint(9), epoch)
+    current = client.hgetall("omdml:{shop}:current")
+    assert set(current) == {b"serial", b"version", b"digest", b"epoch", b"published_at", b"pinned"}
+    data = client.get(b"omdml:{shop}:snapshot:%s:%s" % (current[b"version"], current[b"digest"]))
+    assert data
+    assert Snapshot.from_bytes(data).to_bytes() == snapshot(4).to_bytes()
+    kept = client.hgetall("omdml:{shop}:checkpoint")
+    assert (kept[b"home_topic"], kept[b"home_partition"], kept[b"next"]) == (b"topic-id", b"3", b"9")
+    assert Checkpoint.from_bytes(kept[b"data"]) == checkpoint(9)
+    assert client.get("omdml:{shop}:epoch") == kept[b"epoch"] == epoch.encode()
+
+
+def test_what_a_refused_publisher_wrote_vanishes_and_what_was_published_does_not(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    first, second = store.claim("shop").epoch, published(store, 4)
+    store.publish(snapshot(5), first)
+    store.publish(snapshot(4), first)
+    store.publish(snapshot(6), second, held="mistakes rose")
+    lives = {key.split(b":")[3]: client.ttl(key) for key in client.scan_iter("omdml:{shop}:snapshot:*")}
+    assert lives.pop(b"5") > 0
+    assert lives == {b"4": -1, b"6": -1}
+
+
+def test_bytes_that_are_about_to_vanish_become_permanent_with_their_publication(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    first, second = store.claim("shop").epoch, store.claim("shop").epoch
+    store.publish(snapshot(5), first)
+    assert store.publish(snapshot(5), second) is Written.STORED
+    assert client.ttl(f"omdml:{{shop}}:snapshot:5:{snapshot(5).digest}") == -1
+
+
+def test_two_stores_on_one_server_have_different_prefixes(redis_url: str, store: RedisStore) -> None:
+    other = RedisStore(f"{redis_url}/0?prefix=other")
+    published(store, 4)
+    assert other.models() == []
+    published(other, 7)
+    assert (live(store).version, live(other).version) == (4, 7)
+    assert live(store).store_id != live(other).store_id
+
+
+def test_a_damaged_secret_is_an_error_that_names_its_key(store: RedisStore, client: redis.Redis) -> None:
+    client.set("omdml-secret", "nonsense")
+    with pytest.raises(StoreError, match="key omdml-secret: holds 8 bytes that are no secret"):
+        store.secret()
+
+
+def test_every_key_of_a_model_lies_in_one_slot_of_a_cluster(store: RedisStore, client: redis.Redis) -> None:
+    model = "a}b{c"
+    store.save(checkpoint(1, model=model), published(store, 1, 2, model=model))
+    tags = {key.split(b"{")[1].split(b"}")[0] for key in client.keys("omdml:{*")}
+    assert tags == {b"a%7Db%7Bc"}
+
+
+def test_the_history_does_not_grow_without_end(store: RedisStore) -> None:
+    epoch = published(store, 1)
+    for _ in range(MOVES_KEPT + 50):
+        store.move("shop", 1, pin=False)
+    for version in range(2, 14):
+        store.publish(snapshot(version), epoch)
+    assert len(store.history("shop")) < MOVES_KEPT + 30
+
+
+# Retries
+
+
+def test_a_claim_whose_answer_was_lost_is_repeated_by_the_client_without_fencing_itself(client: redis.Redis) -> None:
+    claim = client.register_script(scripts.CLAIM)
+    answers = {tuple(claim(["epoch", "checkpoint", "newest", "previous"], ["nonce"])) for _ in range(2)}
+    assert answers == {(b"0000000001-nonce", None, None, None, None, None)}
+
+
+def test_connections_that_the_server_closed_and_scripts_that_it_forgot_are_no_matter(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    epoch = published(store, 1)
+    client.script_flush()
+    client.client_kill_filter(_type="normal", skipme=True)
+    assert store.save(checkpoint(1), epoch) is Written.STORED
+    client.client_kill_filter(_type="normal", skipme=True)
+    client.script_flush()
+    assert store.publish(snapshot(2), epoch) is Written.STORED
+
+
+# Loss and damage
+
+
+def test_where_the_key_of_the_newest_checkpoint_is_gone_the_one_before_it_is_used(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    epoch = store.claim("shop").epoch
+    for offset in (1, 2, 3):
+        store.save(checkpoint(offset), epoch)
+    client.delete("omdml:{shop}:checkpoint")
+    for _ in range(2):
+        claim = store.claim("shop")
+        assert claim[1:] == (checkpoint(2), True)
+    assert store.save(checkpoint(3, state=b"replayed"), claim.epoch) is Written.STORED
+    assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
+
+
+def test_where_the_keys_of_both_checkpoints_are_gone_a_model_does_not_begin_anew_unless_it_was_deleted(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    store.save(checkpoint(1), published(store, 1))
+    client.delete("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous")
+    for _ in range(2):
+        with pytest.raises(CorruptError, match=r"one was saved.*omdml replay --model shop --publish --replace"):
+            store.claim("shop")
+    store.delete("shop")
+    assert store.claim("shop")[1:] == (None, False)
+
+
+def test_a_model_that_is_published_without_pause_is_deleted_at_once_with_all_that_is_its_own(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    # Given a worker that publishes and saves as fast as it can
+    store.save(checkpoint(0), epoch := published(store, 1))
+    ends: list[str] = []
+
+    def work() -> None:
+        busy = RedisStore(store._url)
+        try:
+            for version in itertools.count(2):
+                busy.publish(snapshot(version), epoch)
+                busy.save(checkpoint(version), epoch)
+        except StoreLost as error:
+            ends.append(str(error))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    until(lambda: live(store).version > 20)
+    # If the model is deleted, I expect the worker to be told, and nothing to be left but bytes that vanish.
+    store.delete("shop")
+    worker.join(10)
+    assert len(ends) == 1
+    assert [key for key in client.keys("omdml:{shop}:*") if client.ttl(key) < 0] == []
+    assert store.models() == []
+    # If the model is begun anew, I expect all of it in its place
+    published(store, 0)
+    assert (store.models(), live(store).version) == (["shop"], 0)
+
+
+@pytest.mark.parametrize(("policy", "well"), [("noeviction", True), ("volatile-lru", True), ("allkeys-lru", False)])
+def test_the_doctor_warns_of_a_server_that_evicts(
+    redis_url: str, settings: Callable[[str, str], None], tmp_path: Path, policy: str, well: bool
+) -> None:
+    settings("maxmemory-policy", policy)
+    found = load(None, {}, {"store": {"url": redis_url}, "log": {"path": f"{tmp_path}/log"}})
+    finding = next(one for one in examine(found) if one.check == "store")
+    assert finding.well is well
+    assert well or "maxmemory-policy allkeys-lru" in finding.text
+
+
+def test_a_store_that_was_emptied_is_told_from_the_one_before(store: RedisStore, any_redis: RedisServer) -> None:
+    epoch = published(store, 4)
+    before = live(store)
+    any_redis.flush()
+    assert store.current("shop") is None
+    with pytest.raises(StoreLost, match=str(any_redis.port)):
+        store.save(checkpoint(5), epoch)
+    published(store, 4)
+    assert live(store).serial == before.serial
+    assert live(store).store_id not in ("", before.store_id)
+
+
+def test_what_was_saved_survives_a_kill_of_the_server(store: RedisStore, any_redis: RedisServer) -> None:
+    epoch = published(store, 4)
+    store.save(checkpoint(9), epoch)
+    any_redis.kill()
+    any_redis.start()
+    assert store.publish(snapshot(5), epoch) is Written.STORED
+    assert store.claim("shop").checkpoint == checkpoint(9)
+
+
+def test_a_damaged_snapshot_is_refused(store: RedisStore, client: redis.Redis) -> None:
+    published(store, 4)
+    (key,) = client.keys("omdml:{shop}:snapshot:*")
+    client.setrange(key, int(client.strlen(key)) - 3, b"?")
+    with pytest.raises(CorruptError, match=r"version 4 .*sha256.*go back to another version"):
+        store.load("shop")
+
+
+def test_a_snapshot_that_something_else_removed_is_an_error_with_what_to_do(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    published(store, 4)
+    client.delete(*client.keys("omdml:{shop}:snapshot:*"))
+    with pytest.raises(StoreError, match=r"version 4 .* are gone.*go back to another version"):
+        store.load("shop")
+    with pytest.raises(StoreError, match="no snapshot of version 4 is kept"):
+        store.move("shop", 4, pin=True)
+
+
+def test_values_that_another_program_wrote_are_an_error_that_shows_them(store: RedisStore, client: redis.Redis) -> None:
+    published(store, 4)
+    client.set("omdml:mark:t:0", "twelve")
+    with pytest.raises(StoreError, match="twelve"):
+        store.marks([Partition("t", 0)])
+    client.hset("omdml:{shop}:current", "serial", "second")
+    with pytest.raises(StoreError, match="second"):
+        store.current("shop")
+    client.delete("omdml:{shop}:current")
+    client.set("omdml:{shop}:current", "live")
+    with pytest.raises(StoreError, match=r"model 'shop': HGETALL omdml:{shop}:current: WRONGTYPE.*restore or remove"):
+        store.current("shop")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("history", "a string"), ("current", "a string"), ("current", {"version": 1, "serial": "abc"})]
+)
+def test_a_script_that_meets_a_key_which_omdml_did_not_write_names_the_model_and_what_its_keys_are(
+    store: RedisStore, client: redis.Redis, key: str, value: Any
+) -> None:
+    epoch = store.claim("shop").epoch
+    if isinstance(value, str):
+        client.set(f"omdml:{{shop}}:{key}", value)
+    else:
+        client.hset(f"omdml:{{shop}}:{key}", mapping=value)
+    with pytest.raises(StoreError, match=r"model 'shop': .*history: stream; current, .*hash.*: restore or remove"):
+        store.publish(snapshot(5), epoch)
+
+
+# A server that is away or refuses
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_a_server_that_is_down_is_a_store_error_that_names_it(
+    store: RedisStore, any_redis: RedisServer, method: str
+) -> None:
+    any_redis.stop()
+    with pytest.raises(StoreError, match=rf"{any_redis.address}.*is it up"):
+        EVERY_METHOD[method](store)
+    any_redis.start()
+    store.current("shop")
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(any_redis: RedisServer) -> None:
+    store = RedisStore(f"{any_redis.url}/0?socket_timeout=0.2")
+    store.current("shop")
+    any_redis.pause()
+    with pytest.raises(StoreError, match=any_redis.address):
+        store.current("shop")
+
+
+def test_a_wrong_password_is_told_without_it(redis_url: str, settings: Callable[[str, str], None]) -> None:
+    settings("requirepass", "right")
+    with pytest.raises(StoreError, match="password") as caught:
+        RedisStore(redis_url.replace("redis://", "redis://:wr0ng@")).models()
+    assert "wr0ng" not in str(caught.value)
+    assert RedisStore(redis_url.replace("redis://", "redis://:right@")).models() == []
+
+
+def test_a_full_server_refuses_what_is_new_and_goes_on_replacing_checkpoints(
+    store: RedisStore, settings: Callable[[str, str], None]
+) -> None:
+    epoch, other = published(store, 4), store.claim("other").epoch
+    store.save(checkpoint(1), epoch)
+    settings("maxmemory", "1")
+    with pytest.raises(StoreError, match="maxmemory"):
+        store.publish(snapshot(5), epoch)
+    with pytest.raises(StoreError, match="maxmemory"):
+        store.save(checkpoint(2, model="other"), other)
+    assert store.save(checkpoint(2), epoch) is Written.STORED
+    settings("maxmemory", "0")
+    assert live(store).version == 4
+    assert store.claim("shop").checkpoint == checkpoint(2)
+    assert store.claim("other").checkpoint is None
+
+
+def test_a_full_server_refuses_a_claim_in_the_same_words_each_time_and_lets_operators_go_back(
+    store: RedisStore, settings: Callable[[str, str], None]
+) -> None:
+    published(store, 4, 5)
+    settings("maxmemory", "1")
+    with pytest.raises(StoreError, match="maxmemory") as first:
+        store.claim("shop")
+    with pytest.raises(StoreError, match=f"^{re.escape(str(first.value))}$"):
+        store.claim("shop")
+    assert rollback(store, "shop", kind=None).version == 4
+    assert pin(store, "shop", kind=None).pinned
+    assert told(store, "what", "version")[2:] == [("rolled back", 4), ("pinned", 4)]
+
+
+def test_a_replica_refuses_writes_and_says_so(store: RedisStore, client: redis.Redis) -> None:
+    epoch = published(store, 4)
+    client.replicaof("127.0.0.1", "1")
+    try:
+        with pytest.raises(StoreError, match="primary"):
+            store.save(checkpoint(1), epoch)
+        with pytest.raises(StoreError, match="primary"):
+            store.publish(snapshot(5), epoch)
+        assert live(store).version == 4
+    finally:
+        client.replicaof("NO", "ONE")
+
+
+# Watches

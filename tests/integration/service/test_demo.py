@@ -1,0 +1,171 @@
+"""The demo as people run it: what it prints, and that it leaves nothing running and nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import redis
+from kafka.admin import KafkaAdminClient
+
+from tests.support.deep import deep_after
+from tests.support.processes import Process, wait_for
+
+SET_UP_S = 180.0  # with kernels compiled
+ROLES = {"valkey": "valkey-server", "worker": "workers.cli worker", "node": "workers.cli node"}
+LAST_LINE = re.compile(r"mAP (0\.\d\d) -> (0\.\d\d) after (\d+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms")
+
+
+class Demo(Process):
+    """``omdml demo``."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self._child.send_signal(number)
+
+    def children(self) -> dict[str, int]:
+        """Process id of each of its processes, by what it is, once all are started."""
+        wait_for(lambda: "asking the node" in self.said, "worker and node to serve", SET_UP_S, self)
+        pids = [pid for pid, (parent, _) in processes().items() if parent == self._child.pid]
+        return {role: pid for pid in pids for role, said in ROLES.items() if said in command(pid)}
+
+    def wait_until_people_click(self) -> None:
+        """Return when some of their comparisons are live."""
+        wait_for(lambda: re.search(r"version [1-9][\d,]* live", self.said), "clicks to be live", process=self)
+
+
+def processes():
+    """Parent and state of every process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            found[int(path.parent.name)] = (int(parent), state)
+    return found
+
+
+def command(pid):
+    """What a process was started as."""
+    with suppress(OSError):  # it ended
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def running(children):
+    """Which of these processes still run; one that ended and that nobody asked about does not."""
+    now = processes()
+    return [role for role, pid in children.items() if pid in now and now[pid][1] != "Z"]
+
+
+@pytest.fixture
+def demo(tmp_path, monkeypatch):
+    """Start a demo with these arguments."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    started = []
+
+    def start(*arguments):
+        started.append(Demo(tmp_path, "demo", *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def last_words(process):
+    """First mAP, last mAP and comparisons of its last line."""
+    said = LAST_LINE.fullmatch(process.said.splitlines()[-1])
+    assert said, process.said
+    first, last, comparisons, p50, p99 = said.groups()
+    assert 0 < int(p50) <= int(p99)
+    return float(first), float(last), int(comparisons)
+
+
+def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
+    kept = tmp_path / "kept"
+    process = demo("--comparisons", "900", "--rate", "900", "--keep", str(kept))
+    children = process.children()
+    assert process.wait(SET_UP_S) == 0
+    first, last, comparisons = last_words(process)
+    assert comparisons == 900
+    assert last > first + 0.1
+    configuration = tomllib.loads((kept / "omdml.toml").read_text())
+    assert configuration["catalogues"]["digits"]["path"] == str(kept / "items")
+    assert sum(path.read_bytes().count(b'"triplet"') for path in (kept / "feedback").glob("*.jsonl")) == 900
+    assert not running(children)
+
+
+@pytest.mark.parametrize(
+    "learner", deep_after(1, ["cpmtml", "oasis", "signed"])
+)  # of each kind of feedback but triplets
+def test_answers_get_better_with_other_learners_too(demo, learner):
+    process = demo("--learner", learner, "--comparisons", "1500", "--rate", "900")
+    assert process.wait(SET_UP_S) == 0
+    assert f"learner {learner}: people say" in process.said
+    first, last, comparisons = last_words(process)
+    assert comparisons == 1500
+    assert last > first + 0.1
+
+
+def test_ctrl_c_ends_everything(demo, tmp_path):
+    process = demo()
+    children = process.children()
+    process.wait_until_people_click()
+    assert sorted(running(children)) == ["node", "valkey", "worker"]
+    process.send(signal.SIGINT)
+    assert process.wait() == 130
+    assert not running(children)
+    assert not list(tmp_path.glob("omdml-demo-*"))
+
+
+def test_a_sigterm_during_set_up_ends_everything(demo, tmp_path):
+    process = demo()
+    wait_for(lambda: "starting a worker" in process.said, "the first process", SET_UP_S, process)
+    process.send(signal.SIGTERM)
+    assert process.wait() == 143
+    assert not [pid for pid in processes() if str(tmp_path) in command(pid)]
+    assert not list(tmp_path.glob("omdml-demo-*"))
+
+
+def test_a_demo_that_is_killed_takes_its_processes_along(demo):
+    process = demo()
+    children = process.children()
+    process.kill()
+    wait_for(lambda: not running(children), "its processes to end")
+
+
+@pytest.mark.parametrize("role", deep_after(1, ["worker", "valkey", "node"]))
+def test_a_process_that_dies_ends_the_demo_and_is_quoted(demo, role):
+    process = demo()
+    children = process.children()
+    os.kill(children[role], signal.SIGKILL)
+    assert process.wait() == 1
+    assert f"omdml: {role} ended with exit code -9; its last lines:" in process.said
+    assert not running(children)
+
+
+def test_a_server_out_of_reach_is_named(demo):
+    process = demo("--redis", "redis://127.0.0.1:1")
+    assert process.wait(SET_UP_S) == 1
+    assert process.said.splitlines()[-1].startswith("omdml: store redis://127.0.0.1:1: ")
+
+
+def test_real_servers_are_used_and_left_as_they_were(demo, kafka, redis_server):
+    redis_server.flush()
+    process = demo("--comparisons", "600", "--rate", "900", "--kafka", kafka.servers, "--redis", redis_server.url)
+    children = process.children()
+    assert sorted(children) == ["node", "worker"]
+    assert process.wait(SET_UP_S) == 0
+    first, last, _ = last_words(process)
+    assert last > first + 0.1
+    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
+    assert not [topic for topic in admin.list_topics() if topic.startswith("omdml-demo")]
+    admin.close()
+    with redis.Redis.from_url(redis_server.url) as client:
+        assert client.keys() == []
+    assert not running(children)

@@ -1,0 +1,198 @@
+"""What operators do to models and dead letters, while a worker and a node go on."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from omdml import LOMDML
+from streams.catalogues.build import add_items
+from streams.files.source import FileSink
+from streams.kafka.options import KafkaOptions
+from streams.kafka.sink import KafkaSink
+from streams.stores.opening import open_store
+from tests.fault.asking import version_served
+from tests.support.processes import Process, free_port, wait_for
+from tests.support.worlds import catalogue, events, items, triplets
+from workers import wiring
+from workers.cli import main
+
+
+class Place:
+    """An installation with a worker and a node as processes."""
+
+    def __init__(self, folder, log, url, sink):
+        self.items, self.port, self.sink, self.url = catalogue(folder / "items"), free_port(), sink, url
+        self.file = folder / "omdml.toml"
+        self.file.write_text(
+            f'[log]\n{log}\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n'
+            f'[models.shop]\nrank = 3\n[models."user-*"]\nrank = 3\n[guard]\non = false\n'
+            f'[node]\nbind = "127.0.0.1:{self.port}"\n'
+        )
+        self.store = open_store(url)
+        self.worker, self.node = (
+            Process(folder, name, "--config", str(self.file), name=name) for name in ("worker", "node")
+        )
+        wait_for(lambda: self.served() is not None, "an answer of the node", 60, self.node)
+
+    def served(self, model="shop"):
+        """The version the node answers with."""
+        return version_served(self.port, model)
+
+    def send(self, *lines, model="shop"):
+        """Put events into the log."""
+        for line in lines:
+            self.sink.send(line, key=model)
+        self.sink.flush()
+
+    def omdml(self, *arguments):
+        """Run a command in this process; answers what it printed."""
+        command, *rest = arguments
+        group = [command] if command not in ("models", "letters") else [command, rest.pop(0)]
+        printed = CliRunner().invoke(main, [*group, "--config", str(self.file), *rest])
+        assert printed.exit_code == 0, printed.output
+        return printed.output
+
+    def close(self):
+        """End the processes."""
+        for process in (self.worker, self.node):
+            process.close()
+        self.sink.close()
+
+
+@pytest.fixture(params=["file log and folder", "Kafka and Valkey"])
+def place(request, tmp_path):
+    if request.param == "file log and folder":
+        log = f'kind = "file"\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"'
+        made = Place(tmp_path, log, f"dir:{tmp_path}/state", FileSink(tmp_path / "feedback"))
+    else:
+        servers = request.getfixturevalue("kafka").servers
+        topic, url = request.getfixturevalue("new_topic")(), request.getfixturevalue("valkey_server").url
+        log = f'kind = "kafka"\nservers = "{servers}"\ntopic = "{topic}"'
+        made = Place(tmp_path, log, f"{url}?prefix={topic}", KafkaSink(KafkaOptions(servers=servers), topic=topic))
+    yield made
+    made.close()
+
+
+def learned(place, rows):
+    """What a learner makes of these rows without any worker."""
+    twin = LOMDML(dims=dict(place.items.dims), rank=3)
+    twin.start(place.items.features)
+    twin.learn_many(rows, place.items.features)
+    return twin.to_bytes()
+
+
+def test_a_model_is_reset_under_a_living_worker_and_goes_on_with_what_comes_then(place):
+    place.send(*events(40))
+    wait_for(lambda: place.served() == 40, "40 events to be live", 30, place.worker)
+    wait_for(lambda: (found := place.store.peek("shop")) and found.version == 40, "a checkpoint", 30, place.worker)
+    assert "version 0" in place.omdml("models", "reset", "shop", "--yes")
+    wait_for(lambda: place.served() == 0, "version 0 to be live", 30, place.node)
+    place.send(*events(10, seed=3))
+    wait_for(lambda: place.served() == 10, "10 events to be live", 30, place.worker)
+    assert place.worker.stop() == 0
+    assert place.store.peek("shop").state == learned(place, triplets(10, seed=3))
+    assert [line["what"] for line in place.store.history("shop")][-2:] == ["reset", "published"]
+
+
+def test_a_model_is_deleted_under_a_living_worker_and_begins_anew_with_its_next_event(place):
+    place.send(*events(20, model="user-1"), model="user-1")
+    wait_for(lambda: place.served("user-1") == 20, "20 events to be live", 30, place.worker)
+    wait_for(lambda: (found := place.store.peek("user-1")) and found.version == 20, "a checkpoint", 30, place.worker)
+    place.send(*events(5))
+    wait_for(lambda: place.served() == 5, "the other model to be live", 30, place.worker)
+    assert "deleted" in place.omdml("models", "delete", "user-1", "--yes")
+    wait_for(lambda: place.served("user-1") is None, "the node to let go", 30, place.node)
+    place.send(*events(7, seed=5, model="user-1"), model="user-1")
+    wait_for(lambda: place.served("user-1") == 7, "it to begin anew", 30, place.worker)
+    assert place.worker.stop() == 0
+    assert place.store.peek("user-1").state == learned(place, triplets(7, seed=5))
+    assert place.store.peek("shop").state == learned(place, triplets(5))
+
+
+def test_a_model_begins_as_a_copy_of_another_and_goes_on_with_its_own_events(place):
+    place.send(*events(20, model="user-1"), model="user-1")
+    wait_for(lambda: (found := place.store.peek("user-1")) and found.version == 20, "a checkpoint", 30, place.worker)
+    assert "begun as a copy of user-1, version 20 is live" in place.omdml("models", "copy", "user-1", "user-2")
+    wait_for(lambda: place.served("user-2") == 20, "the copy to be live", 30, place.node)
+    place.send(*events(5, seed=5, model="user-2"), model="user-2")
+    wait_for(lambda: place.served("user-2") == 25, "it to learn on", 30, place.worker)
+    assert place.worker.stop() == 0
+    assert place.store.peek("user-2").state == learned(place, np.concatenate([triplets(20), triplets(5, seed=5)]))
+    assert place.store.peek("user-1").state == learned(place, triplets(20))
+
+
+def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
+    # Given refused events: of two new items, and one that nobody can mend
+    said = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
+    new = [json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)]
+    place.send(new[0], b"{broken", new[1])
+    told = "2 unknown_item, 1 not_json; 3 still open"
+    wait_for(lambda: told in place.omdml("letters", "list"), "three letters", 30, place.worker)
+    letter = json.loads(place.omdml("letters", "list", "--json").splitlines()[0])
+    assert "unknown_item" in place.omdml("letters", "explain", f"{letter['partition'][1]}/{letter['offset']}")
+    assert "sent 0, left 3" in place.omdml("letters", "resend")
+    # If the items are added, I expect their events learned, each once, however often they are sent again.
+    features = items()[0]
+    add_items(place.file.parent / "items", {name: x[:2] for name, x in features.items()}, ids=["n0", "n1"])
+    told = "would send 2, left 1"
+    wait_for(lambda: told in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
+    assert "sent 2, left 1" in place.omdml("letters", "resend")
+    wait_for(lambda: place.served() == 2, "two events to be live", 30, place.worker)
+    assert "sent 0, left 1" in place.omdml("letters", "resend")
+    assert "2 unknown_item, 1 not_json; 1 still open" in place.omdml("letters", "list")
+    assert place.omdml("letters", "list").count(" sent again ") == 2
+    assert "\n1 not_json; 1 still open" in place.omdml("letters", "list", "--open")
+    # What nobody can mend is dismissed, and open no more.
+    assert "1 letter dismissed, 0 still open" in place.omdml("letters", "dismiss", "--reason", "not_json")
+    assert "no dead letters" in place.omdml("letters", "list", "--open")
+    assert "sent 0, left 0" in place.omdml("letters", "resend")
+    assert place.worker.stop() == 0
+    assert place.store.peek("shop").version == 2
+
+
+def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(place, monkeypatch):
+    # Given letters whose items came later
+    said = {"type": "triplet", "model": "shop", "relevant": "i1", "irrelevant": "i2"}
+    place.send(*(json.dumps({**said, "query": f"n{number}"}).encode() for number in (0, 1)))
+    wait_for(lambda: "2 unknown_item" in place.omdml("letters", "list"), "two letters", 30, place.worker)
+    add_items(place.file.parent / "items", {name: x[:2] for name, x in items()[0].items()}, ids=["n0", "n1"])
+    told = "would send 2, left 0"
+    wait_for(lambda: told in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
+    # If one of them sends all, from begin to end, before the other one's first step to send
+    open_sender, others = wiring.open_sender, []
+
+    def late(log):
+        monkeypatch.setattr(wiring, "open_sender", open_sender)
+        others.append(place.omdml("letters", "resend"))
+        return open_sender(log)
+
+    monkeypatch.setattr(wiring, "open_sender", late)
+    # I expect nothing left to send for the other one
+    assert "sent 0, left 0" in place.omdml("letters", "resend")
+    assert "sent 2, left 0" in others[0]
+    wait_for(lambda: place.served() == 2, "two events to be live", 30, place.worker)
+    assert place.worker.stop() == 0
+    assert place.store.peek("shop").version == 2
+
+
+def test_an_older_version_stays_live_until_the_model_is_unpinned(place):
+    place.send(*events(10))
+    wait_for(lambda: place.served() == 10, "10 events to be live", 30, place.worker)
+    place.send(*events(10, seed=1))
+    wait_for(lambda: place.served() == 20, "20 events to be live", 30, place.worker)
+    assert "version 10 is live" in place.omdml("rollback", "shop", "--version", "10")
+    wait_for(lambda: place.served() == 10, "version 10 to be live again", 30, place.node)
+    place.send(*events(5, seed=2))
+    wait_for(lambda: (found := place.store.peek("shop")) and found.version == 25, "a checkpoint", 30, place.worker)
+    assert place.served() == 10
+    place.omdml("unpin", "shop")
+    wait_for(lambda: place.served() == 25, "the newest version to be live", 30, place.node)
+    assert "was not pinned, version 25 is live" in place.omdml("unpin", "shop")
+    told = place.omdml("history", "shop")
+    assert all(word in told for word in ("rolled back", "held", "unpinned"))
+    assert "25 comparisons learned" in place.omdml("inspect", "shop")
+    assert "nearest items are the same" in place.omdml("diff", "shop", "10")

@@ -1,0 +1,147 @@
+"""Files that are small and claim to be huge, and lines without an end, are refused before memory is spent on them."""
+
+from __future__ import annotations
+
+import io
+import resource
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tests.support.processes import ROOT
+
+Bomb = Callable[[Path], Path]
+
+
+def header(shape: str, descr: str = "<f4", fortran: bool = False) -> bytes:
+    """The beginning of a .npy file that claims this shape."""
+    text = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}".encode()
+    text += b" " * (-(10 + len(text) + 1) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def archive(path: Path, **members: bytes) -> Path:
+    """An archive of these arrays, compressed."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(f"{name}.npy", data)
+    return path
+
+
+def zeros(path: Path, start: bytes, count: int, member: str = "v") -> Path:
+    """An archive of an array that begins so and goes on with so many zeros."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file, file.open(f"{member}.npy", "w") as array:
+        array.write(start)
+        for begin in range(0, count, 1 << 24):
+            array.write(bytes(min(1 << 24, count - begin)))
+    return path
+
+
+def a_trillion_rows(folder: Path) -> Path:
+    return archive(folder / "i.npz", v=header(f"({10**12}, 4)") + bytes(64))
+
+
+def a_trillion_rows_in_a_npy(folder: Path) -> Path:
+    (folder / "v.npy").write_bytes(header(f"({10**12}, 4)") + bytes(64))
+    return folder / "v.npy"
+
+
+def ids_that_expand(folder: Path) -> Path:
+    path = zeros(folder / "i.npz", header(f"({(1 << 28) + 1},)", "<U1"), (1 << 30) + 4, "ids")
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("v.npy", header("(1, 4)") + bytes(16))
+    return path
+
+
+def a_row_of_many_numbers(folder: Path) -> Path:
+    return zeros(folder / "i.npz", header(f"(2, {1 << 24})"), 1 << 27)
+
+
+def an_array_in_fortran_order(folder: Path) -> Path:
+    return zeros(folder / "i.npz", header(f"({(1 << 26) + 1}, 4)", fortran=True), (1 << 30) + 16)
+
+
+def an_endless_header(folder: Path) -> Path:
+    return zeros(folder / "i.npz", b"\x93NUMPY\x02\x00" + (3 << 30).to_bytes(4, "little"), 1 << 27)
+
+
+def one_id_of_many_bytes(folder: Path) -> Path:
+    table = pyarrow.table({"id": ["a" * (1 << 29)], "v": [[1.0]]})
+    parquet.write_table(table, folder / "i.parquet", compression="zstd", use_dictionary=False, write_statistics=False)
+    return folder / "i.parquet"
+
+
+def a_long_id_in_every_row(folder: Path) -> Path:
+    count = 20_000
+    ids = pyarrow.DictionaryArray.from_arrays(np.zeros(count, np.int32), ["a" * 1_000_000])
+    table = pyarrow.table({"id": ids, "v": pyarrow.array(np.zeros(count))})
+    parquet.write_table(table.rename_columns(["id", "v.0"]), folder / "i.parquet", compression="zstd")
+    return folder / "i.parquet"
+
+
+def many_equal_numbers(folder: Path) -> Path:
+    count, dim = 64, 1 << 20
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(np.zeros(count * dim, np.float32)), dim)
+    table = pyarrow.table({"id": [str(one) for one in range(count)], "v": lists})
+    parquet.write_table(table, folder / "i.parquet", compression="zstd")
+    return folder / "i.parquet"
+
+
+def an_endless_line(folder: Path) -> Path:
+    with (folder / "i.csv").open("wb") as file:
+        file.truncate(2 << 30)
+    return folder / "i.csv"
+
+
+REFUSED: list[tuple[Bomb, str]] = [
+    (a_trillion_rows, "claims (1000000000000, 4) float32, 16,000,000,000,000 bytes, but holds 64"),
+    (a_trillion_rows_in_a_npy, "cannot be read as .npy"),
+    (ids_that_expand, "array 'ids' has 1,073,741,828 bytes, expected at most 1,073,741,824"),
+    (a_row_of_many_numbers, "modality 'v' has 16,777,216 numbers an item, expected at most 1,000,000"),
+    (an_array_in_fortran_order, "1,073,741,840 bytes, expected at most 1,073,741,824: split the file, or save it in C"),
+    (an_endless_header, "the header of 'v' has 3,221,225,472 bytes, expected at most 10,000"),
+    (one_id_of_many_bytes, "bytes becomes 536,8"),
+    (a_long_id_in_every_row, "an id of 1,000,000 characters in column 'id', expected at most 512"),
+    (many_equal_numbers, "becomes"),
+    (an_endless_line, "line 1 has more than 16,777,216 characters"),
+]
+
+
+def build(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
+    """``omdml catalogue build`` with a bounded address space, in a process of its own."""
+
+    def bounded() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (LIMIT << 20, LIMIT << 20))
+
+    return subprocess.run(
+        [sys.executable, "-m", "workers.cli", "catalogue", "build", str(target), str(source)],
+        preexec_fn=bounded, capture_output=True, text=True, cwd=ROOT, timeout=120,
+    )  # fmt: skip
+
+
+LIMIT = 1000  # MB of data: the interpreter with numpy, numba and pyarrow takes about half of it
+
+
+@pytest.mark.parametrize(("bomb", "told"), REFUSED, ids=[bomb.__name__ for bomb, _ in REFUSED])
+def test_a_bomb_is_refused_in_little_memory(bomb: Bomb, told: str, tmp_path: Path) -> None:
+    source = bomb(tmp_path)
+    built = build(source, tmp_path / "items")
+    assert built.returncode == 2, built.stderr
+    assert told in built.stderr
+    assert "Traceback" not in built.stderr
+    assert not (tmp_path / "items").exists()
+
+
+def test_a_sound_file_is_built_within_the_same_bound(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, v=np.random.default_rng(0).random((20_000, 64), np.float32))
+    (tmp_path / "i.npz").write_bytes(buffer.getvalue())
+    built = build(tmp_path / "i.npz", tmp_path / "items")
+    assert built.returncode == 0, built.stderr

@@ -1,0 +1,367 @@
+"""A folder of segments: half-written and torn lines, many writers, full segments, full disks, and gaps."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from omdml.errors import FeedbackError, GapError, SourceError
+from omdml.feedback import decode
+from streams.files.log import OFFSET_BITS
+from streams.files.reader import LENGTH_HEADER
+from streams.files.source import FileSink, FileSource
+from streams.files.tail import MAX_LINE_BYTES
+from streams.protocols import Record
+from tests.support.files import read_records
+from tests.support.listeners import Recorder
+
+EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'
+SEGMENT = "00000001.jsonl"
+
+Follow = Callable[..., FileSource]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "feedback"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def follow(folder: Path) -> Iterator[Follow]:
+    sources: list[FileSource] = []
+
+    def subscribed(path: Path = folder, start: int | None = None, group: str = "workers") -> FileSource:
+        sources.append(FileSource(path, group))
+        sources[-1].subscribe(Recorder(start))
+        return sources[-1]
+
+    yield subscribed
+    for source in sources:
+        source.close()
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def drain(source: FileSource) -> list[Record]:
+    records: list[Record] = []
+    while part := source.poll(1000, 0):
+        records += part
+    return records
+
+
+def values(source: FileSource) -> list[bytes]:
+    return [record.value for record in drain(source)]
+
+
+def run(script: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """Another process that runs this with its arguments."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+
+
+def test_lines_written_by_hand_are_events(folder: Path, follow: Follow) -> None:
+    append(folder / SEGMENT, EVENT + b"\n" + EVENT + b"\r\n\n  \n" + EVENT + b"\n")
+    records = follow().poll(10, 0)
+    assert [decode(record.value) for record in records] == [decode(EVENT)] * 3
+    assert {(record.key, record.timestamp, record.headers) for record in records} == {(None, None, ())}
+    assert records[0].offset == 1 << OFFSET_BITS
+
+
+def test_a_line_of_the_sink_is_an_event_to_whoever_reads_the_file(folder: Path) -> None:
+    sink = FileSink(folder)
+    sink.send(EVENT, "shop")
+    sink.close()
+    line = (folder / SEGMENT).read_bytes()
+    assert decode(line) == decode(EVENT)
+    assert json.loads(line)["key"] == "shop"
+
+
+def test_a_half_written_last_line_waits_for_its_rest(folder: Path, follow: Follow) -> None:
+    source = follow()
+    append(folder / SEGMENT, EVENT[:20])
+    assert source.poll(10, 0.02) == []
+    append(folder / SEGMENT, EVENT[20:])
+    assert source.poll(10, 0.02) == []
+    append(folder / SEGMENT, b"\n" + EVENT[:5])
+    assert values(source) == [EVENT]
+    ((position, end),) = source.progress().values()
+    assert position == end == 1 << OFFSET_BITS | len(EVENT) + 1
+    append(folder / SEGMENT, EVENT[5:] + b"\n")
+    assert values(source) == [EVENT]
+
+
+def test_a_line_too_long_for_memory_is_cut_refused_as_oversize_and_passed(folder: Path, follow: Follow) -> None:
+    long = b'{"type":"' + b"x" * (MAX_LINE_BYTES + (5 << 20)) + b'"}'
+    append(folder / SEGMENT, EVENT + b"\n" + long + b"\n" + EVENT + b"\n")
+    before, cut, after = drain(follow())
+    assert (before.value, after.value) == (EVENT, EVENT)
+    assert len(cut.value) < len(long) / 2
+    assert long.startswith(cut.value)
+    assert cut.headers == ((LENGTH_HEADER, b"%d" % len(long)),)
+    assert after.offset == cut.offset + len(long) + 1
+    with pytest.raises(FeedbackError) as refused:
+        decode(cut.value)
+    assert refused.value.reason == "oversize"
+
+
+def test_a_start_inside_a_line_goes_on_with_the_next_one(folder: Path, follow: Follow) -> None:
+    append(folder / SEGMENT, EVENT + b"\n" + EVENT + b"\n")
+    first, second = drain(follow())
+    assert drain(follow(start=first.offset + 7, group="other")) == [second]
+
+
+def test_full_segments_are_followed_by_the_next_one(folder: Path, follow: Follow) -> None:
+    source, sink = follow(), FileSink(folder, segment_bytes=300, fsync=True)
+    sent = [b'{"n":%d}' % n for n in range(40)]
+    for value in sent[:20]:
+        sink.send(value)
+    assert values(source) == sent[:20]
+    for value in sent[20:]:
+        sink.send(value)
+    sink.send(b"x" * 1000)  # larger than a segment: it gets one of its own
+    sink.close()
+    assert values(source) == [*sent[20:], b"x" * 1000]
+    sizes = [path.stat().st_size for path in sorted(folder.glob("*.jsonl"))]
+    assert len(sizes) > 5
+    assert max(sizes[:-1]) <= 300
+    ((position, end),) = source.progress().values()
+    assert position == end == len(sizes) << OFFSET_BITS | sizes[-1]
+    assert [record.value for record in read_records(folder)] == [*sent, b"x" * 1000]
+
+
+def test_the_unended_last_line_of_a_full_segment_is_whole(folder: Path, follow: Follow) -> None:
+    append(folder / SEGMENT, EVENT + b"\n" + EVENT)
+    source = follow()
+    assert values(source) == [EVENT]
+    append(folder / "00000002.jsonl", EVENT + b"\n")
+    second, third = drain(source)
+    assert (second.value, third.value) == (EVENT, EVENT)
+    source.seek(second.partition, second.offset + 1)
+    assert drain(source) == [third]
+
+
+def test_reading_can_begin_at_the_oldest_segment_that_was_kept(folder: Path, follow: Follow) -> None:
+    append(folder / "00000007.jsonl", EVENT + b"\n")
+    (record,) = drain(follow())
+    assert record.offset == 7 << OFFSET_BITS
+
+
+def test_many_writers_interleave_whole_lines_only(folder: Path, follow: Follow) -> None:
+    script = (
+        "import sys; from streams.files.source import FileSink\n"
+        "sink = FileSink(sys.argv[1], segment_bytes=20_000, fsync=False)\n"
+        "for n in range(300): sink.send(b'%s %d ' % (sys.argv[2].encode(), n) + b'x' * (n * 7 % 500))\n"
+        "sink.close()"
+    )
+    writers = [run(script, folder, name) for name in "abc"]
+    sink = FileSink(folder, segment_bytes=20_000, fsync=False)
+
+    def send_many() -> None:
+        for _ in range(200):
+            sink.send(b"t")
+
+    threads = [threading.Thread(target=send_many) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    source, got = follow(), list[bytes]()
+    while any(writer.poll() is None for writer in writers) or any(thread.is_alive() for thread in threads):
+        got += [record.value for record in source.poll(1000, 0.01)]
+    sink.close()
+    got += values(source)
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    for name in (b"a", b"b", b"c"):
+        mine = [value for value in got if value.startswith(name)]
+        assert mine == [b"%s %d " % (name, n) + b"x" * (n * 7 % 500) for n in range(300)]
+    assert got.count(b"t") == 400
+    assert len(got) == 1300
+
+
+def test_a_torn_line_of_a_killed_writer_costs_no_other_line(folder: Path, follow: Follow) -> None:
+    sink = FileSink(folder)
+    sink.send(b'{"n":1}')
+    append(folder / SEGMENT, b'{"logged":17900')
+    sink.send(b'{"n":2}')
+    assert values(follow()) == [b'{"n":1}', b'{"logged":17900', b'{"n":2}']
+    append(folder / SEGMENT, b'{"again')
+    other = FileSink(folder)
+    other.send(b'{"n":3}')
+    assert [record.value for record in read_records(folder)][3:] == [b'{"again', b'{"n":3}']
+    sink.close()
+    other.close()
+
+
+@contextmanager
+def full_after(size: int) -> Iterator[None]:
+    """No file of this process may be larger: as if the disk ended there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_what_a_full_disk_tore_is_a_record_of_its_own_whenever_it_is_read(folder: Path, follow: Follow) -> None:
+    sink, source = FileSink(folder), follow()
+    sink.send(b'{"n":1}')
+    with full_after((folder / SEGMENT).stat().st_size + 50), pytest.raises(SourceError, match="not full"):
+        sink.send(b'{"refused":"a line that does not fit"}')
+    assert values(source) == [b'{"n":1}']  # and has read the torn piece
+    with full_after((folder / SEGMENT).stat().st_size), pytest.raises(SourceError, match="not full"):
+        sink.send(b'{"refused":"and not one byte more"}')
+    sink.send(b'{"n":2}')
+    torn, acknowledged = drain(source)
+    assert (torn.value[:11], acknowledged.value) == (b'{"refused":', b'{"n":2}')
+    with pytest.raises(FeedbackError, match="not application/json"):
+        decode(torn.value)
+    assert list(read_records(folder))[1:] == drain(follow(group="replay"))[1:] == [torn, acknowledged]
+    sink.close()
+    with pytest.raises(SourceError, match="after close"):
+        sink.send(EVENT)
+
+
+def test_a_sink_goes_on_after_its_segment_was_removed(folder: Path) -> None:
+    sink = FileSink(folder)
+    sink.send(EVENT)
+    (folder / SEGMENT).unlink()
+    sink.send(EVENT)
+    sink.close()
+    assert [record.value for record in read_records(folder)] == [EVENT]
+
+
+def test_a_second_reader_of_a_group_is_refused_until_the_first_is_killed(folder: Path, follow: Follow) -> None:
+    script = (
+        "import sys; from streams.files.source import FileSource\n"
+        "source = FileSource(sys.argv[1], 'workers'); source.subscribe(None)\n"
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    first = run(script, folder)
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"ready\n"
+    with pytest.raises(SourceError, match=f"process {first.pid} already"):
+        follow()
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert values(follow()) == []
+
+
+def test_the_identity_is_the_same_for_all_and_new_for_a_new_folder(folder: Path, tmp_path: Path) -> None:
+    first = FileSource(folder).partition
+    FileSink(folder).close()
+    assert FileSource(folder).partition == first
+    folder.rename(tmp_path / "old")
+    assert FileSource(folder).partition != first
+    assert FileSource(tmp_path / "old").partition == first
+
+
+def committed_after_two_of_three(folder: Path, follow: Follow) -> None:
+    append(folder / SEGMENT, b"".join(b'{"n":%d}\n' % n for n in range(3)))
+    source = follow()
+    records = drain(source)
+    assert source.commit({records[2].partition: records[2].offset})
+    source.close()
+
+
+def test_a_segment_that_shrank_below_the_commit_is_a_gap(folder: Path, follow: Follow) -> None:
+    committed_after_two_of_three(folder, follow)
+    os.truncate(folder / SEGMENT, 9)
+    source = follow()
+    for _ in range(2):
+        with pytest.raises(GapError, match=r"ends at byte 9.*--accept-gap"):
+            source.poll(1, 0)
+
+
+def test_a_segment_with_another_first_line_is_a_gap(folder: Path, follow: Follow) -> None:
+    committed_after_two_of_three(folder, follow)
+    (folder / SEGMENT).write_bytes(b'{"m":0}\n' * 10)
+    with pytest.raises(GapError, match="first line"):
+        follow().poll(1, 0)
+
+
+def test_after_an_accepted_gap_the_group_goes_on_from_the_beginning(folder: Path, follow: Follow) -> None:
+    committed_after_two_of_three(folder, follow)
+    (folder / SEGMENT).write_bytes(b'{"m":0}\n{"m":1}\n')
+    source = follow(start=1 << OFFSET_BITS)
+    first, second = drain(source)
+    assert source.commit({second.partition: second.offset})
+    source.close()
+    assert drain(follow()) == [second]
+    assert first.value == b'{"m":0}'
+
+
+def test_a_missing_segment_is_a_gap(folder: Path, follow: Follow) -> None:
+    committed_after_two_of_three(folder, follow)
+    (folder / SEGMENT).rename(folder / "00000003.jsonl")
+    with pytest.raises(GapError, match=r"00000001.jsonl is missing"):
+        follow().poll(1, 0)
+
+
+def test_a_segment_missing_between_others_is_a_gap(folder: Path, follow: Follow) -> None:
+    committed_after_two_of_three(folder, follow)
+    append(folder / "00000003.jsonl", EVENT + b"\n")
+    with pytest.raises(GapError, match=r"00000002.jsonl is missing"):
+        follow().poll(1, 0)
+
+
+def test_a_commit_made_in_a_log_that_was_since_made_anew_is_a_gap(folder: Path, follow: Follow) -> None:
+    committed_after_two_of_three(folder, follow)
+    (folder / "log.id").unlink()
+    with pytest.raises(GapError, match="made anew"):
+        follow().poll(1, 0)
+
+
+def test_a_segment_rewritten_under_a_reader_is_a_gap(folder: Path, follow: Follow) -> None:
+    append(folder / SEGMENT, EVENT + b"\n")
+    source = follow()
+    assert values(source) == [EVENT]
+    (folder / SEGMENT).write_bytes(b'{"m":0}\n' * 100)
+    with pytest.raises(GapError, match="first line"):
+        source.poll(1, 0)
+
+
+def test_a_half_line_taken_back_by_its_writer_harms_nothing(folder: Path, follow: Follow) -> None:
+    append(folder / SEGMENT, EVENT + b"\n" + b'{"half')
+    source = follow()
+    assert values(source) == [EVENT]
+    os.truncate(folder / SEGMENT, len(EVENT) + 1)
+    assert values(source) == []
+    append(folder / SEGMENT, EVENT + b"\n" + b'{"half')
+    assert values(source) == [EVENT]
+    os.truncate(folder / SEGMENT, 2 * len(EVENT) + 2)
+    append(folder / SEGMENT, EVENT + b"\n")  # and nobody looked in between
+    assert values(source) == [EVENT]
+
+
+@pytest.mark.parametrize("damaged", [b"{", b'{"topic_id":"\xff","offset":1}', b'{"topic_id":"a","offset":-5}'])
+def test_a_damaged_commit_says_what_to_remove(folder: Path, follow: Follow, damaged: bytes) -> None:
+    committed_after_two_of_three(folder, follow)
+    (folder / "workers.commit").write_bytes(damaged)
+    with pytest.raises(SourceError, match=r"workers.commit: damaged"):
+        follow().poll(1, 0)
+
+
+def test_a_commit_that_cannot_be_written_says_nothing_of_membership(folder: Path, follow: Follow) -> None:
+    source = follow()
+    source.poll(1, 0)
+    (folder / "workers.commit").mkdir()
+    assert source.commit({source.partition: 1 << OFFSET_BITS}) is None
+
+
+def test_a_path_that_cannot_be_a_log_is_a_source_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "file" / "folder", tmp_path / "file" / "clicks.jsonl"):
+        with pytest.raises(SourceError, match=str(path)):
+            FileSink(path)

@@ -1,0 +1,110 @@
+"""What a client reads in the bytes that a broker hands out, and where a damaged batch ends."""
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from kafka.errors import UnsupportedCodecError
+from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
+
+from streams.kafka.reading import gap
+from streams.kafka.reading.batches import Batch, Unreadable
+from streams.protocols import Partition
+
+FIRST = 500  # offset of the batch
+VALUE = b"\xff\xfename" * 20  # long enough to be compressed
+RECORDS = DefaultRecordBatchBuilder.HEADER_STRUCT.size  # where its records begin
+ATTRIBUTES, CHECKSUM = DefaultRecordBatchBuilder.ATTRIBUTES_OFFSET, DefaultRecordBatchBuilder.CRC_OFFSET
+
+
+class Name(str):
+    """A header's name in bytes that are no UTF-8, as clients in C send it."""
+
+    def encode(self, *_: str) -> bytes:
+        return b"\xff\xfename"
+
+
+def written(headers: list[tuple[str, bytes]], compression: int = 0) -> bytearray:
+    """A batch of two records as a broker holds it."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=compression,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=10_000,
+    )
+    for number in range(2):
+        builder.append(number, 1000, b"shop", VALUE, headers)
+    data = bytearray(builder.build())
+    struct.pack_into(">q", data, 0, FIRST)
+    return data
+
+
+def sealed(data: bytearray) -> bytes:
+    """With the checksum that fits."""
+    struct.pack_into(">I", data, CHECKSUM, crc32c(bytes(data[ATTRIBUTES:])))
+    return bytes(data)
+
+
+def opened(data: bytes) -> Batch:
+    """The batch that a client makes of these bytes."""
+    batch = MemoryRecords(data).next_batch()
+    assert isinstance(batch, Batch)
+    return batch
+
+
+def test_a_header_name_that_is_not_utf_8_is_kept_as_far_as_it_can_be_read_and_the_rest_as_it_is() -> None:
+    batch = opened(sealed(written([("type", b"click"), (Name(), b"\xff")])))
+    assert batch.validate_crc()
+    assert [(record.offset, record.key, record.value, record.headers) for record in batch] == [
+        (offset, b"shop", VALUE, [("type", b"click"), ("name??", b"\xff")]) for offset in (500, 501)
+    ]
+
+
+def test_a_checksum_that_does_not_fit_says_where_the_batch_ends() -> None:
+    data = written([])
+    data[-1] ^= 1
+    with pytest.raises(Unreadable, match="checksum") as caught:
+        opened(bytes(data)).validate_crc()
+    assert caught.value.then == FIRST + 2
+
+
+@pytest.mark.parametrize("delta", [1 << 8, -(1 << 31)])
+def test_where_the_header_is_damaged_only_what_is_sure_to_be_is_given_up(delta: int) -> None:
+    data = written([])
+    struct.pack_into(">i", data, ATTRIBUTES + 2, delta)
+    with pytest.raises(Unreadable, match="checksum") as caught:
+        opened(bytes(data)).validate_crc()
+    assert caught.value.then == FIRST + 1
+    # If the position is further within the batch, I expect the next one; never one that the log does not reach.
+    for position, resume in ((FIRST, FIRST + 1), (FIRST + 1, FIRST + 2), (FIRST + 5, FIRST + 5)):
+        told = gap.unreadable("feedback", Partition("t", 0), position, (0, FIRST + 5), caught.value)
+        assert (told.resume, told.cut) == (resume, False)
+
+
+@pytest.mark.parametrize("damage", [{"at": RECORDS, "to": 2}, {"at": -1, "to": 80}])
+def test_records_that_are_none_say_where_the_batch_ends(damage: dict[str, int]) -> None:
+    data = written([])
+    data[damage["at"]] = damage["to"]
+    with pytest.raises(Unreadable) as caught:
+        list(opened(sealed(data)))
+    assert caught.value.then == FIRST + 2
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4], ids=["gzip", "snappy", "lz4", "zstd"])
+def test_what_cannot_be_decompressed_says_where_the_batch_ends(codec: int) -> None:
+    data = written([], codec)
+    data[RECORDS:] = b"?" * (len(data) - RECORDS)
+    with pytest.raises(Unreadable, match="decompressed") as caught:
+        list(opened(sealed(data)))
+    assert caught.value.then == FIRST + 2
+
+
+def test_a_codec_that_is_not_installed_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = sealed(written([], 4))
+    monkeypatch.setattr("kafka.codec.zstd", None)
+    with pytest.raises(UnsupportedCodecError, match="zstd"):
+        list(opened(data))

@@ -1,0 +1,99 @@
+"""When a partition counts as one that the client stopped fetching, and how those that stopped are told of."""
+
+from __future__ import annotations
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
+
+from omdml.errors import GapError, SourceRefused
+from streams.kafka.reading import gap
+from streams.kafka.reading.gap import Gaps
+from streams.kafka.reading.watch import STUCK_BUSY_LOOKS, STUCK_LOOKS, Absence, Flow
+from streams.protocols import Partition
+
+STUCK, FLOWING = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def looks_until_told(flow, progress, delivered=()):
+    """How many looks it takes, of at most a thousand."""
+    for look in range(1, 1000):
+        flow.delivered(delivered)
+        if told := flow.look(progress(look)):
+            assert told == [STUCK]
+            return look
+    return None
+
+
+def test_a_partition_that_stands_still_is_told_soon_where_nothing_else_comes():
+    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200 + look)})
+    assert STUCK_LOOKS < told <= STUCK_LOOKS + 2
+
+
+def test_and_later_where_other_partitions_are_delivered():
+    told = looks_until_told(Flow(), lambda look: {STUCK: (100, 200), FLOWING: (look, 10_000)}, [FLOWING])
+    assert STUCK_BUSY_LOOKS < told <= STUCK_BUSY_LOOKS + 2
+
+
+def test_one_that_moves_now_and_then_or_is_at_its_end_is_not_stuck():
+    assert looks_until_told(Flow(), lambda look: {STUCK: (look // 30, 10_000)}, [FLOWING]) is None
+    assert looks_until_told(Flow(), lambda look: {STUCK: (100, 100)}) is None
+
+
+def test_nor_is_one_whose_records_are_sought_and_come_again_and_again():
+    assert looks_until_told(Flow(), lambda look: {STUCK: (100, 10_000)}, [STUCK]) is None
+
+
+def test_a_gap_that_cannot_be_described_for_now_is_told_later():
+    described = iter([KafkaTimeoutError("no leader"), None])
+
+    def describe():
+        if error := next(described):
+            raise error
+        return GapError("a gap")
+
+    gaps = Gaps()
+    gaps.add(STUCK, describe)
+    with pytest.raises(KafkaTimeoutError):
+        gaps.tell()
+    with pytest.raises(GapError):
+        gaps.tell()
+    gaps.tell()
+    assert gaps.stopped == {STUCK}
+
+
+def test_a_gap_in_a_partition_that_is_gone_is_not_told():
+    gaps = Gaps()
+    gaps.add(STUCK, lambda: GapError("a gap"))
+    gaps.forget([STUCK])
+    gaps.tell()
+    assert gaps.stopped == set()
+
+
+def test_a_gap_is_gone_on_behind_only_once_it_was_told():
+    gaps = Gaps()
+    assert not gaps.accept(STUCK)
+    gaps.add(STUCK, lambda: GapError("a gap"))
+    assert not gaps.accept(STUCK)
+    with pytest.raises(GapError):
+        gaps.tell()
+    assert gaps.accept(STUCK)
+    assert gaps.stopped == set()
+
+
+def test_a_topic_made_anew_is_told_of_without_positions_that_nobody_knows():
+    for position, told in ((None, False), (7, True)):
+        text = str(gap.created_anew("clicks", Partition("new", 0), position, (0, 5), before="old", now="new"))
+        assert ("offset 7 of partition 0 belongs to the old topic" in text) is told
+        assert "None" not in text
+        assert "omdml topics rewind" in text
+
+
+def test_a_topic_that_is_missing_for_a_moment_only_ends_nobody(monkeypatch):
+    monkeypatch.setattr("streams.kafka.reading.watch.ABSENT_S", 0.0)
+    absence = Absence("kafka:9092", "clicks")
+    absence.note(True)
+    absence.note(False)
+    absence.note(True)
+    with pytest.raises(SourceRefused, match="topic 'clicks' is missing from Kafka at kafka:9092"):
+        absence.note(True)

@@ -1,0 +1,76 @@
+"""What kafka-python's public interface lacks: each test fails once it has it, and then streams/kafka/internals.py can
+do without a function."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import kafka.errors
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.memory_records import MemoryRecords
+
+import streams.kafka
+from tests.streams.kafka.test_batches import FIRST, RECORDS, Name, sealed, written
+
+PUBLIC = [name for name in dir(KafkaConsumer) if not name.startswith("_")]
+PRIVATE = re.compile(r"\._(fetcher|subscription|cluster|coordinator|accumulator|sender|transaction_manager)\b")
+
+
+def parameters(method):
+    return set(inspect.signature(method).parameters)
+
+
+def test_nothing_else_of_ours_reaches_inside_the_client():
+    folder = Path(streams.kafka.__file__).parent
+    inside = [path.name for path in sorted(folder.rglob("*.py")) if PRIVATE.search(path.read_text())]
+    assert inside == ["internals.py"]
+
+
+def test_its_own_batches_refuse_header_names_that_are_not_utf_8():
+    batch = DefaultRecordBatch(bytearray(sealed(written([(Name(), b"x")]))))
+    with pytest.raises(kafka.errors.CorruptRecordError) as refused:
+        list(batch)
+    assert isinstance(refused.value.__context__, UnicodeDecodeError)
+
+
+def test_its_own_batches_have_no_limit_to_what_a_compressed_one_becomes():
+    assert parameters(DefaultRecordBatch.__init__) == {"self", "buffer"}
+    assert parameters(MemoryRecords.__init__) == {"self", "bytes_data"}
+
+
+def test_its_own_error_of_a_damaged_batch_names_neither_partition_nor_offset():
+    data = written([])
+    data[RECORDS] ^= 0xFF  # the first record's length
+    with pytest.raises(kafka.errors.CorruptRecordError) as refused:
+        list(DefaultRecordBatch(bytearray(sealed(data))))
+    assert not {"partition", "topic_partition", "offset"} & set(dir(refused.value))
+    assert str(FIRST) not in str(refused.value)
+
+
+def test_a_consumer_tells_no_epoch_of_its_position_and_takes_none_where_it_goes_on():
+    assert parameters(KafkaConsumer.seek) == {"self", "partition", "offset"}
+    assert parameters(KafkaConsumer.position) == {"self", "partition", "timeout_ms"}
+
+
+def test_a_consumer_cannot_be_told_to_look_for_added_partitions_nor_asked_for_its_topics_identity():
+    assert not [name for name in PUBLIC if re.search("metadata_update|request_update|refresh|topic_id", name)]
+
+
+def test_a_consumer_cannot_be_told_to_forget_answers_that_came_too_late():
+    assert parameters(KafkaConsumer.committed) == {"self", "partition", "metadata", "timeout_ms"}
+
+
+@pytest.mark.parametrize(
+    "step", ["init_transactions", "commit_transaction", "abort_transaction", "send_offsets_to_transaction"]
+)
+def test_a_step_of_a_transaction_waits_without_a_limit(step):
+    assert not [name for name in parameters(getattr(KafkaProducer, step)) if "timeout" in name]
+
+
+def test_a_producer_is_closed_only_after_everything_on_its_way_was_waited_for():
+    source = inspect.getsource(KafkaProducer.close)
+    assert source.index("self.flush(timeout)") < source.index("force_close")

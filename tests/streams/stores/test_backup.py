@@ -1,0 +1,254 @@
+"""``omdml backup`` and ``omdml restore``, on a store in a folder that real workers use."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import shutil
+import stat
+import tarfile
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from omdml import LOMDML
+from streams.files.source import FileSink
+from streams.protocols import Partition, Written
+from streams.stores.folder.backups import back_up, put_back
+from streams.stores.folder.store import DirectoryStore
+from streams.stores.retention import Retention
+from tests.support.processes import Process, wait_for
+from tests.support.store_samples import checkpoint, live, published, snapshot
+from tests.support.worlds import catalogue, events, learned_of
+from workers.cli import main
+
+CONFIGURATION = """
+[log]
+path = "feedback"
+letters = "letters"
+[store]
+url = "dir:state"
+[catalogues.items]
+path = "items"
+[models.shop]
+rank = 3
+[guard]
+tolerance = 2.0
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a configuration."""
+    (tmp_path / "omdml.toml").write_text(CONFIGURATION)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def omdml(*arguments: str) -> Result:
+    return CliRunner().invoke(main, [arguments[0], "--config", "omdml.toml", *arguments[1:]])
+
+
+def test_what_came_since_a_backup_is_learned_again_with_the_same_bytes(place: Path) -> None:
+    items, sink, said = catalogue(place / "items"), FileSink(place / "feedback"), events(300)
+
+    def send(count: int) -> None:
+        sink.send_many([(next(said), "shop") for _ in range(count)])
+        sink.flush()
+
+    def taken() -> bool:
+        store = DirectoryStore(place / "state")
+        kept, marks = store.peek("shop"), store.marks([Partition(topic(place), 0)])
+        learned = learned_of(place / "omdml.toml", store.secret())
+        return bool(kept and marks) and kept.version == len(learned)
+
+    # Given a backup that was written while a worker learned, and what it learned since
+    send(100)
+    worker = Process(place, "worker", "--config", "omdml.toml", name="worker")
+    wait_for(taken, "the first events to be saved", 90, worker)
+    written = omdml("backup", "copy.omdml")
+    assert written.exit_code == 0, written.output
+    assert written.output.startswith("copy.omdml: 1 models of dir:state, ")
+    assert stat.S_IMODE(os.stat("copy.omdml").st_mode) == 0o600
+    secret, placement = DirectoryStore("state").secret(), DirectoryStore("state").placement(topic(place))
+    send(100)
+    wait_for(taken, "more events to be saved", 90, worker)
+    # If it is restored while the worker lives, I expect to be told to stop it; once it is stopped, it is as it was.
+    refused = omdml("restore", "copy.omdml")
+    assert refused.exit_code == 1
+    assert "a worker is using it: stop the workers" in refused.output
+    assert worker.stop() == 0
+    before = DirectoryStore("state").peek("shop").version
+    restored = omdml("restore", "copy.omdml")
+    assert restored.exit_code == 0, restored.output
+    assert DirectoryStore("state").peek("shop").version < before
+    assert (DirectoryStore("state").secret(), DirectoryStore("state").placement(topic(place))) == (secret, placement)
+    # If a worker starts, I expect it to learn what came since, and the bytes of a run without any backup.
+    send(100)
+    worker = Process(place, "worker", "--config", "omdml.toml", name="worker")
+    wait_for(taken, "every event to be saved", 90, worker)
+    assert worker.stop() == 0
+    twin = LOMDML(dims=dict(items.dims), rank=3)
+    twin.learn_many(learned_of(place / "omdml.toml", secret), items.features)
+    assert DirectoryStore("state").peek("shop").state == twin.to_bytes()
+    sink.close()
+
+
+def topic(place: Path) -> str:
+    return (place / "feedback" / "log.id").read_text().strip()
+
+
+def test_a_store_whose_folder_is_gone_comes_back_with_its_secret(place: Path) -> None:
+    store = DirectoryStore("state")
+    epoch = published(store, 1, 2)
+    store.save(checkpoint(2), epoch)
+    store.move_mark(Partition("t", 0), None, 7)
+    secret, history = store.secret(), store.history("shop")
+    assert omdml("backup", "copy.omdml").exit_code == 0
+    del store
+    shutil.rmtree("state")
+    assert omdml("restore", "copy.omdml").exit_code == 0
+    store = DirectoryStore("state")
+    assert (store.secret(), store.history("shop"), store.marks([Partition("t", 0)])) == (
+        secret, history, {Partition("t", 0): 7},
+    )  # fmt: skip
+    assert store.claim("shop").checkpoint == checkpoint(2)
+    assert stat.S_IMODE(os.stat("state/secret").st_mode) == 0o600
+
+
+def test_a_node_that_reads_sees_what_was_restored_and_nothing_of_what_came_after_the_backup(place: Path) -> None:
+    store = DirectoryStore("state")
+    published(store, 1)
+    assert omdml("backup", "copy.omdml").exit_code == 0
+    published(store, 2)
+    del store
+    reader = DirectoryStore("state")
+    watch = reader.watch(["shop"])
+    assert live(reader).version == 2
+    run = reader.marks([]).run
+    assert omdml("restore", "copy.omdml").exit_code == 0
+    assert watch.wait(10) == {"shop"}
+    assert live(reader).version == 1
+    assert reader.marks([]).run != run
+    epoch = reader.claim("shop").epoch
+    assert reader.publish(snapshot(3), epoch) is Written.STORED
+
+
+def test_a_store_that_cannot_be_read_is_not_backed_up_over_a_sound_copy(place: Path) -> None:
+    store = DirectoryStore("state")
+    store.save(checkpoint(1), published(store, 1))
+    assert omdml("backup", "copy.omdml").exit_code == 0
+    sound = Path("copy.omdml").read_bytes()
+    newest = max(store.path.rglob("*.checkpoint"))
+    newest.unlink()
+    os.mkfifo(newest)
+    refused = omdml("backup", "copy.omdml")
+    assert refused.exit_code == 1
+    assert "a named pipe, expected a regular file" in refused.output
+    assert Path("copy.omdml").read_bytes() == sound
+    assert [path.name for path in place.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_backup_of_a_store_that_is_written_to_all_the_time_is_whole(place: Path) -> None:
+    store, partition, stop = DirectoryStore("state", Retention(last=3)), Partition("t", 0), threading.Event()
+    epoch = published(store, 0)
+
+    def write() -> None:
+        for number in itertools.count(1):
+            store.publish(snapshot(number), epoch)
+            store.save(checkpoint(number), epoch)
+            store.move_mark(partition, number - 1 or None, number)
+            if stop.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(10):
+            back_up(DirectoryStore("state"), place / f"{number}.omdml")
+    finally:
+        stop.set()
+        writer.join()
+    for number in range(10):
+        copy = DirectoryStore(f"copy-{number}")
+        put_back(copy, place / f"{number}.omdml")
+        claim, loaded = copy.claim("shop"), copy.load("shop")
+        assert loaded
+        assert not claim.fell_back
+        assert copy.marks([partition]).get(partition, 0) <= (claim.checkpoint.next if claim.checkpoint else 0)
+        assert all(copy.load("shop", line["version"]) for line in copy.history("shop"))
+
+
+WRONG = ["no archive", "another archive", "cut", "one byte", "outside", "missing", "newer"]
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_no_backup_is_refused_and_changes_nothing(place: Path, what: str) -> None:
+    store = DirectoryStore("state")
+    store.save(checkpoint(1), published(store, 1))
+    assert omdml("backup", "copy.omdml").exit_code == 0
+    del store
+    before = {path: path.read_bytes() for path in Path("state").rglob("*") if path.is_file()}
+    copy = Path("copy.omdml")
+    data = copy.read_bytes()
+    if what == "no archive":
+        copy.write_bytes(b"no archive at all" * 1000)
+    elif what == "another archive":
+        write_tar(copy, "etc/passwd")
+    elif what == "cut":
+        os.truncate(copy, len(data) // 2)
+    elif what == "one byte":
+        copy.write_bytes(data.replace(checkpoint(1).state, b"stAte 1"))
+    elif what == "outside":
+        write_tar(copy, "models/../../outside")
+    elif what == "missing":
+        copy.unlink()
+    else:
+        copy.write_bytes(data.replace(b'{"format":1,', b'{"format":2,'))
+    assert not copy.exists() or copy.read_bytes() != data
+    refused = omdml("restore", "copy.omdml")
+    assert refused.exit_code == 1, refused.output
+    assert "copy.omdml" in refused.output
+    assert {path: path.read_bytes() for path in Path("state").rglob("*") if path.is_file()} == before
+    assert not (place / "outside").exists()
+
+
+def write_tar(path: Path, name: str) -> None:
+    """An archive with one file."""
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+
+
+def test_a_restore_that_ends_half_way_leaves_a_store_at_which_workers_stop(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, partition = DirectoryStore("state"), Partition("t", 0)
+    store.save(checkpoint(1), published(store, 1))
+    store.move_mark(partition, None, 1)
+    back_up(store, place / "copy.omdml")
+    del store
+    replace = os.replace
+
+    def killed_at_the_models(source: Path, target: Path) -> None:
+        if Path(source).name == "models":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", killed_at_the_models)
+    with pytest.raises(KeyboardInterrupt):
+        put_back(DirectoryStore("state"), place / "copy.omdml")
+    monkeypatch.undo()
+    assert DirectoryStore(place / "state").marks([partition]) == {}
+    put_back(DirectoryStore(place / "state"), place / "copy.omdml")
+    assert DirectoryStore(place / "state").marks([partition]) == {partition: 1}
+
+
+def test_only_a_store_in_a_folder_has_such_backups(place: Path) -> None:
+    (place / "omdml.toml").write_text(CONFIGURATION.replace("dir:state", "memory:"))
+    for command in ("backup", "restore"):
+        refused = omdml(command, "copy.omdml")
+        assert refused.exit_code == 2
+        assert "for a store in a folder" in refused.output

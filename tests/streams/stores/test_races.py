@@ -1,0 +1,76 @@
+"""Two who write to a store, or read it, at the same moment: what each finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.protocols import Written
+from streams.stores import journaled
+from streams.stores.folder.store import DirectoryStore
+from streams.stores.memory import MemoryModel, MemoryStore
+from streams.stores.retention import SPARE, Retention
+from tests.support.store_samples import live, published, snapshot
+
+FEW = Retention(last=2, minutes=0, hours=0, days=0)
+
+
+@pytest.fixture(params=["memory", "directory"])
+def store(request, tmp_path):
+    return MemoryStore(FEW) if request.param == "memory" else DirectoryStore(tmp_path / "state", FEW)
+
+
+def meanwhile(monkeypatch, owner, name, something):
+    """Let something happen once, right before this is called."""
+    call, done = getattr(owner, name), []
+
+    def wrapped(*arguments, **options):
+        if not done:
+            done.append(True)
+            something()
+        return call(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, wrapped)
+
+
+def test_an_owner_that_is_succeeded_while_it_publishes_is_fenced_and_moves_nothing(monkeypatch):
+    store = MemoryStore()  # a folder tells only when the epoch's own folder is gone
+    epoch = published(store, 1)
+    meanwhile(monkeypatch, MemoryModel, "append", lambda: store.claim("shop"))
+    assert store.publish(snapshot(2), epoch) is Written.FENCED
+    assert live(store).version == 1
+
+
+def test_a_reader_whose_snapshot_is_dropped_before_it_is_read_gets_the_one_after_it(store, monkeypatch):
+    epoch = published(store, 1)
+    first = live(store)
+
+    def moves_on():
+        store.publish(snapshot(2), epoch)
+        store.journal("shop").erase([(first.version, first.digest)])
+
+    meanwhile(monkeypatch, type(store.journal("shop")), "read", moves_on)
+    assert store.load("shop")[1].version == 2
+
+
+def test_what_an_operator_goes_back_to_while_it_is_dropped_stays(store, monkeypatch):
+    epoch = published(store, *range(1, SPARE))
+    thin_out = journaled.superfluous
+
+    def goes_back(*arguments):
+        found = thin_out(*arguments)
+        store.move("shop", 1, pin=True)
+        return found
+
+    monkeypatch.setattr(journaled, "superfluous", goes_back)
+    store.publish(snapshot(SPARE), epoch)
+    assert live(store).version == 1
+    assert store.load("shop")[1].version == 1
+
+
+def test_what_is_pinned_outlasts_everything_that_is_published_after_it(store):
+    epoch = published(store, 1, 2)
+    store.move("shop", 1, pin=True)
+    for version in range(3, 3 * SPARE):
+        store.publish(snapshot(version), epoch)
+    assert store.load("shop")[1].version == 1
+    assert store.load("shop", 2) is None

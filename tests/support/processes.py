@@ -1,0 +1,112 @@
+"""Real omdml processes, for tests that need them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from deploy.local.ports import free_port
+
+__all__ = ["ROOT", "Process", "die_with_parent", "free_port", "wait_for"]
+
+# Times to wait are those of a test that runs alone; others may run beside it, and a machine of CI may be slow.
+# Nobody waits longer than for the condition, so patience costs time only if a test fails.
+PATIENCE, MOST_S = 4.0, 120.0
+PR_SET_PDEATHSIG = 1
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process with the one that started it (called between fork and exec)."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Process:
+    """An ``omdml`` command, its output in a file; it ends at the latest with the test run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        name: str = "omdml",
+        module: str = "workers.cli",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.output = folder / f"{name}.log"
+        self._file = self.output.open("ab")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environment or {})}
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=folder, env=environment, stdout=self._file, stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent,
+        )  # fmt: skip
+
+    def kill(self) -> None:
+        """End it at once, with SIGKILL."""
+        self._child.kill()
+        self._child.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def pause(self) -> None:
+        """Stop it in its tracks (SIGSTOP), as a machine that is paused does."""
+        self._child.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after :meth:`pause`."""
+        self._child.send_signal(signal.SIGCONT)
+
+    def stop(self, timeout_s: float = 20.0) -> int:
+        """Ask it to end, with SIGTERM; answers its exit code."""
+        if self._child.poll() is None:
+            self._child.send_signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = 20.0) -> int:
+        """Its exit code, when it has ended by itself."""
+        try:
+            return self._child.wait(patient(timeout_s))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End it if it has not ended."""
+        if self._child.poll() is None:
+            self.kill()
+        self._file.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._child.poll() is None
+
+    @property
+    def said(self) -> str:
+        """What it has printed so far."""
+        return self.output.read_text(errors="replace")
+
+
+def patient(timeout_s: float) -> float:
+    """How long to wait for what takes so many seconds at most when nothing else runs."""
+    return min(timeout_s * PATIENCE, timeout_s + MOST_S)
+
+
+def wait_for(
+    condition: Callable[[], object], what: str, timeout_s: float = 30.0, process: Process | None = None
+) -> None:
+    """Return when ``condition`` holds; fail with a sentence, and the process's last words, when it does not in time."""
+    timeout_s = patient(timeout_s)
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        said = f"; it said: {process.said[-2000:]}" if process else ""
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}{said}"
+        assert process is None or process.running, f"the process ended before {what}{said}"
+        time.sleep(0.01)

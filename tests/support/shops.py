@@ -1,0 +1,133 @@
+"""A catalogue, a learner that publishes, and nodes that serve it: what tests of the node start from."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import httpx
+import numpy as np
+
+from omdml import LOMDML
+from omdml.metrics import ProjectionMetric
+from omdml.snapshot import Snapshot
+from streams.memory import MemoryLog, MemorySink
+from streams.stores.memory import MemoryStore
+from tests.support.waiting import wait_until_ready
+from tests.support.worlds import ITEMS, catalogue, configuration, triplets
+from workers.configuration.specs import Specs
+from workers.node.catalogues import Current
+from workers.node.http.api import create_app
+from workers.node.http.server import HttpServer
+from workers.node.node import RetrievalNode
+
+
+class Store(MemoryStore):
+    """A store that can be told to fail; ``failing`` is raised by whatever is asked of it."""
+
+    failing: Exception | None = None
+
+    def current(self, model):
+        if self.failing:
+            raise self.failing
+        return super().current(model)
+
+
+class Shop:
+    """The items of :mod:`tests.support.worlds`, a store, and a learner whose every version can be published."""
+
+    def __init__(self, folder, model: str = "shop", store=None) -> None:
+        self.model, self.catalogue, self.store = model, catalogue(folder / "items"), store or Store()
+        self.current = Current(Specs(configuration(folder / "items"), {"items": self.catalogue}))
+        self.log = MemoryLog()
+        self.learner = LOMDML(dims=dict(self.catalogue.dims), rank=3)
+        self.learner.start(self.catalogue.features)
+        self.metrics: dict[int, ProjectionMetric] = {}  # by version
+        self.epoch = self.store.claim(model).epoch
+
+    def learn(self, count: int = 20) -> None:
+        """Learn some more."""
+        self.learner.learn_many(triplets(count, seed=self.learner.version), self.catalogue.features)
+
+    def snapshot(self, **changes) -> Snapshot:
+        """What was learned so far."""
+        fields = {
+            "model": self.model,
+            "learner": "lomdml",
+            "version": self.learner.version,
+            "generation": self.catalogue.generation,
+            "event_time": None,
+            "oldest_event_time": None,
+            "progress": {},
+            "metric": self.learner.metric,
+        }
+        return Snapshot(**{**fields, **changes})
+
+    def publish(self, **changes) -> int:
+        """Publish what was learned so far; answers its version."""
+        snapshot = self.snapshot(**changes)
+        self.metrics[snapshot.version] = snapshot.metric
+        self.store.publish(snapshot, self.epoch)
+        return snapshot.version
+
+    def damage(self, snapshot: Snapshot) -> None:
+        """Flip a byte of a published snapshot."""
+        journal, key = self.store.journal(self.model), (snapshot.version, snapshot.digest)
+        data = bytearray(journal.read(key))
+        data[-1] ^= 1
+        journal.write(key, bytes(data))
+
+    def node(self, models=("shop",), **options) -> RetrievalNode:
+        """A node that is not started; it looks at the store often."""
+        options = {"poll_interval_s": 0.02, "sink": MemorySink(self.log), "check": self.current.check, **options}
+        catalogues = options.pop("catalogues", lambda model: self.catalogue)
+        return RetrievalNode(self.store, catalogues, models, **options)
+
+    @contextmanager
+    def serving(self, **options):
+        """A node that has a version live."""
+        self.publish()
+        with self.node(**options) as node:
+            wait_until_ready(node)
+            yield node
+
+    def expected(self, version: int, item: str, k: int) -> tuple[list[str], np.ndarray]:
+        """The answer of a version by brute force in float64."""
+        embedding = self.metrics[version].embed(self.catalogue.features).astype(np.float64)
+        row = int(self.catalogue.rows([item])[0])
+        distances = ((embedding - embedding[row]) ** 2).sum(axis=1)
+        distances[row] = np.inf
+        order = np.argsort(distances, kind="stable")[: min(k, ITEMS - 1)]
+        return [self.catalogue.ids[i] for i in order], distances[order]
+
+
+@contextmanager
+def listening(node, token=""):
+    """A real server."""
+    server = HttpServer(create_app(node, token), port=0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+
+
+@contextmanager
+def asking(node):
+    """A client of a real server."""
+    with listening(node) as server, httpx.Client(base_url=server.url) as client:
+        yield client
+
+
+def sent(shop):
+    """Events in the feedback log."""
+    (partition,) = shop.log.partitions
+    return [record.value for record in shop.log.read(partition, 0, 100_000)]
+
+
+def refused(response, status, error):
+    """The message of a refusal."""
+    assert (response.status_code, response.json()["error"]) == (status, error), response.text
+    return response.json()["message"]

@@ -1,0 +1,207 @@
+"""Small worlds for tests: items in clusters, feedback about them, everything a worker needs in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from omdml import LOMDML
+from omdml.builders import from_labels
+from omdml.errors import FeedbackError
+from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
+from streams.catalogues.build import build_catalogue
+from streams.catalogues.folder import MappedCatalogue
+from streams.extents import Extent
+from streams.letters import DeadLetters, read_letters
+from streams.memory import MemoryLog, MemorySink, MemorySource
+from streams.placement import Placement
+from streams.protocols import Record
+from streams.stores.memory import MemoryStore
+from workers import wiring
+from workers.configuration.config import Configuration, FileLog, WorkerConfig, load
+from workers.configuration.specs import Specs
+from workers.learning.metrics import WorkerMetrics
+from workers.learning.services import Services
+from workers.learning.worker import LearnerWorker
+from workers.operate import topics
+from workers.operate.replay import read_whole
+
+ITEMS = 120
+DIMS = {"shape": 9, "noise": 5}
+TASKS = ("one", "other")
+
+
+def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Features, and the labels that one modality tells and the other does not."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, 4, ITEMS)
+    centres = draw.normal(0, 1, (4, DIMS["shape"]))
+    shape = centres[labels] + draw.normal(0, 0.6, (ITEMS, DIMS["shape"]))
+    return {"shape": shape, "noise": draw.normal(0, 1, (ITEMS, DIMS["noise"]))}, labels
+
+
+def catalogue(folder, seed: int = 0) -> MappedCatalogue:
+    """These items as a catalogue: ids ``i0`` to ``i119``, and sets of two of one label each, ``s0`` to ``s119``."""
+    features, labels = items(seed)
+    sets = {}
+    for label in range(4):
+        rows = np.flatnonzero(labels == label)
+        sets |= {f"s{row}": [f"i{row}", f"i{other}"] for row, other in zip(rows, np.roll(rows, 1), strict=True)}
+    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)], sets=sets)
+
+
+def triplets(count: int, seed: int = 0) -> np.ndarray:
+    """Random triplets (count, 3) by label."""
+    return from_labels(items()[1], count, seed)
+
+
+def is_held_out(secret: bytes, model: str, partition: int, offset: int, every: int = 50) -> bool:
+    """The rule, word for word: whether an event of a model at this position is never learned."""
+    position = partition.to_bytes(4, "big") + offset.to_bytes(8, "big")
+    return (
+        int.from_bytes(hashlib.blake2b(model.encode() + position, digest_size=8, key=secret).digest(), "big") % every
+        == 0
+    )
+
+
+def not_held_out(records: Iterable[Record], secret: bytes, model: str = "shop", every: int = 50) -> np.ndarray:
+    """What is learned of a log of triplets by a model under a guard: rows (n, 3) of its events, in order."""
+    rows = []
+    for record in records:
+        with suppress(FeedbackError):
+            event = decode(record.value)
+            named = [item.removeprefix("i") for item in (event.query, event.relevant, event.irrelevant)]
+            position = record.partition.number, record.offset
+            if (
+                event.model == model
+                and all(map(str.isdigit, named))
+                and not is_held_out(secret, model, *position, every)
+            ):
+                rows.append([int(item) for item in named])
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
+    """The same of the log that a configuration names."""
+    log = load(str(file), {}, {}).log
+    if isinstance(log, FileLog):
+        log = replace(log, path=str(file.parent / log.path))
+    log = wiring.open_bystander(log)
+    return not_held_out([record for records in read_whole(log) for record in records], secret, model)
+
+
+def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
+    """The same as events."""
+    for query, relevant, irrelevant in triplets(count, seed).tolist():
+        yield encode(
+            Triplet(model=model, query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}", at=1.0)
+        )
+
+
+def feedback(kind: str, count: int, seed: int = 0, model: str = "shop") -> Iterator[AnyFeedback]:
+    """The same as feedback of any kind: quadruplets of other margins, pairs of :data:`TASKS`, sets of one or two."""
+    for turn, (q, r, s) in enumerate(triplets(count, seed).tolist()):
+        query, relevant, irrelevant = f"i{q}", f"i{r}", f"i{s}"
+        if kind == "triplet":
+            yield Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant)
+        elif kind == "quadruplet":
+            yield Quadruplet(model=model, near=(query, relevant), far=(irrelevant, query), margin=0.5 + turn % 2)
+        elif kind == "pair":
+            right, task = (relevant, irrelevant)[turn % 2], TASKS[turn % 3 % 2]
+            yield Pair(model=model, left=query, right=right, similar=turn % 2 == 0, task=task)
+        else:
+            yield SetJudgement(model=model, query=(query,), relevant=(relevant, f"s{r}"), irrelevant=(f"s{s}",))
+
+
+def configuration(folder, models=None, **options) -> Configuration:
+    """One catalogue, and these models: by default ``shop``, and a pattern, ``user-*``. Every event is learned."""
+    models = models or {"shop": {"rank": 3, **options}, "user-*": {"rank": 2}}
+    return load(None, {}, {"catalogues": {"items": {"path": str(folder)}}, "models": models, "guard": {"on": False}})
+
+
+class World:
+    """A log, a store and a clock that tests move; workers come and go."""
+
+    def __init__(self, folder, partitions: int = 1, models=None, **options) -> None:
+        self.catalogue = catalogue(folder / "items")
+        self.configuration = configuration(folder / "items", models, **options)
+        self.log, self.graves = MemoryLog(partitions), MemoryLog()
+        # Always the same events are held out.
+        self.store = MemoryStore(secret=b"7" * 32)
+        self.now = itertools.count().__next__
+
+    def send(self, *payloads: bytes, key: str = "shop") -> None:
+        """Put events into the log."""
+        for payload in payloads:
+            self.log.send(payload, key)
+
+    def worker(self, store=None, source=None, accept_gap=False) -> LearnerWorker:
+        """A new worker on the same log and store; every look at its clock is a second later."""
+        services = Services(
+            store=store or self.store,
+            source=source or MemorySource(self.log),
+            letters=DeadLetters(MemorySink(self.graves)),
+            specs=Specs(self.configuration, {"items": self.catalogue}),
+            metrics=WorkerMetrics(CollectorRegistry()),
+            platform="test",
+            clock=lambda: float(self.now()),
+            accept_gap=accept_gap,
+        )
+        return LearnerWorker(services, WorkerConfig(), accept_gap)
+
+
+def run_until_idle(worker, turns=50):
+    """Take turns until nothing is waiting."""
+    for _ in range(turns):
+        worker.step()
+
+
+def extents(world):
+    """What ``omdml topics`` finds."""
+    committed = world.log.group("omdml").committed
+    return [Extent(at, world.log.start(at), world.log.end(at), committed.get(at)) for at in world.log.partitions]
+
+
+def rehomed(world, count=None):
+    """What ``omdml topics rehome`` does."""
+    return topics.rehome(extents(world), world.store, count)
+
+
+def placed(world):
+    """Record where models live, as the first worker does."""
+    world.store.place(world.log.topic_id, None, Placement.first("crc32", len(world.log.partitions)))
+
+
+def living_on(world, partition, skip=0):
+    """The name of a model that lives on this partition; with ``skip`` another one."""
+    names = (name for name in map("user-{}".format, range(1000)) if world.log.home(name) == partition)
+    return next(itertools.islice(names, skip, None))
+
+
+def other_than(world, name):
+    """A partition that a model does not live on."""
+    return next(partition for partition in world.log.partitions if partition != world.log.home(name))
+
+
+def whole_log(world):
+    """Every record of the log, partition by partition."""
+    return [record for at in world.log.partitions for record in world.log.read(at, 0, 100_000)]
+
+
+def letters(world):
+    """Dead letters so far."""
+    return list(read_letters(record for part in world.graves.partitions for record in world.graves.read(part, 0, 1000)))
+
+
+def learned_directly(world, count):
+    """What a learner makes of the same events without any worker."""
+    model = LOMDML(dims=dict(world.catalogue.dims), rank=3)
+    model.learn_many(triplets(count), world.catalogue.features)
+    return model

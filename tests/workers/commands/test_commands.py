@@ -1,0 +1,113 @@
+"""The operators' commands: what they cannot use is refused in a sentence, and what others named is shown harmlessly."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
+
+from omdml.errors import ConfigurationError
+from tests.support.worlds import catalogue, run_until_idle
+from workers import wiring
+from workers.cli import main
+from workers.configuration.config import load
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["inspect", "m" * 300], "omdml: store dir:"),  # no file has such a name
+        (["topics", "rewind", "--to", "²"], "neither 'beginning' nor an offset"),
+    ],
+)
+def test_a_name_or_a_number_that_is_none_is_told_as_such(tmp_path, command, says):
+    file = tmp_path / "omdml.toml"
+    file.write_text(f'[log]\nkind = "file"\npath = "{tmp_path}/log"\n[store]\nurl = "dir:{tmp_path}/state"\n')
+    refused = CliRunner().invoke(main, [*command, "-c", str(file)])
+    assert says in " ".join(refused.output.split())
+
+
+@pytest.mark.parametrize("command", [("rehome",), ("rewind", "--yes")])
+def test_how_far_a_topic_reaches_is_looked_at_only_once_the_workers_are_stopped(tmp_path, monkeypatch, command):
+    # A worker that still runs may save what came behind the ends that were seen.
+    looked = []
+
+    def refuse(log):
+        raise ConfigurationError("stop the workers first")
+
+    monkeypatch.setattr(wiring, "require_stopped", refuse)
+    monkeypatch.setattr(wiring, "look_at_topic", looked.append)
+    environment = {"OMDML_LOG__KIND": "kafka", "OMDML_STORE__URL": f"dir:{tmp_path}/state"}
+    refused = CliRunner().invoke(main, ["topics", *command], env=environment)
+    assert "stop the workers first" in " ".join(refused.output.split())
+    assert looked == []
+
+
+# A terminal clears the screen, rings, changes its title, begins a forged line; the last one turns the text around.
+OBEYED = "m-\x1b[2J\x07\x1b]0;title\x07\nforged\x9b31m\u202e\x00"
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """The configuration of a store with a model, and of a log with events, whose senders chose such names."""
+    folder = tmp_path_factory.mktemp("named")
+    catalogue(folder / "items")
+    file = folder / "omdml.toml"
+    file.write_text(
+        f'[log]\nkind = "file"\npath = "{folder}/log"\nletters = "{folder}/letters"\n'
+        f'[store]\nurl = "dir:{folder}/state"\n[catalogues.items]\npath = "{folder}/items"\n'
+        '[models.shop]\nrank = 2\n[models."m-*"]\nrank = 2\n'
+    )
+    configuration = load(str(file), {}, {})
+    event = {"type": "triplet", "query": "i0", "relevant": "i1", "irrelevant": "i2"}
+    sink = wiring.open_sink(configuration.log)
+    for changes in ({"model": OBEYED}, {"model": OBEYED, "query": OBEYED}, {"model": f"x{OBEYED}"}):
+        sink.send(json.dumps(event | changes).encode(), OBEYED)
+    sink.send(OBEYED.encode(), OBEYED)
+    sink.close()
+    worker = wiring.build_worker(configuration, CollectorRegistry())
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    return file
+
+
+COMMANDS = [
+    ("models", "list"), ("doctor",), ("doctor", "--audit"), ("letters", "list"), ("letters", "resend"),
+    ("letters", "resend", "--dry-run"), ("history", OBEYED), ("inspect", OBEYED), ("diff", OBEYED, "1", "1"),
+    ("rollback", OBEYED), ("rollback", "nobody" + OBEYED), ("pin", OBEYED), ("unpin", OBEYED),
+    ("replay", "--model", OBEYED),
+    ("topics", "status"), ("models", "copy", OBEYED, OBEYED), ("models", "reset", "--yes", OBEYED),
+    ("models", "delete", "--yes", OBEYED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]).partition("m-")[0])
+def test_no_command_prints_what_a_terminal_would_obey_whatever_senders_named(named, command):
+    answer = CliRunner().invoke(main, [*command, "-c", str(named)])
+    assert answer.output
+    assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []
+    assert "\nforged" not in answer.output
+
+
+def test_every_letter_is_explained_without_what_a_terminal_would_obey(named):
+    lines = CliRunner().invoke(main, ["letters", "list", "--json", "-c", str(named)]).output.splitlines()
+    places = [f"{letter['partition'][1]}/{letter['offset']}" for letter in map(json.loads, lines)]
+    assert len(places) == 3
+    for place in places:
+        answer = CliRunner().invoke(main, ["letters", "explain", place, "-c", str(named)])
+        assert answer.exit_code == 0, answer.output
+        assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_a_configuration_that_is_no_regular_file_is_refused_and_not_passed_over(tmp_path, monkeypatch, make):
+    make(tmp_path / "omdml.toml")
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(main, ["models", "list"])
+    assert (refused.exit_code, "configuration omdml.toml: cannot be read" in refused.output) == (2, True), (
+        refused.output
+    )

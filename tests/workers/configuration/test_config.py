@@ -1,0 +1,126 @@
+"""Configuration: read, overridden, checked, and refused with the nearest valid name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from omdml import LEARNERS, LOMDML
+from omdml.errors import ConfigurationError
+from workers.configuration import config
+
+SAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "omdml.toml"
+MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"catalogue": "c"}}}
+
+
+def test_the_sample_file_is_valid_and_says_the_defaults():
+    found = config.load(SAMPLE, {})
+    default = config.load(None, {}, {"catalogues": {"shop": {"path": "items/"}}, "models": {"shop": {}}})
+    for section in ("log", "store", "worker", "node"):
+        assert getattr(found, section) == getattr(default, section)
+    chosen = found.models["shop"].parameters
+    signature = inspect.signature(LOMDML).parameters
+    assert chosen == {name: signature[name].default for name in signature if name != "dims"}
+
+
+@pytest.mark.parametrize("name", sorted(set(LEARNERS) - {"lomdml"}))
+def test_a_commented_model_of_every_learner_says_all_its_options_and_their_defaults(name):
+    (block,) = [block for block in SAMPLE.read_text().split("\n\n") if re.search(f'# learner = .*"{name}"', block)]
+    lines = [line.removeprefix("# ") for line in block.splitlines()]
+    ((_, said),) = tomllib.loads("\n".join(lines))["models"].items()
+    defaults = config.defaults(name)
+    for option, default in defaults.items():
+        assert said[option] == default if default is not None else f"\n# # {option} = " in block
+    if said.pop("learner") == name:
+        assert set(said) - set(defaults) == {"catalogue"}
+
+
+def test_every_option_appears_in_the_sample_file():
+    text = SAMPLE.read_text()
+    for section, struct in (("log", config.FileLog), ("log", config.KafkaLog), ("store", config.StoreConfig),
+                            ("worker", config.WorkerConfig), ("node", config.NodeConfig)):  # fmt: skip
+        for option in struct.__struct_fields__:
+            assert f"{option} = " in text, f"{section}.{option}"
+
+
+def test_the_commented_kafka_section_is_valid():
+    lines = SAMPLE.read_text().split("[store]")[0].splitlines()
+    start = lines.index("# [log]")
+    table = tomllib.loads("\n".join(line.removeprefix("# ") for line in lines[start:]))
+    log = config.load(None, {}, {**MODEL, **table}).log
+    assert isinstance(log, config.KafkaLog)
+    assert log.member == "worker-1"
+
+
+def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_path):
+    path = tmp_path / "omdml.toml"
+    path.write_text('[store]\nurl = "dir:one"\n[catalogues.c]\npath = "items"\n[models.shop]\nrank = 3\n')
+    environment = {"OMDML_STORE__URL": "redis://two", "OMDML_MODELS__shop__RANK": "7", "OMDML_CACHE": "elsewhere"}
+    assert config.load(path, {}).store.url == "dir:one"
+    found = config.load(path, environment)
+    assert (found.store.url, found.models["shop"].parameters["rank"]) == ("redis://two", 7)
+    assert config.load(path, environment, {"store": {"url": "dir:three"}}).store.url == "dir:three"
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"stroe": {}}, "the configuration: no option 'stroe': did you mean 'store'"),
+        ({"store": {"ulr": "dir:x"}}, "store: no option 'ulr': did you mean 'url'"),
+        ({"log": {"kind": "kafka", "topics": "x"}}, "log: no option 'topics': did you mean 'topic'"),
+        ({"log": {"kind": "kafak"}}, "log.kind is 'kafak', expected 'file' or 'kafka'"),
+        ({"models": {"shop": {"learner": "lomdm"}}}, "models.shop.learner is 'lomdm': did you mean 'lomdml'"),
+        ({"models": {"shop": {"rnak": 3}}}, "models.shop: no option 'rnak': did you mean 'rank'"),
+        ({"models": {"shop": {"eta": -1}}}, "models.shop: eta=-1: expected a rate above 0"),
+        ({"models": {"shop": {"catalogue": "d"}}}, "models.shop.catalogue is 'd'"),
+        ({"worker": {"publish_interval_s": 0}}, "worker.publish_interval_s is 0"),
+        ({"worker": {"publish_interval_s": "soon"}}, "publish_interval_s"),
+        ({"worker": 3}, "worker is 3, expected a table"),
+        ({"log": {"kind": "kafka", "session_timeout_s": -5}}, "log.session_timeout_s is -5.0, expected a number above"),
+        ({"log": {"kind": "kafka", "start_timeout_s": -1}}, "log.start_timeout_s is -1.0, expected a number above 0"),
+        ({"log": {"kind": "kafka", "servers": ""}}, "log.servers is '', expected a value"),
+        ({"log": {"kind": "kafka", "topic": ""}}, "log.topic is '', expected a value"),
+        ({"log": {"kind": "kafka", "member": ""}}, "log.member is '', expected a value"),
+        ({"log": {"group": ""}}, "log.group is '', expected a value"),
+        ({"log": {"path": " "}}, "log.path is ' ', expected a value"),
+        ({"log": {"path": "one", "letters": "./one"}}, "log.letters is log.path"),
+        ({"store": {"url": ""}}, "store.url is '', expected a value"),
+        ({"catalogues": {"c": {"path": ""}}}, "catalogues.c.path is '', expected a value"),
+        ({"node": {"bind": "nonsense"}}, "node.bind is 'nonsense', expected host:port"),
+        ({"worker": {"bind": "nonsense"}}, "worker.bind is 'nonsense', expected host:port"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_place(table, message):
+    merged = {**MODEL, **table}
+    with pytest.raises(ConfigurationError) as caught:
+        config.load(None, {}, merged)
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_said(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"nowhere.toml: cannot be read"):
+        config.load(tmp_path / "nowhere.toml", {})
+    (tmp_path / "bad.toml").write_text("[log\n")
+    with pytest.raises(ConfigurationError, match="not TOML"):
+        config.load(tmp_path / "bad.toml", {})
+
+
+def test_an_exact_name_is_matched_before_a_pattern():
+    models = {"user-*": {"catalogue": "c", "rank": 1}, "user-7": {"catalogue": "c", "rank": 2}}
+    found = config.load(None, {}, {**MODEL, "models": models})
+    assert found.match("user-7")[0] == "user-7"
+    assert found.match("user-8")[0] == "user-*"
+    assert found.match("shop") is None
+
+
+def test_groups_of_coordinates_can_be_configured():
+    models = {"pages": {"learner": "diagonal", "groups": {"regions": [0, 0, 1], "words": 2}}}
+    found = config.load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
+    assert found.models["pages"].parameters["groups"] == {"regions": [0, 0, 1], "words": 2}
+    models["pages"]["groups"] = {"regions": "two"}
+    with pytest.raises(ConfigurationError, match=r"models\.pages: .*"):
+        config.load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})

@@ -1,0 +1,52 @@
+"""Lines of a process's own log: a traceback where there is one, and no word about it where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from tests.support.worlds import World, events, run_until_idle
+from workers.configuration.process import configure_log
+
+
+@pytest.fixture
+def said():
+    """What is logged as processes log it, line by line."""
+    before, factory = structlog.get_config(), structlog.testing.CapturingLoggerFactory()
+    configure_log()
+    structlog.configure(logger_factory=factory)
+    yield lambda: [call.args[0] for call in factory.logger.calls]
+    structlog.configure(**before)
+
+
+def test_an_error_without_a_traceback_says_nothing_of_one(said):
+    structlog.get_logger().error("store_lost", error="out of reach", exc_info=False)
+    (line,) = said()
+    assert line.endswith('level=error event=store_lost error="out of reach"')
+
+
+def test_a_failure_nobody_foresaw_brings_its_traceback_in_one_line(said):
+    try:
+        raise ZeroDivisionError("by nothing")
+    except ZeroDivisionError:
+        structlog.get_logger().exception("refresh_failed", model="shop")
+    (line,) = said()
+    assert "ZeroDivisionError: by nothing" in line
+    assert "\n" not in line
+    assert "exc_info" not in line
+
+
+def test_what_only_a_developer_asks_for_is_not_written(said):
+    structlog.get_logger().debug("model_let_go", model="user-1")
+    assert said() == []
+
+
+def test_a_partition_that_was_handed_over_is_told_with_its_mark(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(20))
+    run_until_idle(worker)
+    with structlog.testing.capture_logs() as said:
+        worker.services.source.close()
+    (line,) = [line for line in said if line["event"] == "partition_revoked"]
+    assert (line["partition"], line["mark"]) == (str(world.log.partitions[0]), 20)

@@ -1,0 +1,119 @@
+"""Names that others choose become neither paths nor keys nor lines of a log, and nothing of theirs is ever run."""
+
+from __future__ import annotations
+
+import ast
+import unicodedata
+from urllib.parse import unquote
+
+import pytest
+import structlog
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+
+from omdml.errors import FeedbackError
+from streams.letters import Letter
+from streams.protocols import Partition, Record
+from streams.stores.folder.store import DirectoryStore
+from streams.stores.redis.keys import StoreKeys
+from tests.support.processes import ROOT
+from tests.support.shops import Shop
+from workers.configuration.process import configure_log
+from workers.learning.metrics import WorkerMetrics
+
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "code"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORMS = [unicodedata.normalize(form, "é") for form in ("NFC", "NFD")]
+HOSTILE = [
+    "../x",
+    "a/b",
+    "..",
+    ".",
+    "a\0b",
+    "a\nb",
+    "a\r\nlevel=error",
+    "{shop}",
+    "}:epoch",
+    "*",
+    "user-*",
+    "CON",
+    "nul.txt",
+]
+HOSTILE += ["x" * 200, *FORMS, " ", "%2e%2e", "~", "a:b", "İ", "\u202egnp.exe", "\x1b[2J", 'a"b', "a=b c=d"]
+names = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
+
+
+def sources():
+    for package in ("omdml", "streams", "workers", "deploy"):
+        for path in (ROOT / package).rglob("*.py"):
+            yield path.relative_to(ROOT), ast.parse(path.read_text())
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    found = []
+    for path, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                imported = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                found += [f"{path}: {name}" for name in imported if name.split(".")[0] in FORBIDDEN_MODULES]
+            elif isinstance(node, ast.Call):
+                called = node.func.id if isinstance(node.func, ast.Name) else ""
+                pickled = [k for k in node.keywords if k.arg in ("allow_pickle", "shell") and not is_false(k.value)]
+                found += [f"{path}:{node.lineno}"] * (called in FORBIDDEN_CALLS or bool(pickled))
+    assert found == []
+
+
+def is_false(value):
+    return isinstance(value, ast.Constant) and value.value is False
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_model_of_any_name_stays_within_the_folder_of_its_store(tmp_path, name):
+    store = DirectoryStore(tmp_path / "state")
+    Shop(tmp_path, name, store).publish()
+    assert store.models() == [name]
+    assert store.load(name)[1].model == name
+    outside = {path.name for path in tmp_path.iterdir()}
+    assert outside == {"state", "items"}
+    store.delete(name)
+    assert store.models() == []
+
+
+@given(names, names)
+@example("a", "a/b")
+@example("É", "É")
+def test_two_names_have_different_keys_and_none_leaves_its_braces(one, other):
+    keys = StoreKeys("omdml")
+    start, _, rest = keys.model(one).epoch.partition("{")
+    quoted, _, end = rest.partition("}")
+    assert (start, unquote(quoted), end) == ("omdml:", one, ":epoch")
+    assert not set(quoted) & set("{}*?[]: \n\0/")
+    assert (keys.model(one).current == keys.model(other).current) == (one == other)
+
+
+@given(names)
+def test_a_letter_about_any_name_is_one_line(name):
+    record = Record(Partition("t", 0), 3, name.encode(), key=name.encode(), headers=((name, name.encode()),))
+    letter = Letter.of(record, FeedbackError(f"no model {name!r}"), name)
+    line = letter.encode()
+    assert b"\n" not in line
+    assert Letter.decode(line) == letter
+
+
+@given(names)
+@settings(deadline=None)
+def test_a_name_cannot_forge_a_line_of_the_log_or_of_the_metrics(name):
+    before, factory = structlog.get_config(), structlog.testing.CapturingLoggerFactory()
+    configure_log()
+    structlog.configure(logger_factory=factory)
+    try:
+        structlog.get_logger().info("model_live", model=name, reason=f"model {name}", error=repr(name))
+    finally:
+        structlog.configure(**before)
+    (line,) = (call.args[0] for call in factory.logger.calls)
+    assert line.isprintable()
+    metrics = WorkerMetrics(CollectorRegistry())
+    metrics.refused(name, "triplet", "unknown_model")
+    lines = generate_latest(metrics.registry).decode().split("\n")
+    assert len([line for line in lines if line.startswith("omdml_events_total{")]) == 1

@@ -1,0 +1,174 @@
+"""People at work on a real node: what reaches the log, what is measured, what happens when the node is gone."""
+
+from __future__ import annotations
+
+import csv
+import re
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from omdml.errors import ConfigurationError, MeasureError
+from omdml.evaluate import mean_average_precision
+from omdml.feedback import decode
+from tests.support.shops import Shop
+from tests.support.worlds import ITEMS, items
+from workers.demo import run_simulation
+from workers.demo.node_client import NodeClient, NodeError
+from workers.demo.people.crowd import Crowd, Task
+from workers.demo.people.held_out import HeldOut
+from workers.demo.people.labels import Labels
+from workers.node.http.api import create_app
+from workers.node.http.server import HttpServer
+
+
+@contextmanager
+def listening(node, port=0):
+    """A real server."""
+    server = HttpServer(create_app(node), port=port)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        thread.join()
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def labels():
+    return Labels({f"i{row}": str(label) for row, label in enumerate(items()[1])}, seed=0)
+
+
+@pytest.fixture
+def labels_file(labels, tmp_path):
+    path = tmp_path / "labels.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "label"), *labels.of.items()])
+    return path
+
+
+def taken(shop):
+    """Events in the feedback log."""
+    (partition,) = shop.log.partitions
+    return [decode(record.value) for record in shop.log.read(partition, 0, 100_000)]
+
+
+def work(task, labels):
+    """Let a crowd finish."""
+    with Crowd(task, labels) as crowd:
+        while crowd.at_work:
+            threading.Event().wait(0.002)
+    return crowd
+
+
+@pytest.mark.parametrize("people", [1, 4])
+def test_a_crowd_says_exactly_as_much_as_it_is_asked_for(shop, labels, people):
+    with shop.serving() as node, listening(node) as server:
+        crowd = work(Task(server.url, "shop", 100, people=people), labels)
+    said = taken(shop)
+    assert crowd.sent == len(said) == 100
+    assert all(event.model == "shop" and event.at for event in said)
+    assert len(crowd.search_s) >= 100 / 3
+
+
+def test_a_person_alone_says_the_same_for_the_same_seed(tmp_path, labels):
+    said = []
+    for seed, run in ((1, "a"), (1, "b"), (2, "c")):
+        shop = Shop(tmp_path / run)
+        with shop.serving() as node, listening(node) as server:
+            work(Task(server.url, "shop", 30, people=1, seed=seed), labels)
+        said.append([(event.query, event.relevant, event.irrelevant) for event in taken(shop)])
+    assert said[0] == said[1] != said[2]
+
+
+def test_a_crowd_that_is_left_early_stops(shop, labels):
+    with shop.serving() as node, listening(node) as server:
+        with Crowd(Task(server.url, "shop", 1_000_000, rate=0.1), labels) as crowd:
+            pass
+        assert not crowd.at_work
+
+
+def test_a_crowd_tells_why_it_gave_up(labels):
+    with pytest.raises(NodeError, match=r"did not answer GET /search .*: is it up\?"):
+        work(Task("http://127.0.0.1:1", "shop", 10), labels)
+
+
+def test_map_is_that_of_the_metric_that_the_node_serves(shop, labels):
+    shop.learn(100)
+    with shop.serving() as node, listening(node) as server:
+        measured = HeldOut(NodeClient(server.url), "shop", labels).mean_average_precision()
+    embedded = shop.learner.metric.embed(shop.catalogue.features)
+    rows = shop.catalogue.rows(labels.held_out)
+    assert measured == pytest.approx(mean_average_precision(embedded, items()[1], rows), abs=1e-3)
+
+
+def test_precision_counts_the_first_ten(shop, labels):
+    shop.learn(100)
+    with shop.serving() as node, listening(node) as server:
+        measured = HeldOut(NodeClient(server.url), "shop", labels).precision()
+    version = shop.learner.version
+    shares = [
+        np.mean([labels.of[found] == labels.of[query] for found in shop.expected(version, query, 10)[0]])
+        for query in labels.held_out
+    ]
+    assert measured == pytest.approx(np.mean(shares))
+
+
+def test_map_is_refused_where_the_node_does_not_rank_everything(shop, labels):
+    more = Labels({**labels.of, "elsewhere": "0", "nowhere": "1"}, seed=0)
+    more.held_out[:] = [item for item in more.held_out if item in labels.of]
+    with (
+        shop.serving() as node,
+        listening(node) as server,
+        pytest.raises(MeasureError, match=f"ranks {ITEMS - 1} items"),
+    ):
+        HeldOut(NodeClient(server.url), "shop", more).mean_average_precision()
+
+
+def test_a_client_outlives_a_connection_that_the_server_closed(shop):
+    with shop.serving() as node:
+        with listening(node) as server:
+            client = NodeClient(server.url)
+            assert client.models()["shop"].ready
+        with listening(node, server.port):
+            assert len(client.search("shop", "i0", 5).items) == 5
+    client.close()
+
+
+def test_a_refusal_is_told_in_the_nodes_words(shop):
+    with shop.serving() as node, listening(node) as server:
+        client = NodeClient(server.url)
+        with pytest.raises(NodeError, match=r"refuses: .*i999") as refusal:
+            client.search("shop", "i999", 5)
+        assert refusal.value.reason == "unknown_item"
+        client.close()
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://host", "http://host:port", ""])
+def test_what_is_no_url_is_refused(url):
+    with pytest.raises(ConfigurationError, match="expected a URL such as"):
+        NodeClient(url)
+
+
+def test_a_simulation_tells_load_and_what_came_of_it(shop, labels_file, capsys, monkeypatch):
+    monkeypatch.setattr("workers.demo.observer.STILL_S", 0.0)  # nobody learns here: no version will come
+    with shop.serving() as node, listening(node) as server:
+        assert run_simulation(server.url, labels_file, comparisons=40, people=2) == 0
+    load, last = capsys.readouterr().out.splitlines()[-2:]
+    assert re.fullmatch(r"\d+ searches, 40 comparisons, [\d,]+ a second; search p50 .* ms; feedback p50 .* ms", load)
+    assert re.fullmatch(r"precision@10 0\.\d\d -> 0\.\d\d after 40 comparisons; click-to-live not yet", last)
+    assert len(taken(shop)) == 40
+
+
+def test_a_simulation_must_know_which_of_several_models(shop, labels_file):
+    refused = pytest.raises(ConfigurationError, match="has models shop, other: choose one with --model")
+    with shop.node(models=("shop", "other")) as node, listening(node) as server, refused:
+        run_simulation(server.url, labels_file)

@@ -1,0 +1,130 @@
+"""Simulated people: what they search for, what they mark, how often they err."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from omdml.errors import ConfigurationError
+from workers.demo.people.labels import Labels, read_labels
+from workers.demo.people.person import Habits, Person
+
+COLOURS = ("red", "green", "blue", "grey")
+OF = {f"i{number}": COLOURS[number % 4] for number in range(400)}
+PAGE = [f"i{number}" for number in range(60)]
+
+
+@pytest.fixture
+def labels():
+    return Labels(OF, seed=0)
+
+
+def marked(labels, habits=Habits(), searches=300, seed="0", shown=PAGE):  # noqa: B008 - a tuple
+    """Comparisons of one person."""
+    person = Person(labels, habits, seed)
+    return [one for _ in range(searches) for one in person.compare(person.think(), shown)]
+
+
+def right(comparison):
+    """Whether both marks of a comparison say the truth."""
+    return OF[comparison.relevant] == OF[comparison.query] != OF[comparison.irrelevant]
+
+
+def test_held_out_items_are_of_every_label_in_proportion(labels):
+    assert Counter(OF[item] for item in labels.held_out) == dict.fromkeys(COLOURS, 12)
+    assert not set(labels.held_out) & set(labels.open)
+    assert len(labels.held_out) + len(labels.open) == len(labels) == 400
+
+
+def test_no_more_than_about_two_hundred_are_held_out():
+    many = Labels({f"i{number}": COLOURS[number % 4] for number in range(10_000)}, seed=0)
+    assert len(many.held_out) == 200
+
+
+def test_another_seed_holds_out_others(labels):
+    assert Labels(OF, seed=0).held_out == labels.held_out
+    assert Labels(OF, seed=1).held_out != labels.held_out
+
+
+def test_nobody_searches_for_a_held_out_item_or_marks_one(labels):
+    shown = [*labels.held_out, "unlabelled", *PAGE]
+    touched = {item for comparison in marked(labels, shown=shown) for item in comparison}
+    assert touched <= set(labels.open)
+
+
+def test_who_never_errs_says_the_truth_and_never_prefers_the_query_to_others(labels):
+    said = marked(labels, Habits(wrong=0.0))
+    assert len(said) == 900
+    assert all(right(one) and one.query != one.relevant for one in said)
+
+
+def test_who_always_errs_says_the_opposite(labels):
+    said = marked(labels, Habits(wrong=1.0))
+    assert all(OF[one.irrelevant] == OF[one.query] != OF[one.relevant] for one in said)
+
+
+def test_the_wrong_share_of_marks_is_wrong(labels):
+    said = marked(labels, Habits(wrong=0.05, marks=1), searches=8000)
+    # with one mark of each kind a comparison needs both right, or both wrong
+    inverted = sum(OF[one.irrelevant] == OF[one.query] for one in said) / len(said)
+    assert inverted == pytest.approx(0.05**2 / (0.95**2 + 0.05**2), abs=0.002)
+    assert len(said) / 8000 == pytest.approx(0.95**2 + 0.05**2, abs=0.015)
+
+
+def test_marks_go_to_the_page_as_often_as_habits_say(labels):
+    habits = Habits(marks=1, relevant_shown=0.25, irrelevant_shown=0.75, wrong=0.0)
+    said = marked(labels, habits, searches=4000)
+    elsewhere = len(PAGE) / 400  # what is found elsewhere may happen to be on the page
+    for kind, often in (("relevant", 0.25), ("irrelevant", 0.75)):
+        on_page = sum(getattr(one, kind) in PAGE for one in said) / len(said)
+        assert on_page == pytest.approx(often + (1 - often) * elsewhere, abs=0.03)
+
+
+def test_a_page_without_a_wrong_item_is_no_obstacle(labels):
+    reds = [item for item in PAGE if OF[item] == "red"]
+    assert all(right(one) for one in marked(labels, Habits(wrong=0.0), shown=reds))
+    assert all(right(one) for one in marked(labels, Habits(wrong=0.0), shown=[]))
+
+
+def test_the_same_seed_says_the_same(labels):
+    assert marked(labels, seed="a") == marked(labels, seed="a") != marked(labels, seed="b")
+
+
+@pytest.mark.parametrize("of", [{}, {"a": "x", "b": "x", "c": "x"}, {"a": "x", "b": "x", "c": "y", "d": "y"}])
+def test_labels_that_make_no_comparison_are_refused(of):
+    with pytest.raises(ConfigurationError, match="people need two labels"):
+        Labels(of, seed=0)
+
+
+def test_labels_with_one_item_are_never_searched_for():
+    few = Labels({"a": "x", "b": "x", "c": "x", "d": "y"}, seed=0)
+    assert len(few.held_out) == 1
+    assert set(few.queries) < {"a", "b", "c"}
+
+
+def test_labels_are_read_from_csv(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text('\ufefflabel,note,id\nred,"a, b",i1\nblue,,i2\n', encoding="utf-8")
+    assert read_labels(path) == {"i1": "red", "i2": "blue"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("item,label\na,b\n", "expected id and label"),
+        ("", "expected id and label"),
+        ("id,label\na,b\na,c\n", "line 3: id 'a' is there already"),
+        ("id,label\na\n", "line 2: id 'a' has label None"),
+    ],
+)
+def test_a_file_that_holds_no_labels_is_refused_with_the_line(tmp_path, text, message):
+    path = tmp_path / "labels.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        read_labels(path)
+
+
+def test_a_missing_file_of_labels_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"labels .*nowhere.csv: cannot be read"):
+        read_labels(tmp_path / "nowhere.csv")

@@ -1,0 +1,129 @@
+"""What a worker says of dead letters, what they cost it, and how many of a log in files are kept."""
+
+from __future__ import annotations
+
+import structlog
+
+from omdml.errors import FeedbackError
+from streams.files.source import FileSink
+from streams.letters import Letter, read_letters
+from streams.protocols import Partition, Record
+from tests.support.files import read_records
+from tests.support.worlds import World, events, run_until_idle
+from workers import wiring
+from workers.configuration.config import FileLog
+from workers.events import decoding
+from workers.events.decoding import Refusal
+from workers.events.refusal_log import EVERY_S, RefusalLog
+
+PARTITION = Partition("t", 3)
+
+
+def refused(offset: int, reason: str) -> Refusal:
+    return Refusal(Record(PARTITION, offset, b"{}"), FeedbackError(f"no good at {offset}", reason=reason), "shop")
+
+
+def said(entries: list[dict]) -> list[dict]:
+    return [entry for entry in entries if entry["event"] == "dead_letters"]
+
+
+def test_letters_are_told_at_once_then_a_minute_later_by_reason():
+
+    log = RefusalLog(iter([0.0, EVERY_S - 1, EVERY_S]).__next__)
+    with structlog.testing.capture_logs() as entries:
+        log.note(refused(5, "not_json"))
+        log.tell()
+        for offset in (7, 8, 9):
+            log.note(refused(offset, "wrong_partition" if offset > 7 else "not_json"))
+        log.tell()
+        log.tell()
+    first, second = said(entries)
+    assert (first["count"], first["reasons"], first["first"]) == (1, "1 not_json", "3/5")
+    assert "omdml letters explain" in first["hint"]
+    assert (second["count"], second["reasons"], second["first"]) == (3, "2 wrong_partition, 1 not_json", "3/7")
+    assert (second["model"], second["reason"]) == ("shop", "no good at 7")
+    assert "log.partitioner" in second["hint"]
+
+
+def test_a_worker_says_how_many_letters_it_wrote(tmp_path):
+    world = World(tmp_path)
+    world.send(b"no JSON", *events(3), *events(2, model="nobody"))
+    worker = world.worker()
+    with structlog.testing.capture_logs() as entries:
+        run_until_idle(worker)
+        worker._close()
+    lines = said(entries)
+    assert sum(line["count"] for line in lines) == 3
+    assert "2 unknown_model" in lines[0]["reasons"]
+
+
+def test_a_refused_event_is_decoded_once(tmp_path, monkeypatch):
+    decoded = []
+
+    def counted(payload, content_type=decoding.JSON, decode=decoding.decode):
+        decoded.append(payload)
+        return decode(payload, content_type)
+
+    monkeypatch.setattr(decoding, "decode", counted)
+    world = World(tmp_path)
+    gone = next(events(1)).replace(b'"query":"i', b'"query":"gone')
+    world.send(b"no JSON", gone, *events(1, model="nobody"))
+    worker = world.worker()
+    run_until_idle(worker)
+    assert len(decoded) == 3
+    value = worker.services.metrics.registry.get_sample_value
+    counts = {"model": "shop", "kind": "triplet", "outcome": "refused"}
+    assert value("omdml_events_total", counts) == 1
+    assert value("omdml_events_total", {**counts, "model": "unknown", "kind": "unknown"}) == 1
+
+
+def test_an_unknown_item_does_not_change_what_is_learned_beside_it(tmp_path):
+    sound, mixed = World(tmp_path / "a"), World(tmp_path / "b")
+    every = list(events(40))
+    gone = every[7].replace(b'"irrelevant":"i', b'"irrelevant":"gone')
+    sound.send(*every)
+    mixed.send(*every[:20], gone, *every[20:], gone)
+    states = []
+    for world in (sound, mixed):
+        worker = world.worker()
+        run_until_idle(worker)
+        next(iter(worker.partitions.values())).save()
+        states.append(world.store.peek("shop").state)
+    assert states[0] == states[1]
+    letters = list(read_letters(record for part in mixed.graves.partitions for record in mixed.graves.read(part, 0, 9)))
+    assert [(letter.offset, letter.reason) for letter in letters] == [(20, "unknown_item"), (41, "unknown_item")]
+
+
+def test_the_oldest_letters_go_when_there_are_too_many(tmp_path):
+    with structlog.testing.capture_logs() as entries:
+        letters = wiring.open_letters(FileLog(letters=str(tmp_path), letters_keep_mb=0.04))
+        for offset in range(1000):
+            letters.add(*refused(offset, "not_json")[:3])
+        letters.close()
+    kept = [letter.offset for letter in read_letters(read_records(tmp_path))]
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.jsonl")) <= 40_000
+    assert kept == list(range(kept[0], 1000))
+    assert len(kept) > 100
+    thinned = [entry for entry in entries if entry["event"] == "log_thinned"]
+    assert thinned
+    assert "0.04 MB" in thinned[0]["reason"]
+
+
+def test_many_lines_at_once_lie_as_if_sent_one_by_one(tmp_path):
+    values = [b'{"number":%d}' % number for number in range(50)]
+    one, many = FileSink(tmp_path / "one", segment_bytes=500), FileSink(tmp_path / "many", segment_bytes=500)
+    for value in values:
+        one.send(value, "shop")
+    many.send_many([(value, "shop") for value in values])
+    sizes = [[path.stat().st_size for path in sorted((tmp_path / name).glob("*.jsonl"))] for name in ("one", "many")]
+    assert sizes[0] == sizes[1]
+    assert len(sizes[0]) > 3
+    assert [record.value for record in read_records(tmp_path / "many")] == values
+
+
+def test_a_letter_near_the_limit_is_cut_and_one_below_it_is_whole():
+    error = FeedbackError("no JSON", reason="not_json")
+    for value, whole in ((b"\x01" * 3000, True), (b"\x01" * 4000, False)):  # six bytes of JSON each
+        letter = Letter.of(Record(PARTITION, 1, value), error, limit=20_000)
+        assert (letter.digest is None) == whole
+        assert len(letter.encode()) <= 20_000

@@ -1,0 +1,253 @@
+"""Events that bring an id and come again: learned once, whatever lies between."""
+
+from __future__ import annotations
+
+from collections import deque
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from omdml.errors import CorruptError
+from omdml.feedback import decode, encode
+from omdml.snapshot import Checkpoint
+from streams.placement import Placement
+from streams.protocols import Partition, Record
+from streams.stores.memory import MemoryStore
+from tests.support.deep import examples
+from tests.support.worlds import TASKS, World, catalogue, events, feedback, letters, run_until_idle
+from tests.workers.learning.test_metrics import read
+from workers.configuration.config import GuardConfig, load
+from workers.configuration.specs import Specs
+from workers.events.decoding import sort_out
+from workers.events.repeats import WINDOW, SeenIds
+from workers.model.guard import Guard
+from workers.model.owned_model import OwnedModel
+from workers.node.http.openapi import openapi
+from workers.operate.replay import ReplayedModel, nothing_timed
+
+SMALL = 5  # a window that tests can fill
+HOME = Partition("topic", 0)
+SAID = list(feedback("triplet", 40))
+IDS = st.sampled_from([None, *"abcdefgh"])
+
+SECRET = b"s" * 32
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory):
+    items = catalogue(tmp_path_factory.mktemp("items"))
+    models = {
+        "shop": {"rank": 3},
+        "quadruplet": {"learner": "qwise"},
+        "pair": {"learner": "cpmtml", "tasks": list(TASKS), "rank": 3},
+        "set": {"learner": "setnet", "rank": 4, "clusters": 2},
+    }
+    table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"hold_out": 4}}
+    return Specs(load(None, {}, table), {"items": items})
+
+
+def begun(specs, name="shop"):
+    spec = specs.of(name)
+    learner = spec.fresh()
+    guard = Guard(spec.guard, learner.metric)
+    model = OwnedModel(name, learner, spec.catalogue, "epoch", spec.digest, guard, SECRET)
+    model.home = HOME
+    return model
+
+
+def resumed(specs, model):
+    """The same model, as another worker goes on with it."""
+    checkpoint = Checkpoint.from_bytes(model.checkpoint("test").to_bytes())
+    spec = specs.of(model.name)
+    learner = spec.resumed(checkpoint)
+    other = OwnedModel(
+        model.name, learner, spec.catalogue, "later", spec.digest, Guard(spec.guard, learner.metric), SECRET
+    )
+    other.resume(checkpoint)
+    return other
+
+
+def records(said):
+    """Records of these events, and none where there is None: which events are held out goes by their offsets."""
+    return [Record(HOME, offset, encode(event)) for offset, event in enumerate(said) if event is not None]
+
+
+def taken(specs, said, cuts=(), name="shop", by=resumed):
+    """A model that took these events, in batches that end at these cuts, between which it was claimed anew."""
+    model, repeated, ends = begun(specs, name), [], sorted({*cuts, len(said)})
+    for begin, end in zip([0, *ends], ends, strict=False):
+        batch = [record for record in records(said) if begin <= record.offset < end]
+        batches, refused = sort_out(batch, specs.accepts)
+        assert not refused
+        if name in batches:
+            model.take(batches[name], nothing_timed)
+            repeated += sorted(model.repeated)
+        model = by(specs, model)
+    return model, repeated
+
+
+def learned_state(model):
+    """Everything in a checkpoint but the position, the windows, and how many events there were."""
+    checkpoint = model.checkpoint("test")
+    progress = {
+        name: value for name, value in checkpoint.progress.items() if name not in ("seen", "tally", "stretches")
+    }
+    return replace(checkpoint, next=0, progress=progress).to_bytes()
+
+
+def without_repeats(said):
+    """The rule, literally: which events are taken (None for the others), and which ids are remembered in the end."""
+    window, stay, repeated = deque(maxlen=SMALL), [], []
+    for offset, event in enumerate(said):
+        if event.id is not None and event.id in window:
+            repeated.append(offset)
+            stay.append(None)
+            continue
+        stay.append(event)
+        if event.id is not None and event.query != "unknown":
+            window.append(event.id)
+    return stay, repeated, window
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(data=st.data(), ids=st.lists(IDS, min_size=1, max_size=40), cuts=st.sets(st.integers(1, 39)))
+def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, ids, cuts):
+    unknown = data.draw(st.sets(st.integers(0, 39), max_size=5))
+    said = [replace(event, id=name) for event, name in zip(SAID, ids, strict=False)]
+    said = [replace(event, query="unknown") if at in unknown else event for at, event in enumerate(said)]
+    stay, repeated, window = without_repeats(said)
+    with patch("workers.events.repeats.WINDOW", SMALL):
+        model, found = taken(specs, said, {cut for cut in cuts if cut < len(said)})
+        twin, _ = taken(specs, [event and replace(event, id=None) for event in stay])
+        expected = SeenIds()
+        for name in window:
+            batches, _ = sort_out(records([replace(SAID[0], id=name)]), specs.accepts)
+            for part in expected.parts(batches["shop"]):
+                expected.add(part, [])
+    assert found == repeated
+    assert learned_state(model) == learned_state(twin)
+    assert model.seen.to_bytes() == expected.to_bytes()
+    assert model.next == len(said)
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(data=st.data(), kind=st.sampled_from(["triplet", "quadruplet", "pair", "set"]))
+def test_repeats_leave_the_checkpoint_of_every_kind_as_it_was(specs, data, kind):
+    name = "shop" if kind == "triplet" else kind
+    once = [replace(event, id=f"{at}") for at, event in enumerate(feedback(kind, 20, model=name))]
+    said, alone = [], []
+    for event in once:
+        said.append(event)
+        said += [data.draw(st.sampled_from(said)) for _ in range(data.draw(st.integers(0, 2)))]
+        alone += [event, *[None] * (len(said) - len(alone) - 1)]
+    model, repeated = taken(specs, said, data.draw(st.sets(st.integers(1, 19), max_size=3)), name)
+    twin, none = taken(specs, alone, (), name)
+    assert (len(repeated), none) == (len(said) - len(once), [])
+    assert learned_state(model) == learned_state(twin)
+    assert model.seen.to_bytes() == twin.seen.to_bytes()
+
+
+def test_events_without_an_id_leave_no_trace_of_the_window(specs):
+    model, repeated = taken(specs, [SAID[0], SAID[0], SAID[0]])
+    assert model.learner.version + model.progress.hold_out.count == 3
+    assert (repeated, model.seen.to_bytes()) == ([], b"")
+
+
+def test_the_window_holds_the_newest_ids_and_counts_as_memory(specs):
+    model = begun(specs)
+    model.measure()
+    small = model.size
+    said = [replace(SAID[0], id=f"{at}") for at in range(WINDOW + 10)]
+    batches, _ = sort_out(records(said), specs.accepts)
+    model.take(batches["shop"], nothing_timed)
+    model.measure()
+    assert len(model.seen.to_bytes()) == 8 * WINDOW
+    assert model.size >= small + 8 * WINDOW
+    for at, known in ((10, True), (WINDOW + 9, True), (9, False)):
+        version = model.learner.version
+        batches, _ = sort_out(records([said[at]]), specs.accepts)
+        model.take(batches["shop"], nothing_timed)
+        learned = model.learner.version > version or bool(model.held_out)
+        assert learned is not known, at
+
+
+@pytest.mark.parametrize("data", [b"1234567", b"12345678" * (WINDOW + 1)])
+def test_a_damaged_window_is_refused_with_what_was_expected(data):
+    with pytest.raises(CorruptError, match=f"{len(data)} bytes, expected a multiple of 8"):
+        SeenIds(data)
+
+
+# in a worker
+def identified(count):
+    return [encode(replace(decode(event), id=f"request {at}")) for at, event in enumerate(events(count))]
+
+
+def guarded(folder):
+    world = World(folder)
+    world.store = MemoryStore(secret=SECRET)
+    world.configuration = replace(world.configuration, guard=GuardConfig(hold_out=10))
+    return world
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_worker_learns_what_was_posted_twice_once_and_counts_it(tmp_path, killed):
+    world, once = guarded(tmp_path / "one"), guarded(tmp_path / "other")
+    said = identified(30)
+    world.send(*said[:20])
+    run_until_idle(worker := world.worker())
+    if killed:
+        world.log.expel(worker.services.source)
+        worker = world.worker()
+    world.send(*said[10:], *said[:10])
+    run_until_idle(worker)
+    # Which events are held out goes by their offsets: another model's events stand where the repeats do.
+    filler = list(events(20, model="user-1"))
+    once.send(*said[:20], *filler[:10], *said[20:], *filler[10:])
+    run_until_idle(once.worker())
+    assert read(worker, "events_total", model="shop", kind="triplet", outcome="repeated") == 20
+    assert letters(world) == []
+    found, twin = world.store.peek("shop"), once.store.peek("shop")
+    assert (found.state, found.next, found.version) == (twin.state, 50, twin.version)
+    counted = {"home": found.progress["tally"]["home"], "until": 50, "repeated": 20}
+    stretch = {"home": counted["home"], "since": 0, "until": 50, "refused": "", "closed": False}
+    assert found.progress == {**twin.progress, "tally": {**twin.progress["tally"], **counted}, "stretches": [stretch]}
+
+
+def test_an_event_that_was_refused_is_learned_when_it_comes_again(tmp_path):
+    world = World(tmp_path)
+    said = decode(identified(1)[0])
+    world.send(encode(replace(said, query="unknown")), encode(said), encode(said))
+    run_until_idle(world.worker())
+    (letter,) = letters(world)
+    assert (letter.reason, letter.offset) == ("unknown_item", 0)
+    assert world.store.peek("shop").version == 1
+
+
+def test_a_replay_passes_over_the_same_repeats(tmp_path):
+    world = World(tmp_path)
+    said = identified(20)
+    world.send(*said, *said[:10])
+    run_until_idle(world.worker())
+    spec = Specs(world.configuration, {"items": world.catalogue}).of("shop")
+    model = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 1))
+    model.learn(world.log.read(world.log.partitions[0], 0, 100))
+    assert model.learner.to_bytes() == world.store.peek("shop").state
+    fitting = ReplayedModel("shop", spec.fresh(), spec, Placement.first("crc32", 1))
+    located = fitting.locate(world.log.read(world.log.partitions[0], 0, 100))
+    assert sum(len(part.events.records) for part in located) == 20
+
+
+def test_the_interface_describes_the_id_of_every_kind_of_event():
+    schemas = openapi()["components"]["schemas"]
+    for kind in ("Triplet", "Ranking", "Pair", "Quadruplet", "SetJudgement"):
+        text, _ = schemas[kind]["properties"]["id"]["anyOf"]
+        assert (text["type"], text["minLength"], text["maxLength"]) == ("string", 1, 128)
+        assert "id" not in schemas[kind]["required"]

@@ -1,0 +1,241 @@
+"""Logs that lost events: cut by an unclean election, truncated, shortened by retention."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.kafka.reading import gap
+from streams.kafka.reading.batches import Unreadable
+from streams.memory import MemorySource
+from streams.stores.checkpoints import none_left
+from tests.support.worlds import World, events, run_until_idle
+from tests.workers.learning.test_damage import damage, damage_newest
+from tests.workers.learning.test_protocol import _no_waiting, kill, mark, refuse  # noqa: F401
+
+
+def cut(world, end):
+    """A log that lost everything from ``end`` on, and sources that tell of positions past that."""
+    (partition,) = world.log.partitions
+    with world.log.changed:
+        del world.log._records[partition][end:]
+    source = MemorySource(world.log)
+    poll = source.poll
+
+    def told(*arguments):
+        position = source._positions.get(partition)
+        if position is not None and position > world.log.end(partition):
+            raise gap.out_of_range("feedback", partition, position, (0, world.log.end(partition)))
+        return poll(*arguments)
+
+    source.poll = told
+    return source
+
+
+def written_on(world, source, end, *more):
+    """Cut a log, write on, and have the next poll of a source tell of it, as a client does that had read it."""
+    (partition,) = world.log.partitions
+    with world.log.changed:
+        del world.log._records[partition][end:]
+    world.send(*more)
+    tell_once(source, lambda position: gap.cut("feedback", partition, position, (0, world.log.end(partition)), end))
+
+
+def accepting(worker):
+    """The worker, told to go on behind gaps."""
+    worker.accept_gap = True
+    return worker
+
+
+def tell_once(source, error):
+    """Have the next poll of a source raise an error made from its position."""
+    untold, poll = [error], source.poll
+
+    def told(*arguments):
+        if untold:
+            source._rebalance()
+            raise untold.pop()(*source._positions.values())
+        return poll(*arguments)
+
+    source.poll = told
+
+
+def test_what_is_written_on_behind_a_cut_is_learned_however_little_comes_at_once(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(20))
+    first = world.worker()
+    run_until_idle(first)
+    kill(world, first)
+    worker = accepting(world.worker(source=cut(world, 10)))
+    run_until_idle(worker, 5)
+    for seed in range(1, 5):
+        world.send(*events(5, seed=seed))
+        run_until_idle(worker, 8)
+    assert (world.store.peek("shop").version, mark(world)) == (40, 30)
+
+
+def test_a_model_that_is_idle_while_a_cut_is_accepted_learns_what_comes_after_a_restart(tmp_path):
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(20))
+    run_until_idle(first)
+    kill(world, first)
+    worker = accepting(world.worker(source=cut(world, 10)))
+    run_until_idle(worker, 5)
+    worker.stop()
+    worker.run()
+    world.send(*events(5, seed=1))
+    run_until_idle(world.worker())
+    assert (world.store.peek("shop").version, mark(world)) == (25, 15)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        lambda partition: gap.out_of_range("feedback", partition, 0, (10, 20)),
+        lambda partition: gap.unreadable("feedback", partition, None, (0, 20), Unreadable("damaged", 5)),
+    ],
+    ids=["retention", "a damaged batch, no position"],
+)
+def test_a_gap_that_is_no_cut_has_nothing_learned_twice(tmp_path, monkeypatch, told):
+    # Given a model that is further than its partition's mark
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(20))
+    with monkeypatch.context() as outage:
+        outage.setattr(world.store, "move_mark", refuse)
+        run_until_idle(first)
+        kill(world, first)
+    # When retention passes the mark, or a batch of what comes again is damaged, and that is accepted
+    source = MemorySource(world.log)
+    tell_once(source, lambda _: told(world.log.partitions[0]))
+    worker = accepting(world.worker(source=source))
+    run_until_idle(worker)
+    # Then what lies behind it and was learned is not learned again.
+    assert (world.store.peek("shop").version, mark(world)) == (20, 20)
+
+
+def killing(*_):
+    """What ends a process amid a step."""
+    raise SystemExit
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was_written_on(
+    tmp_path, monkeypatch, killed
+):
+    world = World(tmp_path)
+    worker = accepting(world.worker())
+    world.send(*events(20))
+    run_until_idle(worker)
+    written_on(world, worker.services.source, 10, *events(30, seed=1))
+    worker.step()
+    if killed:
+        monkeypatch.setattr(worker.services.source, "seek", killing)
+        with pytest.raises(SystemExit):
+            worker.step()
+        assert mark(world) == 10
+        kill(world, worker)
+        worker = world.worker()
+    run_until_idle(worker)
+    assert (world.store.peek("shop").version, mark(world)) == (50, 40)
+
+
+def test_an_accepted_cut_of_a_log_of_which_one_model_cannot_be_read_lets_the_others_learn_on(tmp_path):
+    # Given two models, one of them with nothing left to read, and a cut below what both have learned
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(10, model="user-2"), *events(10, model="user-1"))
+    run_until_idle(first)
+    kill(world, first)
+    sound = damage(world, "user-1")
+    worker = accepting(world.worker())
+    written_on(world, worker.services.source, 15, *events(30, seed=1, model="user-2"), *events(5, 2, model="user-1"))
+    run_until_idle(worker)
+    assert (world.store.peek("user-2").version, mark(world)) == (40, 15)
+    # If it is restored, I expect it to learn what was written on.
+    world.store._models["user-1"].checkpoints = sound
+    run_until_idle(worker, 50)
+    assert (world.store.peek("user-1").version, mark(world)) == (15, 50)
+
+
+@pytest.mark.parametrize("restored_after", ["before the log reaches its old end", "once it is longer"])
+def test_a_model_that_could_not_be_read_at_an_accepted_cut_skips_nothing_later(tmp_path, restored_after):
+    # Given a model that has learned up to offset 20, and cannot be read as a cut at 15 is accepted
+    world = World(tmp_path)
+    first = world.worker()
+    world.send(*events(10, model="user-2"), *events(10, model="user-1"))
+    run_until_idle(first)
+    kill(world, first)
+    sound = damage(world, "user-1")
+    worker = accepting(world.worker())
+    count = 3 if restored_after.startswith("before") else 30
+    written_on(world, worker.services.source, 15, *events(count, 2, model="user-1"))
+    run_until_idle(worker)
+    assert mark(world) == 15
+    # If it is restored, I expect it to learn all that was written on.
+    world.store._models["user-1"].checkpoints = sound
+    run_until_idle(worker)
+    assert (world.store.peek("user-1").version, mark(world)) == (10 + count, 15 + count)
+
+
+@pytest.mark.parametrize(("end", "learned"), [(25, 55), (15, 50)])
+def test_a_model_that_falls_back_at_an_accepted_cut_learns_what_it_lacks_below_it(tmp_path, end, learned):
+    world = World(tmp_path)
+    worker = world.worker()
+    for seed in range(3):
+        world.send(*events(10, seed=seed))
+        run_until_idle(worker)
+    kill(world, worker)
+    damage_newest(world, "shop")
+    worker = accepting(world.worker())
+    written_on(world, worker.services.source, end, *events(30, seed=7))
+    run_until_idle(worker)
+    # The checkpoint before it has learned 20, and what was cut of them stays learned.
+    assert world.store.peek("shop").version == learned
+
+
+def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = accepting(world.worker())
+    world.send(*events(20))
+    run_until_idle(worker)
+    written_on(world, worker.services.source, 10, *events(30, seed=1))
+    with monkeypatch.context() as outage:
+        outage.setattr(world.store, "positions", refuse)
+        run_until_idle(worker, 5)
+    run_until_idle(worker)
+    assert (world.store.peek("shop").version, mark(world)) == (50, 40)
+
+
+def test_an_accepted_cut_of_a_partition_that_was_lost_meanwhile_is_left_to_its_next_owner(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = accepting(world.worker())
+    world.send(*events(20))
+    run_until_idle(worker)
+    written_on(world, worker.services.source, 10, *events(30, seed=1))
+    worker.step()
+    worker.lost(list(worker.partitions))
+    run_until_idle(worker, 3)
+    assert not worker._from_beginning
+
+
+def test_a_waiting_model_learns_what_is_written_over_what_it_waited_for(tmp_path, monkeypatch):
+    # Given a model of which nothing can be read, whose events wait from 10 on
+    world, broken = World(tmp_path), [none_left("user-1", "here")]
+    claim, source = world.store.claim, MemorySource(world.log)
+
+    def claimed(name):
+        if name == "user-1" and broken:
+            raise broken[0]
+        return claim(name)
+
+    monkeypatch.setattr(world.store, "claim", claimed)
+    worker = accepting(world.worker(source=source))
+    world.send(*events(10), *events(10, model="user-1"))
+    run_until_idle(worker)
+    # If the log is cut below that and written on, and the model is mended, I expect it to learn all that is new.
+    written_on(world, source, 5, *events(3, 1, model="user-1"), *events(12, 2))
+    run_until_idle(worker)
+    broken.clear()
+    run_until_idle(worker)
+    assert (world.store.peek("user-1").version, world.store.peek("shop").version) == (3, 22)

@@ -1,0 +1,194 @@
+"""What happens between a worker's steps: letters that are away, a model that moves, an error out of nowhere."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from omdml.errors import SourceError, StoreError
+from omdml.feedback import Triplet, encode
+from streams.memory import MemorySource
+from tests.support.worlds import World, events, learned_directly, letters, living_on, run_until_idle
+from tests.workers.learning.test_protocol import _no_waiting, kill, mark, refuse  # noqa: F401
+from workers.configuration.config import WorkerConfig
+from workers.events import decoding
+from workers.learning.partition import OwnedPartition
+from workers.model.drift import Drift
+
+UNKNOWN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))
+
+
+def away(*_):
+    """What dead letters that are out of reach answer."""
+    raise SourceError("letters/: away")
+
+
+@pytest.mark.parametrize("refused", [b"{nonsense", UNKNOWN], ids=["not_json", "unknown_item"])
+def test_a_worker_killed_while_the_letters_are_away_leaves_them_to_its_successor(tmp_path, monkeypatch, refused):
+    world = World(tmp_path)
+    worker = world.worker()
+    with monkeypatch.context() as outage:
+        outage.setattr(worker.services.letters, "flush", away)
+        world.send(*events(5), refused, *events(3, seed=1))
+        run_until_idle(worker)
+        kill(world, worker)
+    letters_before = [letter.offset for letter in letters(world)]
+    run_until_idle(world.worker())
+    assert {letter.offset for letter in letters(world)} == {5} >= set(letters_before)
+    assert (world.store.peek("shop").version, mark(world)) == (8, 9)
+
+
+def test_an_error_that_nobody_expected_saves_nothing_on_the_way_out(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    said = list(events(30))
+    world.send(*said[:10])
+    run_until_idle(worker)
+    world.send(*said[10:])
+
+    def no_memory(*_):
+        raise MemoryError("no room for scores")
+
+    with monkeypatch.context() as full:
+        full.setattr(Drift, "add", no_memory)  # after the learner's step, before the model's position
+        with pytest.raises(MemoryError):
+            worker.run()
+    assert (world.store.peek("shop").version, mark(world)) == (10, 10)
+    run_until_idle(world.worker())
+    assert world.store.peek("shop").state == learned_directly(world, 30).to_bytes()
+
+
+def test_a_hand_over_does_not_wait_for_a_store_that_is_away_partition_by_partition(tmp_path, monkeypatch):
+    world = World(tmp_path, partitions=4)
+    worker = world.worker()
+    names = [living_on(world, partition) for partition in world.log.partitions]
+    for name in names:
+        world.send(*events(5, model=name), key=name)
+    run_until_idle(worker)
+    for name in names:
+        world.send(*events(5, seed=1, model=name), key=name)
+    asked = []
+
+    def refused(*_):
+        asked.append(1)
+        raise StoreError("store memory: away")
+
+    monkeypatch.setattr(world.store, "save", refused)
+    for _ in range(8):
+        worker.step()
+    assert sum(bool(owned.models.unsaved) for owned in worker.partitions.values()) == 4
+    asked.clear()
+    worker.revoked(list(worker.partitions))
+    assert len(asked) == 1
+
+
+def test_a_commit_that_was_refused_is_made_again(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    source = MemorySource(world.log)
+    worker = world.worker(source=source)
+    world.send(*events(10))
+    with monkeypatch.context() as rebalance:
+        rebalance.setattr(source, "commit", lambda offsets: None)
+        run_until_idle(worker)
+    assert mark(world) == 10
+    run_until_idle(worker)
+    assert world.log.group("omdml").committed == {world.log.partitions[0]: 10}
+
+
+@pytest.mark.parametrize("run", ["the same run", "another run"])
+def test_a_model_claimed_just_after_its_store_was_brought_back_lacks_no_event(tmp_path, run):
+    # Given a worker that has a partition and not its model in memory
+    world, said = World(tmp_path), list(events(25))
+    first = world.worker()
+    world.send(*said[:10])
+    run_until_idle(first)
+    kept = copy.deepcopy({name: model.checkpoints for name, model in world.store._models.items()})
+    mark_then = dict(world.store._marks)
+    world.send(*said[10:20])
+    run_until_idle(first)
+    first.stop()
+    first.run()
+    worker = world.worker()
+    run_until_idle(worker, 3)
+    # When the store is brought back from a copy, or fails over to a replica that lacks the newest, and an event comes
+    for name, checkpoints in kept.items():
+        world.store._models[name].checkpoints = checkpoints
+    world.store._marks = mark_then
+    world.store._store_id = world.store._store_id if run == "the same run" else run
+    world.send(*said[20:])
+    run_until_idle(worker)
+    # Then what the copy lacks is learned before it.
+    assert world.store.peek("shop").state == learned_directly(world, 25).to_bytes()
+
+
+def test_a_worker_that_is_stopped_amid_a_backlog_ends_after_a_piece_of_it(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    monkeypatch.setattr(decoding, "PIECE", 20)  # comparisons, of one poll's 100
+    worker, take, taken = world.worker(), OwnedPartition.take, []
+    worker.config = WorkerConfig(publish_interval_s=60.0)
+
+    def take_and_stop(owned, records):
+        taken.append(len(records))
+        left = take(owned, records)
+        worker.stop()
+        return left
+
+    world.send(*events(100))
+    with monkeypatch.context() as stopped:
+        stopped.setattr(OwnedPartition, "take", take_and_stop)
+        worker.run()
+    assert taken == [mark(world)]
+    assert 0 < mark(world) < 50
+    run_until_idle(world.worker())
+    assert world.store.peek("shop").state == learned_directly(world, 100).to_bytes()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_event_that_a_checkpoint_skips_is_in_the_letters_for_sure(tmp_path, monkeypatch, killed):
+    # Given a broker that has what it is sent once it is flushed, and goes away before it is
+    world = World(tmp_path)
+    worker = world.worker()
+    letters_of, on_the_way = worker.services.letters, []
+    send = letters_of._sink.send
+    monkeypatch.setattr(letters_of._sink, "send", lambda *sent, **key: on_the_way.append((sent, key)))
+    monkeypatch.setattr(letters_of, "flush", away)
+    world.send(*events(5), UNKNOWN, *events(3, seed=1))
+    run_until_idle(worker, 10)
+    # If the worker is killed, or gets through, I expect the letter once, and what came with it to be learned once.
+    if killed:
+        kill(world, worker)
+        worker = world.worker()
+    else:
+        for sent, key in on_the_way:
+            send(*sent, **key)
+        monkeypatch.undo()
+    run_until_idle(worker)
+    assert [letter.offset for letter in letters(world)] == [5]
+    assert (world.store.peek("shop").version, mark(world)) == (8, 9)
+
+
+def test_what_was_learned_goes_live_while_the_letters_are_away(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    with monkeypatch.context() as outage:
+        for what in ("add", "flush"):
+            outage.setattr(worker.services.letters, what, away)
+        world.send(*events(5), UNKNOWN, *events(3, seed=1))
+        run_until_idle(worker, 10)
+        assert world.store.current("shop").version == 8
+        assert world.store.peek("shop") is None
+    run_until_idle(worker)
+    assert (world.store.peek("shop").version, mark(world)) == (8, 9)
+
+
+def test_an_only_event_that_was_saved_but_not_marked_is_not_learned_twice(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(1))
+    with monkeypatch.context() as away:
+        away.setattr(world.store, "move_mark", refuse)
+        run_until_idle(worker)
+    kill(world, worker)
+    run_until_idle(world.worker())
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 1).to_bytes()

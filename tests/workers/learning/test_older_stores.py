@@ -1,0 +1,208 @@
+"""A store that comes back older, or forgets, under a living worker: what it lacks is learned again from the log."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+
+import pytest
+
+from streams.stores.folder.store import DirectoryStore
+from streams.stores.memory import MemoryModel, MemoryStore
+from tests.support.worlds import World, events, learned_directly, run_until_idle
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
+    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
+
+
+class KeptMemory(MemoryStore):
+    """A memory store of which copies can be made, and brought back."""
+
+    def back_up(self):
+        plain = {
+            name: {key: copy.deepcopy(value) for key, value in vars(model).items() if key != "_changed"}
+            for name, model in self._models.items()
+        }
+        self.copy = (plain, dict(self._marks))
+
+    def restore(self):
+        plain, self._marks = copy.deepcopy(self.copy)
+        self._models = {name: MemoryModel(self._changed) for name in plain}
+        for name, fields in plain.items():
+            vars(self._models[name]).update(fields)
+
+    def fail_over(self):
+        """Another server takes over."""
+        self._store_id += "'"
+
+
+class KeptDirectory(DirectoryStore):
+    """A folder of which copies can be made, and brought back."""
+
+    def back_up(self):
+        shutil.copytree(self.path, f"{self.path}.copy")
+
+    def restore(self):
+        shutil.rmtree(self.path)
+        shutil.copytree(f"{self.path}.copy", self.path)
+
+
+@pytest.fixture(params=["memory", "directory"])
+def world(request, tmp_path):
+    made = World(tmp_path)
+    made.store = KeptMemory() if request.param == "memory" else KeptDirectory(tmp_path / "state")
+    return made
+
+
+@pytest.fixture
+def memory_world(tmp_path):
+    made = World(tmp_path)
+    made.store = KeptMemory()
+    return made
+
+
+def versions(world, *names):
+    """What a successor would resume from."""
+    return [world.store.claim(name).checkpoint.version for name in names]
+
+
+def test_a_store_that_comes_back_older_under_a_living_worker_loses_no_event_of_an_idle_model(world, capsys):
+    worker = world.worker()
+    world.send(*events(10, seed=1, model="user-1"))
+    world.send(*list(events(20))[:10])
+    run_until_idle(worker)
+    world.store.back_up()
+    world.send(*events(10, seed=3, model="user-1"))
+    run_until_idle(worker)
+    world.store.restore()
+    world.send(*list(events(20))[10:])
+    run_until_idle(worker)
+    assert versions(world, "user-1", "shop") == [20, 20]
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 20).to_bytes()
+    assert "store_changed" in capsys.readouterr().out
+
+
+def test_neither_does_it_lose_one_of_a_model_that_the_living_worker_never_met(world):
+    worker = world.worker()
+    world.send(*events(10, model="user-1"))
+    run_until_idle(worker)
+    world.store.back_up()
+    world.send(*events(10, seed=2, model="user-1"))
+    run_until_idle(worker)
+    world.log.expel(worker.services.source)
+    successor = world.worker()
+    run_until_idle(successor)
+    world.store.restore()
+    world.send(*events(5))
+    run_until_idle(successor)
+    assert versions(world, "user-1", "shop") == [20, 5]
+
+
+def test_it_is_noticed_without_another_event(world):
+    worker = world.worker()
+    world.send(*events(10))
+    run_until_idle(worker)
+    world.store.back_up()
+    world.send(*events(10, seed=1))
+    run_until_idle(worker)
+    world.store.restore()
+    run_until_idle(worker)
+    assert versions(world, "shop") == [20]
+    assert world.store.load("shop")[1].version == 20
+    assert world.store.marks(world.log.partitions)[world.log.partitions[0]] == 20
+
+
+def test_a_store_older_than_its_first_claim_of_a_model_is_replayed_too(world):
+    worker = world.worker()
+    world.send(*events(10))
+    run_until_idle(worker)
+    world.store.back_up()
+    world.send(*events(10, model="user-1"))
+    world.send(*events(10, seed=1))
+    run_until_idle(worker)
+    world.store.restore()
+    run_until_idle(worker)
+    assert versions(world, "user-1", "shop") == [10, 20]
+
+
+@pytest.mark.parametrize("when", ["before the mark is moved", "after"])
+def test_a_server_that_takes_over_without_the_last_save_is_noticed_whatever_its_mark(memory_world, monkeypatch, when):
+    world, store = memory_world, memory_world.store
+    worker = world.worker()
+    world.send(*events(10, model="user-1"))
+    run_until_idle(worker)
+    move_mark = store.move_mark
+
+    def failing_over(*arguments):
+        monkeypatch.setattr(store, "move_mark", move_mark)
+        moved = when == "after" and move_mark(*arguments)
+        del store._models["user-1"].checkpoints[0]
+        store.fail_over()
+        return moved or move_mark(*arguments)
+
+    monkeypatch.setattr(store, "move_mark", failing_over)
+    world.send(*events(10, seed=1, model="user-1"))
+    run_until_idle(worker)
+    assert versions(world, "user-1") == [20]
+
+
+def test_a_member_that_was_thrown_out_while_the_store_changed_lets_go_and_comes_back(memory_world):
+    world = memory_world
+    worker = world.worker()
+    world.send(*events(10))
+    run_until_idle(worker)
+    world.store.fail_over()
+    worker._tick = raised(worker._tick, lambda: world.log.expel(worker.services.source))
+    world.send(*events(10, seed=1))
+    run_until_idle(worker)
+    assert versions(world, "shop") == [20]
+
+
+def raised(call, then):
+    """The same call, which does something else when it raises, once."""
+    done = []
+
+    def wrapped():
+        try:
+            return call()
+        except Exception:
+            if not done:
+                done.append(then())
+            raise
+
+    return wrapped
+
+
+def test_a_fenced_worker_that_was_expelled_lets_go_and_joins_again(memory_world, capsys):
+    # Given a worker that was paused: another one owns its model, and it is no member of its group any more
+    world = memory_world
+    worker = world.worker()
+    world.send(*events(10))
+    run_until_idle(worker)
+    world.store.claim("shop")
+    world.send(*events(10, seed=1))
+    worker._tick = raised(worker._tick, lambda: world.log.expel(worker.services.source))
+    # When it goes on
+    run_until_idle(worker)
+    # Then it has let go of what it had, has joined again, and has learned each event once.
+    assert "expelled" in capsys.readouterr().out
+    assert versions(world, "shop") == [20]
+
+
+def test_a_fenced_worker_waits_while_nobody_can_tell_whether_it_is_a_member(memory_world, monkeypatch, capsys):
+    world = memory_world
+    worker = world.worker()
+    world.send(*events(10))
+    run_until_idle(worker)
+    world.store.claim("shop")
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.services.source, "commit", lambda offsets: None)
+        for seed in (1, 2):
+            world.send(*events(10, seed=seed))
+            run_until_idle(worker)
+    assert "cannot be told for now" in capsys.readouterr().out
+    run_until_idle(worker)
+    assert versions(world, "shop") == [30]

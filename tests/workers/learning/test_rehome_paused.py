@@ -1,0 +1,120 @@
+"""A rehome while a worker is paused and does not know that it was expelled: each event keeps one fate."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from omdml.errors import CorruptError, StoreError
+from streams.partitioners import by_crc32
+from tests.streams.test_placement import saved
+from tests.support.worlds import World, events, extents, letters, living_on, rehomed, run_until_idle
+from tests.workers.learning.test_protocol import _no_waiting, kill, mark  # noqa: F401
+from workers.events.decoding import by_partition
+from workers.learning.interruptions import PlacementChanged
+from workers.learning.owned_models import OwnedModels
+from workers.operate import topics
+
+
+def learned_on_two(folder):
+    """A model that learned 5 events on partition 0 of two, its worker, and two new partitions that it is to move to."""
+    world = World(folder, partitions=2)
+    names = (name for name in map("user-{}".format, range(1000)) if by_crc32(name.encode(), 2) == 0)
+    model = next(name for name in names if by_crc32(name.encode(), 4) == 2)
+    world.send(*events(5, model=model), key=model)
+    worker = world.worker()
+    run_until_idle(worker)
+    world.log.add_partitions(2)
+    return world, worker, model
+
+
+def placed_under_a_worker(folder):
+    """The same after a rehome of which the worker, paused meanwhile, heard nothing, and three events too late."""
+    world, worker, model = learned_on_two(folder)
+    assert rehomed(world) == (2, 4)
+    # A sender that has not heard of the new partitions either.
+    world.send(*events(3, 1, model=model), key=living_on(world, world.log.partitions[0]))
+    return world, worker, model
+
+
+def fates(world, model):
+    """How much a model learned, and its letters, once a new worker has read everything."""
+    run_until_idle(world.worker())
+    return world.store.peek(model).version, [(letter.reason, letter.offset) for letter in letters(world)]
+
+
+ONCE = (5, [("wrong_partition", 5), ("wrong_partition", 6), ("wrong_partition", 7)])
+
+
+@pytest.mark.parametrize("ended", ["stopped", "killed amid a save", "its partition taken away"])
+def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(tmp_path, monkeypatch, ended):
+    world, worker, model = placed_under_a_worker(tmp_path)
+    worker._waiting = by_partition(worker._fetch())
+    worker._take()
+    kill(world, worker)
+    with monkeypatch.context() as looked:
+        # Its last look at the placement was just before the rehome.
+        looked.setattr(OwnedModels, "_require_placement", lambda self: None, raising=False)
+        if ended == "stopped":
+            worker.stop()
+            worker.run()
+        elif ended == "its partition taken away":
+            worker.revoked(list(worker.partitions))
+        else:
+            with pytest.raises(PlacementChanged):
+                worker._save(0.0)
+    assert (mark(world), world.store.peek(model).version) == (5, 5)
+    assert fates(world, model) == ONCE
+
+
+def test_a_worker_that_was_paused_during_a_rehome_shows_nothing_it_learns_later(tmp_path):
+    world, worker, model = placed_under_a_worker(tmp_path)
+    with pytest.raises(PlacementChanged):
+        run_until_idle(worker)
+    assert world.store.current(model).version == 5
+
+
+def test_a_partition_taken_over_after_a_rehome_does_not_hide_it_from_the_others(tmp_path):
+    world, worker, model = placed_under_a_worker(tmp_path)
+    worker.assigned({world.log.partitions[2]: None})
+    with pytest.raises(PlacementChanged):
+        run_until_idle(worker)
+    kill(world, worker)
+    assert fates(world, model) == ONCE
+
+
+def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
+    world, worker, model = learned_on_two(tmp_path)
+    looked, owned = extents(world), worker.partitions[world.log.partitions[0]]
+    world.send(*events(3, 1, model=model), key=living_on(world, world.log.partitions[0]))
+    place = world.store.place
+
+    def after_a_save(topic_id, before, after):
+        world.store.place = place
+        worker._waiting = by_partition(worker._fetch())
+        worker._take()
+        owned.models.keep([owned.models.loaded[model]])
+        return place(topic_id, before, after)
+
+    world.store.place = after_a_save
+    with pytest.raises(StoreError, match=rf"model '{model}' has learned partition 0 up to 8, beyond 5: .* call this"):
+        topics.rehome(looked, world.store)
+    assert world.store.placement(world.log.topic_id).count == 2
+    kill(world, worker)
+    saved(world, world.worker())
+    assert rehomed(world) == (2, 4)
+    assert fates(world, model) == (8, [])
+
+
+def test_a_model_that_was_saved_on_its_old_home_after_it_moved_waits_and_says_why(tmp_path):
+    world, worker, model = placed_under_a_worker(tmp_path)
+    kill(world, worker)
+    # As a folder allows it to a process that slept between its look at the placement and its write.
+    epoch, kept, _ = world.store.claim(model)
+    world.store.save(msgspec.structs.replace(kept, next=8), epoch)
+    world.send(*events(1, 2, model=model), key=model)
+    worker = world.worker()
+    run_until_idle(worker)
+    assert worker.services.metrics.registry.get_sample_value("omdml_models_waiting") == 1
+    with pytest.raises(CorruptError, match=r"learned that one up to 8: .* omdml models reset"):
+        worker.partitions[world.log.home(model)].claim(model)

@@ -1,0 +1,272 @@
+"""Events that are letters and are learned all the same, because they were taken again: their copies are repeats."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from omdml.feedback import Triplet, encode
+from streams.catalogues.build import add_items
+from streams.letters import RESENT_UNREAD, Letter, headers_again, position_of_copy
+from streams.memory import MemorySource
+from streams.placement import Placement
+from streams.protocols import Partition, Record
+from tests.support.worlds import World, events, items, letters, rehomed, run_until_idle
+from tests.workers.events.test_repeats import begun, resumed
+from tests.workers.events.test_repeats import specs as specs
+from tests.workers.learning.test_metrics import read
+from tests.workers.learning.test_protocol import _no_waiting as _no_waiting
+from tests.workers.learning.test_protocol import kill, mark, paced
+from tests.workers.operate.test_audit import audited, stop
+from workers.events.decoding import sort_out
+from workers.events.stretches import Stretch, Stretches
+from workers.operate.fit import publish
+from workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
+
+HOME, SMALL = Partition("topic", 0), 3
+MODELS = {"shop": {"rank": 3}, "user-1": {"rank": 2}}
+LATE = Triplet(model="shop", query="i0", relevant="late", irrelevant="i3")
+
+
+def resend(world, *chosen):
+    """What ``omdml letters resend`` puts into the log."""
+    for letter in chosen:
+        world.log.send(letter.payload, letter.model, headers_again(letter))
+
+
+def configured(world, **models):
+    """From now on these models are configured too, each like ``user-1``."""
+    known = world.configuration.models
+    now = {**known, **{name.replace("_", "-"): known["user-1"] for name in models}}
+    world.configuration = msgspec.structs.replace(world.configuration, models=now)
+
+
+def without(world, name):
+    """From now on this model is not configured."""
+    models = {one: config for one, config in world.configuration.models.items() if one != name}
+    world.configuration = msgspec.structs.replace(world.configuration, models=models)
+
+
+def with_late(world):
+    """From now on the item is there that was not."""
+    (catalogue,) = world.configuration.catalogues.values()
+    add_items(catalogue.path, {name: rows[:1] for name, rows in items(3)[0].items()}, ids=["late"])
+
+
+def learned(world, name="shop"):
+    tally = world.store.peek(name).progress["tally"]
+    return tally["learned"], tally["repeated"]
+
+
+def test_a_model_configured_before_its_letters_were_final_learns_no_copy(tmp_path):
+    # Given a model that waits and holds the mark, and letters about a model that is not configured
+    world = World(tmp_path, models=MODELS)
+    world.send(*events(5))
+    run_until_idle(worker := world.worker())
+    kill(world, worker)
+    sound = world.store._models["shop"].checkpoints
+    world.store._models["shop"].checkpoints = [(position, data[:-9]) for position, data in sound]
+    world.send(*events(1, 1), *events(4, 2, model="user-9"))
+    stop(world.worker())
+    assert [letter.reason for letter in letters(world)] == ["unknown_model"] * 4
+    assert mark(world) == 5
+    # When it is configured, so that its events are taken again and learned, and the letters are sent again,
+    configured(world, user_9=True)
+    run_until_idle(worker := world.worker(), 100)
+    resend(world, *letters(world))
+    stop(worker)
+    # I expect that none is learned twice, and that the audit knows it.
+    assert world.store.peek("user-9").version == 4
+    assert learned(world, "user-9") == (4, 4)
+    assert read(worker, "events_total", model="user-9", kind="triplet", outcome="repeated") == 4
+    assert "user-9" not in audited(world)[1].wrong
+
+
+@pytest.fixture
+def taken_again(tmp_path):
+    """A letter about an item that was not there, whose event was learned: nothing was saved before it came."""
+    world = World(tmp_path)
+    world.send(*events(5), encode(LATE))
+    run_until_idle(worker := paced(world.worker(), save=1e9), 10)
+    assert [letter.reason for letter in letters(world)] == ["unknown_item"]
+    kill(world, worker)
+    with_late(world)
+    stop(world.worker())
+    assert learned(world) == (6, 0)
+    return world
+
+
+def test_an_item_added_before_its_letter_was_final_teaches_once(taken_again):
+    assert audited(taken_again)[1] == ({}, [])
+    resend(taken_again, *letters(taken_again))
+    stop(taken_again.worker())
+    assert learned(taken_again) == (6, 1)
+    assert audited(taken_again)[1] == ({}, [])
+
+
+def test_a_replay_that_learns_a_letter_passes_over_its_copy(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(5), encode(LATE))
+    stop(world.worker())
+    with_late(world)
+    resend(world, *letters(world))
+    stop(world.worker())
+    assert learned(world) == (6, 0)
+    spec, placement = world.worker().services.specs.of("shop"), world.store.placement(world.log.topic_id)
+    again = ReplayedModel("shop", spec.fresh(), spec, placement, world.store.secret())
+    for records in read_as_placed(lambda: MemorySource(world.log, group="replay"), placement, False):
+        again.learn(records)
+    assert (again.progress.tally.learned, again.progress.tally.repeated) == (6, 1)
+
+
+def test_a_store_brought_back_from_before_a_letter_passes_over_its_copy(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(5))
+    stop(world.worker())
+    older, begin = list(world.store._models["shop"].checkpoints), mark(world)
+    world.send(encode(LATE))
+    stop(world.worker())
+    with_late(world)
+    resend(world, *letters(world))
+    stop(world.worker())
+    assert learned(world) == (6, 0)
+    world.store._models["shop"].checkpoints = older
+    assert world.store.move_mark(world.log.partitions[0], mark(world), begin)
+    stop(world.worker())
+    assert learned(world) == (6, 1)
+    assert audited(world)[1] == ({}, [])
+
+
+def test_letters_of_a_model_that_was_taken_out_and_put_back_are_learned(tmp_path):
+    world = World(tmp_path, models=MODELS)
+    world.send(*events(5, model="user-1"))
+    stop(world.worker())
+    with_it = world.configuration
+    without(world, "user-1")
+    world.send(*events(3, 1, model="user-1"))
+    stop(world.worker())
+    world.configuration = with_it
+    refused = letters(world)
+    assert [letter.reason for letter in refused] == ["unknown_model"] * 3
+    # Whether its own events or the copies come first, I expect each to be learned, and a second copy not.
+    resend(world, refused[0])
+    world.send(*events(2, 2, model="user-1"))
+    resend(world, *refused[1:])
+    stop(world.worker())
+    assert learned(world, "user-1") == (10, 0)
+    assert audited(world)[1] == ({}, [])
+
+
+def test_a_refused_event_alone_is_known_to_its_model_after_a_restart(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(5))
+    stop(world.worker())
+    # Given an event of a kind that the model does not learn from, and nothing else of it
+    world.send(encode(Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")).replace(b"triplet", b"pair"))
+    quadruplet = b'{"type":"quadruplet","model":"shop","near":["i1","i2"],"far":["i3","i4"]}'
+    world.send(quadruplet)
+    stop(world.worker())
+    world.send(*events(2, 1))
+    stop(world.worker())
+    (stretch,) = msgspec.convert(world.store.peek("shop").progress["stretches"], list[Stretch])
+    kept = Stretches([stretch])
+    partition = world.log.partitions[0]
+    assert [kept.learned(partition, offset) for offset in (0, 6, 7)] == [True, False, True]
+
+
+def test_strays_learned_at_their_old_home_are_not_learned_again_after_a_rehome(tmp_path):
+    # Given a model that moved, a stray that came by its old home later, and a store from before the move
+    world = World(tmp_path, partitions=1)
+    name = next(name for name in map("user-{}".format, range(9)) if Placement.first("crc32", 2).home(name) == 1)
+    world.send(*events(5, model=name), key=name)
+    stop(world.worker())
+    kept = world.store._models[name].checkpoints[:]
+    old, before = world.log.partitions[0], world.store.placement(world.log.topic_id)
+    world.log.add_partitions(1)
+    rehomed(world)
+    stray = next(iter(events(1, 1, model=name)))
+    world.log.send(stray, next(key for key in map("user-{}".format, range(9)) if world.log.home(key) == old))
+    stop(world.worker())
+    (letter,) = letters(world)
+    assert letter.reason == "wrong_partition"
+    # When the store is brought back, learns the stray where it lies, and is rehomed again,
+    world.store._models[name].checkpoints = kept
+    assert world.store.place(world.log.topic_id, world.store.placement(world.log.topic_id), before)
+    assert world.store.move_mark(old, mark(world), 5)
+    stop(world.worker())
+    assert learned(world, name) == (6, 0)
+    rehomed(world)
+    resend(world, letter)
+    stop(world.worker())
+    # I expect that its copy is none to learn.
+    assert (world.store.peek(name).version, learned(world, name)) == (6, (0, 1))
+
+
+def test_a_published_replay_of_a_model_that_moved_adds_up(tmp_path):
+    world = World(tmp_path, partitions=1)
+    name = next(name for name in map("user-{}".format, range(9)) if Placement.first("crc32", 2).home(name) == 1)
+    world.send(*events(10, model=name), key=name)
+    stop(world.worker())
+    world.log.add_partitions(1)
+    rehomed(world)
+    world.send(*events(5, 1, model=name), key=name)
+    stop(worker := world.worker())
+    spec, placement = worker.services.specs.of(name), world.store.placement(world.log.topic_id)
+    model = ReplayedModel(name, spec.fresh(), spec, placement, world.store.secret())
+    for records in read_as_placed(lambda: MemorySource(world.log, group="replay"), placement, False):
+        model.learn(records)
+    publish(model, world.store, worker.services.letters, "test", replace=True)
+    assert world.store.peek(name).version == 15
+    assert learned(world, name) == (5, 0)
+    assert audited(world)[1].wrong == {}
+
+
+def test_a_letter_that_could_not_be_read_is_named_by_another_header():
+    letter = Letter(reason="malformed", error="", partition=HOME, offset=3, payload=b"{}")
+    for model, position in ((None, None), ("shop", (HOME, 3))):
+        headers = tuple(headers_again(msgspec.structs.replace(letter, model=model, headers=((RESENT_UNREAD, b"x"),))))
+        assert len(headers) == 1
+        assert position_of_copy(Record(HOME, 9, b"{}", headers=headers)) == position
+
+
+def literally(said):
+    """The rule, event by event: the offsets of those that are learned or held out."""
+    refused, copied_since, first_known, taken = [], set(), 0, []
+    for offset, (sound, copied) in enumerate(said):
+        if copied is not None and first_known <= copied < offset and (copied not in refused or copied in copied_since):
+            continue
+        if sound:
+            taken.append(offset)
+            copied_since |= {copied} & {*refused}
+            continue
+        refused.append(offset)
+        if len(refused) > SMALL:
+            first_known = refused.pop(0) + 1
+    return taken
+
+
+EVENT = st.tuples(st.booleans(), st.none() | st.integers(0, 12))
+
+
+@settings(max_examples=80, deadline=None)
+@given(said=st.lists(EVENT, min_size=1, max_size=14), cuts=st.sets(st.integers(1, 13)))
+def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs, said, cuts):
+    records = []
+    for offset, (sound, copied) in enumerate(said):
+        event = Triplet(model="shop", query="i1", relevant="i2" if sound else "nobody", irrelevant="i3")
+        letter = Letter(reason="x", error="", partition=HOME, offset=copied or 0, payload=b"", model="shop")
+        headers = () if copied is None else tuple(headers_again(letter))
+        records.append(Record(HOME, offset, encode(event), headers=headers))
+    ends = sorted({*(cut for cut in cuts if cut < len(said)), len(said)})
+    with patch("workers.events.stretches.WINDOW", SMALL):
+        model, got = begun(specs), set()
+        for begin, end in zip([0, *ends], ends, strict=False):
+            batches, _ = sort_out(records[begin:end], specs.accepts)
+            refused = {refusal.record.offset for refusal in model.take(batches["shop"], nothing_timed)}
+            got |= set(range(begin, end)) - refused - model.repeated
+            model = resumed(specs, model)
+    assert sorted(got) == literally(said)

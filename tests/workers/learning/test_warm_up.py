@@ -1,0 +1,51 @@
+"""A start that has to compile kernels says so; one that finds them in the cache does not."""
+
+from __future__ import annotations
+
+import os
+
+from numba import njit
+
+from streams.files.source import FileSink
+from tests.support.deep import deep
+from tests.support.processes import Process
+from tests.support.worlds import catalogue, events
+from workers.configuration.warm_up import announce_compiling, warm_up
+
+
+def test_the_first_compilation_is_told_and_no_later_one():
+    told = []
+    announce_compiling(lambda: told.append("compiling"))
+
+    @njit
+    def plus_one(number):
+        return number + 1
+
+    assert told == []
+    assert (plus_one(1), plus_one(1.5)) == (2, 2.5)
+    assert told == ["compiling"]
+
+
+def test_kernels_that_come_from_the_cache_are_not_told_of():
+    warm_up([("lomdml", "float32")])
+    told = []
+    announce_compiling(lambda: told.append("compiling"))
+    warm_up([("lomdml", "float32")])
+    assert told == []
+
+
+@deep
+def test_a_replay_with_an_empty_cache_says_that_it_compiles_and_the_next_one_does_not(tmp_path):
+    catalogue(tmp_path / "items")
+    sink = FileSink(tmp_path / "feedback")
+    for event in events(50):
+        sink.send(event, key="shop")
+    sink.close()
+    (tmp_path / "omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n')
+    said = []
+    for name in ("cold", "warm"):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+        replay = Process(tmp_path, "replay", "--model", "shop", name=name, environment=environment)
+        assert replay.wait(600) == 0, replay.said
+        said.append("event=compiling_kernels" in replay.said)
+    assert said == [True, False]

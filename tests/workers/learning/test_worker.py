@@ -1,0 +1,206 @@
+"""The worker in one process, on memory twins: what is learned, published, saved, refused and recovered."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from omdml import LOMDML
+from omdml.errors import ConfigurationError
+from streams.catalogues.build import add_items, build_catalogue
+from streams.catalogues.folder import MappedCatalogue
+from streams.stores.folder.store import DirectoryStore
+from tests.support.worlds import (
+    World,
+    events,
+    items,
+    learned_directly,
+    letters,
+    living_on,
+    other_than,
+    run_until_idle,
+)
+from workers.configuration.config import WorkerConfig
+from workers.configuration.process import serve_metrics
+from workers.learning.worker import LearnerWorker
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
+
+
+def test_what_is_sent_is_learned_published_and_saved(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(100))
+    run_until_idle(world.worker())
+    twin = learned_directly(world, 100)
+    _, snapshot = world.store.load("shop")
+    assert snapshot.version == 100
+    np.testing.assert_array_equal(snapshot.metric.matrices["shape"], twin.metric.matrices["shape"])
+    assert world.store.claim("shop").checkpoint.state == twin.to_bytes()
+
+
+def test_version_0_is_live_before_the_first_event(tmp_path):
+    world = World(tmp_path)
+    run_until_idle(world.worker(), turns=3)
+    _, snapshot = world.store.load("shop")
+    assert snapshot.version == 0
+
+
+def test_each_refused_event_is_a_dead_letter_with_its_reason_and_the_others_are_learned(tmp_path):
+    world = World(tmp_path)
+    good = list(events(10))
+    inline = {"i0": {"shape": [0.0] * 9, "noise": [0.0] * 5}}
+    bad = {
+        "not_json": b"{nonsense",
+        "invalid": b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1"}',
+        "oversize": b'{"type":"triplet","model":"shop","query":"' + b"x" * 10_000_000 + b'"}',
+        "empty_list": b'{"type":"ranking","model":"shop","query":"i0","relevant":[],"irrelevant":["i1"]}',
+        "unknown_model": b'{"type":"triplet","model":"nobody","query":"i0","relevant":"i1","irrelevant":"i2"}',
+        "unknown_item": b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}',
+        "not_accepted": b'{"type":"pair","model":"shop","left":"i0","right":"i1","similar":true}',
+        "dimension": json.dumps({"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1",
+                                 "irrelevant": "i2", "features": {"i0": {**inline["i0"], "shape": [0.0]}}}).encode(),
+        "missing_modality": json.dumps({"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1",
+                                        "irrelevant": "i2", "features": {"i0": {"shape": [0.0] * 9}}}).encode(),
+        "too_many": json.dumps({"type": "ranking", "model": "shop", "query": "i0", "relevant": ["i1"] * 40,
+                                "irrelevant": ["i2"] * 40}).encode(),
+    }  # fmt: skip
+    for event, payload in zip(good, bad.values(), strict=True):
+        world.send(event, payload)
+    run_until_idle(world.worker())
+    assert {letter.reason for letter in letters(world)} == set(bad)
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 10).to_bytes()
+
+
+def test_an_event_that_brings_the_catalogues_own_vectors_learns_the_same(tmp_path):
+    world, other = World(tmp_path / "one"), World(tmp_path / "other")
+    raw, _ = items()
+    world.send(*events(30))
+    for event in events(30):
+        body = json.loads(event)
+        row = int(body["query"][1:])
+        body["features"] = {body["query"]: {name: x[row].tolist() for name, x in raw.items()}}
+        other.send(json.dumps(body).encode())
+    for each in (world, other):
+        run_until_idle(each.worker())
+    states = [each.store.claim("shop").checkpoint.state for each in (world, other)]
+    assert states[0] == states[1]
+
+
+def test_a_ranking_is_learned_as_all_its_triplets_relevant_major(tmp_path):
+    world = World(tmp_path)
+    world.send(b'{"type":"ranking","model":"shop","query":"i0","relevant":["i1","i2"],"irrelevant":["i3","i4"]}')
+    run_until_idle(world.worker())
+    twin = LOMDML(dims=dict(world.catalogue.dims), rank=3)
+    twin.learn_many([(0, 1, 3), (0, 1, 4), (0, 2, 3), (0, 2, 4)], world.catalogue.features)
+    assert world.store.claim("shop").checkpoint.state == twin.to_bytes()
+
+
+def test_models_of_a_pattern_learn_apart_from_each_other(tmp_path):
+    world = World(tmp_path)
+    for name in ("user-1", "user-2"):
+        world.send(*events(20, seed=int(name[-1]), model=name), key=name)
+    run_until_idle(world.worker())
+    assert world.store.models() == ["user-1", "user-2"] or set(world.store.models()) >= {"user-1", "user-2"}
+    one, two = (world.store.load(name)[1] for name in ("user-1", "user-2"))
+    assert (one.version, two.version) == (20, 20)
+    assert not np.array_equal(one.metric.matrices["shape"], two.metric.matrices["shape"])
+
+
+def test_a_diverging_event_is_refused_and_learning_goes_on(tmp_path):
+    world = World(tmp_path, step="ogd", eta=1e30)
+    world.send(*events(20))
+    run_until_idle(world.worker())
+    reasons = {letter.reason for letter in letters(world)}
+    assert reasons <= {"diverged"}
+    assert world.store.claim("shop").checkpoint.version == 20 - len(letters(world))
+
+
+def test_two_workers_share_partitions_and_every_model_is_learned_once(tmp_path):
+    world = World(tmp_path, partitions=4)
+    workers = [world.worker(), world.worker()]
+    names = [f"user-{number}" for number in range(12)]
+    for _ in range(3):
+        for name in names:
+            world.send(*events(5, model=name), key=name)
+        for _ in range(30):
+            for worker in workers:
+                worker.step()
+    assert {name: world.store.claim(name).checkpoint.version for name in names} == dict.fromkeys(names, 15)
+
+
+def test_events_of_a_model_that_come_by_another_partition_are_dead_letters(tmp_path):
+    world = World(tmp_path, partitions=4)
+    worker = world.worker()
+    world.send(*list(events(8))[:5])
+    run_until_idle(worker)
+    world.send(*events(3), key=living_on(world, other_than(world, "shop")))
+    world.send(*list(events(8))[5:])
+    run_until_idle(worker)
+    assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 3
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 8).to_bytes()
+
+
+def test_a_port_in_use_is_said_before_anything_is_opened(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match=f"worker.bind {address}: .*choose another port"):
+            serve_metrics(address, CollectorRegistry())
+
+
+def test_an_item_added_to_the_catalogue_is_known_to_the_next_event_that_names_it(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*list(events(10))[:5])
+    run_until_idle(worker)
+    more = {name: matrix[:1] + 0.5 for name, matrix in items()[0].items()}
+    add_items(tmp_path / "items", more, ids=["new"])
+    world.send(b'{"type":"triplet","model":"shop","query":"new","relevant":"i1","irrelevant":"i2"}')
+    run_until_idle(worker)
+    assert letters(world) == []
+    assert world.store.load("shop")[1].version == 6
+
+
+def test_a_model_name_no_store_can_hold_is_a_dead_letter(tmp_path):
+    world = World(tmp_path)
+    world.store = DirectoryStore(tmp_path / "state")
+    world.send(*events(1, model="user-" + "x" * 300))
+    world.send(*events(10))
+    run_until_idle(world.worker())
+    assert [letter.reason for letter in letters(world)] == ["invalid"]
+    assert world.store.load("shop")[1].version == 10
+
+
+def test_a_new_generation_of_the_catalogue_is_published_without_waiting_for_a_click(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(50))
+    worker = world.worker()
+    run_until_idle(worker)
+    worker.services.source.close()
+    build_catalogue(tmp_path / "items", items(seed=9)[0], ids=[f"i{row}" for row in range(120)], replace=True)
+    world.catalogue = MappedCatalogue(tmp_path / "items")
+    run_until_idle(world.worker())
+    snapshot = world.store.load("shop")[1]
+    assert (snapshot.generation, snapshot.version) == (world.catalogue.generation, 50)
+
+
+def test_publications_under_load_keep_their_distance(tmp_path):
+    world, now = World(tmp_path), [0.0]
+    services = replace(world.worker().services, clock=lambda: now[0])
+    worker = LearnerWorker(services, WorkerConfig(publish_interval_s=0.5, checkpoint_interval_s=1e9))
+    live = []
+    for turn, event in enumerate(events(60)):
+        now[0] = turn / 8
+        world.send(event)
+        worker.step()
+        live.append(world.store.current("shop").version)
+    published = [turn for turn in range(1, 60) if live[turn] > live[turn - 1]]
+    assert {after - before for before, after in itertools.pairwise(published)} == {4}

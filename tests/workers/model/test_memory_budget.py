@@ -1,0 +1,163 @@
+"""Many models, little memory: what is let go comes back as it was, and no model waits for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml.errors import StoreError
+from tests.support.worlds import World, events, letters, run_until_idle
+from workers.model.memory_budget import Allowance, Residents
+
+NAMES = [f"user-{number}" for number in range(6)]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
+    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
+
+
+def small(worker, models):
+    """The same worker, with memory for so many models of this test (and what lies between)."""
+    worker.services.residents.budget = (models + 0.5) * 16_000
+    return worker
+
+
+def in_memory(worker):
+    return [name for owned in worker.partitions.values() for name in owned.models.loaded]
+
+
+def interleaved(world, rounds=10):
+    """Rounds of three events of each model in turn: the same events as each of ``state`` has learned."""
+    told = {name: list(events(3 * rounds, seed=3, model=name)) for name in NAMES}
+    for turn in range(rounds):
+        for name in NAMES:
+            world.send(*told[name][3 * turn : 3 * turn + 3], key=name)
+        yield
+
+
+def states(world):
+    return {name: world.store.claim(name).checkpoint.state for name in NAMES}
+
+
+def test_models_that_come_and_go_end_byte_for_byte_like_models_that_stay(tmp_path):
+    worlds = [World(tmp_path / name, partitions=2) for name in ("little", "enough")]
+    workers = [small(worlds[0].worker(), 2), worlds[1].worker()]
+    for world, worker in zip(worlds, workers, strict=True):
+        for _ in interleaved(world):
+            run_until_idle(worker, turns=5)
+        run_until_idle(worker)
+    assert len(in_memory(workers[0])) <= 3
+    assert len(in_memory(workers[1])) == len(NAMES)
+    assert states(worlds[0]) == states(worlds[1])
+    assert [world.store.current(name).version for world in worlds for name in NAMES] == [30] * 12
+
+
+def test_of_one_poll_no_more_models_are_in_memory_than_there_is_room_for(tmp_path):
+    world = World(tmp_path)
+    worker = small(world.worker(), 2)
+    for _ in interleaved(world):
+        pass
+    seen = []
+    claim = world.store.claim
+    world.store.claim = lambda name: seen.append(len(in_memory(worker))) or claim(name)
+    run_until_idle(worker)
+    assert max(seen) <= 3
+    assert [world.store.current(name).version for name in NAMES] == [30] * len(NAMES)
+
+
+def test_the_model_that_was_not_used_for_longest_goes_first():
+    gone = []
+    residents = Residents(budget=30)
+
+    def let_go(name):
+        gone.append(name)
+        residents.forget(name)
+
+    for name in ("one", "two", "three", "one"):
+        residents.use(name, 10, let_go)
+    residents.make_room()
+    assert gone == []
+    residents.use("four", 10, let_go)
+    residents.make_room()
+    assert (gone, residents.total, len(residents)) == (["two"], 30, 3)
+    residents.use("five", 1000, let_go)
+    residents.make_room()
+    assert (gone, residents.total) == (["two", "three", "one", "four"], 1000)
+
+
+def test_what_is_written_over_the_allowance_is_made_up_for():
+    allowance = Allowance(rate=100, burst_s=2)
+    allowance.grow(0.0)
+    allowance.spend(500)
+    for now, left in ((1.0, -200), (2.0, -100), (4.5, 150), (9.0, 200)):
+        allowance.grow(now)
+        assert allowance.left == left
+
+
+def test_events_that_were_taken_before_load_no_checkpoint(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    for _ in interleaved(world, rounds=3):
+        run_until_idle(worker)
+    world.log.expel(worker.services.source)
+    (partition,) = world.log.partitions
+    world.store._marks[partition] = 0
+    claimed, claim = [], world.store.claim
+    monkeypatch.setattr(world.store, "claim", lambda name: claimed.append(name) or claim(name))
+    successor = world.worker()
+    world.send(*events(1, seed=5, model=NAMES[2]))
+    run_until_idle(successor)
+    assert claimed == [NAMES[2]]
+    assert world.store.marks([partition])[partition] == 55
+    assert claim(NAMES[2]).checkpoint.version == 10
+
+
+def test_a_store_that_is_away_while_room_is_made_loses_and_doubles_nothing(tmp_path, monkeypatch):
+    world, twin = World(tmp_path / "one"), World(tmp_path / "other")
+    worker = small(world.worker(), 1)
+
+    def away(*_, **__):
+        raise StoreError("store memory: away")
+
+    for turn, _ in enumerate(interleaved(world)):
+        world.send(b"{nonsense")
+        with monkeypatch.context() as outage:
+            if turn % 2:
+                outage.setattr(world.store, ("save", "claim", "publish", "positions")[turn // 2 % 4], away)
+            run_until_idle(worker, turns=3)
+        run_until_idle(worker, turns=5)
+    sitting = twin.worker()
+    for _ in interleaved(twin):
+        run_until_idle(sitting)
+    assert states(world) == states(twin)
+    assert [letter.reason for letter in letters(world)] == ["not_json"] * 10
+
+
+def test_a_flood_of_one_model_does_not_keep_the_others_from_being_saved(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    worker.services.allowance.rate = worker.services.allowance.burst = 1.0  # each turn: one checkpoint
+    worker.services.allowance.left = 0.0
+    world.send(*(event for name in NAMES for event in events(1, model=name)))
+    for event in events(40):
+        world.send(event)
+        worker.step()
+    run_until_idle(worker, turns=2)
+    kept = world.store.positions([*NAMES, "shop"])
+    assert set(kept) == {*NAMES, "shop"}
+    assert kept["shop"].next > 30
+
+
+def test_the_mark_stays_below_what_is_not_saved(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    worker.services.allowance.rate = worker.services.allowance.burst = 1.0
+    worker.services.allowance.left = 0.0
+    world.send(*events(5, model=NAMES[0]), *events(5, model=NAMES[1]), *events(5, model=NAMES[2]))
+    (partition,) = world.log.partitions
+    marks = []
+    for _ in range(6):
+        worker.step()
+        marks.append(world.store.marks([partition]).get(partition))
+    assert sorted(set(marks)) == [5, 10, 15]

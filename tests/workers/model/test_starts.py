@@ -1,0 +1,83 @@
+"""What all models of a pattern begin with: computed once, and nobody's own."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from omdml import LEARNERS
+from omdml.comparisons import conversion
+from omdml.feedback import encode
+from streams.protocols import Partition, Record
+from tests.support.worlds import TASKS, catalogue, feedback
+from workers.configuration.config import load
+from workers.configuration.specs import Specs
+from workers.events.decoding import Batch
+from workers.model.claim import first_guard
+from workers.model.guard import Guard
+from workers.model.held_out_window import Window
+from workers.model.owned_model import OwnedModel
+from workers.operate.replay import nothing_timed
+
+KINDS = {"pair": {"tasks": list(TASKS)}, "set": {"clusters": 2, "rank": 4}}
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory):
+    return catalogue(tmp_path_factory.mktemp("items"))
+
+
+def taught(spec, name, learner, count, seed=0):
+    """A model with this learner, after so many more events."""
+    kind = sorted(learner.accepts)[0]
+    model = OwnedModel(name, learner, spec.catalogue, "epoch", spec.digest, Guard(spec.guard, spec.first_metric()))
+    model.home, batch = Partition("topic", 0), Batch()
+    for offset, event in enumerate(feedback(kind, count, seed, model=name)):
+        batch.add(Record(model.home, offset, encode(event)), event, conversion(learner.accepts)(event, learner.accepts))
+    model.take(batch, nothing_timed)
+    return model
+
+
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_what_one_model_learns_changes_no_other_one_of_its_pattern(items, name):
+    models = {"shop-*": {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[0], {})}}
+    table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"on": False}}
+    spec = Specs(load(None, {}, table), {"items": items}).of("shop-1")
+    first, before = spec.fresh(), spec.first_metric().to_tensors()
+    start = first.to_bytes()
+    one = taught(spec, "shop-1", first, 40)
+    assert one.learner.version >= 40
+    assert one.learner.to_bytes() != start
+    assert spec.fresh().to_bytes() == start
+    assert {key: array.tobytes() for key, array in spec.first_metric().to_tensors()[0].items()} == {
+        key: array.tobytes() for key, array in before[0].items()
+    }
+    by_way_of_bytes = taught(spec, "shop-2", spec.learner.from_bytes(start), 40)
+    assert by_way_of_bytes.learner.to_bytes() == one.learner.to_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_a_copy_amid_a_block_learns_the_same_and_by_itself(items, name):
+    models = {"shop-*": {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[0], {})}}
+    table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"on": False}}
+    spec = Specs(load(None, {}, table), {"items": items}).of("shop-1")
+    one = taught(spec, "shop-1", spec.fresh(), 21).learner
+    before, twin = one.to_bytes(), copy.deepcopy(one)
+    after = taught(spec, "shop-1", one, 21, seed=1).learner.to_bytes()
+    assert after != before
+    assert twin.to_bytes() == before
+    assert taught(spec, "shop-1", twin, 21, seed=1).learner.to_bytes() == after
+
+
+def test_guards_of_models_that_start_alike_decide_by_themselves(items):
+    table = {"catalogues": {"items": {"path": "unused"}}, "models": {"shop-*": {}}, "guard": {"on": False}}
+    spec = Specs(load(None, {}, table), {"items": items}).of("shop-1")
+    one, other = first_guard(spec), first_guard(spec)
+    assert (other.yardstick, other.reference_bytes) == (one.yardstick, one.reference_bytes)
+    before = copy.deepcopy(other.yardstick)
+    model = taught(spec, "shop-1", spec.fresh(), 5)
+    one.decide(model.metric, 5, Window([], 1), 0, items.features)
+    assert one.yardstick.decided == 5
+    assert one.yardstick != before
+    assert other.yardstick == first_guard(spec).yardstick == before

@@ -1,0 +1,284 @@
+"""Who may write to a node, what a token is, and clients that are slow, many, or say too much."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import httpx
+import pytest
+
+from omdml.errors import ConfigurationError
+from tests.integration.waiting import until
+from tests.support.shops import Shop, listening, refused, sent
+from tests.support.worlds import events
+from workers import wiring
+from workers.configuration.access import check_reach, check_token, is_loopback
+from workers.configuration.config import load
+from workers.node.http import limits
+from workers.node.http.limits import MAX_AHEAD
+from workers.node.http.openapi import openapi
+from workers.node.http.server import HttpServer
+
+TOKEN = "0123456789abcdef-known"
+VERBS = ("rollback", "pin", "unpin")
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def open_client(shop):
+    """Of a node that has no token."""
+    with shop.serving() as node, listening(node) as server, httpx.Client(base_url=server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def client(shop):
+    """Of a node that has one; the client sends it."""
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with (
+        shop.serving() as node,
+        listening(node, TOKEN) as server,
+        httpx.Client(base_url=server.url, headers=headers) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(
+    "sent_token", ["", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN]
+)
+def test_nobody_writes_without_the_token_and_who_searches_needs_none(shop, client, sent_token):
+    client.headers["authorization"] = sent_token
+    for path in ("/feedback", *(f"/models/shop/{verb}" for verb in VERBS)):
+        response = client.post(path, content=next(events(1)))
+        assert "node.token" in refused(response, 401, "unauthorized")
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert TOKEN not in response.text
+    assert sent(shop) == []
+    for path in ("/search?id=i1", "/models", "/healthz", "/readyz", "/metrics", "/schema"):
+        assert client.get(path).status_code == 200
+
+
+def test_who_knows_the_token_may_teach(shop, client):
+    (event,) = events(1)
+    assert client.post("/feedback", content=event).status_code == 202
+    client.headers["authorization"] = f"bearer  {TOKEN}"
+    assert client.post("/feedback", content=event).status_code == 202
+    assert sent(shop) == [event, event]
+
+
+def test_without_a_token_this_machine_may_teach_and_nobody_may_move_versions(shop, open_client):
+    assert open_client.post("/feedback", content=next(events(1))).status_code == 202
+    for verb in VERBS:
+        assert "node.token" in refused(open_client.post(f"/models/shop/{verb}"), 403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:3000", 202),
+        ("http://127.0.0.1:80", 202),
+        ("http://[::1]", 202),
+        ("https://shop.example", 403),
+        ("null", 403),
+        ("http://127.0.0.1.example", 403),
+    ],
+)
+def test_a_strangers_page_in_a_browser_of_this_machine_may_not_teach(open_client, origin, status):
+    assert open_client.post("/feedback", content=next(events(1)), headers={"origin": origin}).status_code == status
+
+
+def test_versions_are_rolled_back_pinned_and_unpinned(shop, client):
+    for _ in range(2):
+        shop.learn()
+        shop.publish()
+
+    def moved(verb, **body):
+        answer = client.post(f"/models/shop/{verb}", json=body).raise_for_status().json()
+        until(lambda: client.get("/search?id=i1").json()["serial"] == answer["serial"])
+        return answer["version"], answer["pinned"]
+
+    assert moved("rollback") == (20, True)
+    assert moved("rollback") == (0, True)
+    assert "this is the oldest" in refused(client.post("/models/shop/rollback"), 404, "not_kept")
+    shop.learn()
+    assert shop.publish() == 60
+    assert client.get("/search?id=i1").json()["version"] == 0
+    assert moved("unpin") == (60, False)
+    history = shop.store.history("shop")
+    assert moved("unpin") == (60, False)
+    assert shop.store.history("shop") == history
+    assert moved("pin") == (60, True)
+    assert moved("pin", version=40) == (40, True)
+    assert [entry["what"] for entry in shop.store.history("shop")][-1] == "rolled back"
+
+
+@pytest.mark.parametrize("verb", ["rollback", "pin"])
+def test_nobody_moves_to_a_version_whose_bytes_are_damaged(shop, client, verb):
+    shop.learn()
+    damaged = shop.snapshot()
+    shop.publish()
+    shop.learn()
+    shop.publish()
+    shop.damage(damaged)
+    before = shop.store.current("shop")
+    response = client.post(f"/models/shop/{verb}", json={"version": damaged.version})
+    assert "go back to another version" in refused(response, 500, "corrupt")
+    assert shop.store.current("shop") == before
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "error"),
+    [
+        ("shop/rollback", '{"version": 7}', 404, "not_kept"),
+        ("shop/pin", '{"version": -1}', 400, "invalid"),
+        ("shop/pin", '{"version": "1"}', 400, "invalid"),
+        ("shop/pin", '{"verison": 1}', 400, "unknown_parameter"),
+        ("shop/pin", "[]", 400, "not_json"),
+        ("shop/pin", " " * 2000, 413, "oversize"),
+        ("shop/unpin", '{"version": 0}', 400, "invalid"),
+        ("shpo/pin", "", 404, "unknown_model"),
+        ("..%2Fshop/pin", "", 404, "unknown_model"),
+    ],
+)
+def test_a_move_that_makes_no_sense_is_refused(client, path, body, status, error):
+    response = client.post(f"/models/{path}", content=body)
+    assert (response.status_code, response.json()["error"]) in ((status, error), (404, "not_found"))
+
+
+def test_the_schema_says_what_needs_the_token():
+    document = openapi()
+    secured = {path for path, methods in document["paths"].items() if "security" in json.dumps(methods)}
+    assert secured == {"/feedback", *(f"/models/{{model}}/{verb}" for verb in VERBS)}
+    assert document["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_a_node_that_others_reach_does_not_start_without_a_token(tmp_path, host):
+    Shop(tmp_path)
+    table = {"catalogues": {"items": {"path": str(tmp_path / "items")}}, "models": {"shop": {"rank": 3}}}
+    configuration = load(None, {}, {**table, "store": {"url": "memory:"}, "node": {"bind": f"{host}:8080"}})
+    with pytest.raises(ConfigurationError, match=r"no node\.token.*openssl rand -hex 32 > token.*bind to 127\.0\.0\.1"):
+        wiring.serve_node(configuration)
+    check_reach(host, TOKEN)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
+def test_loopback_is_known_by_address_and_by_name(host):
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "token", ["short", "fifteen-letters", "with a space in it", "newline\n0123456789abcdef", "ümläut-0123456789"]
+)
+def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused_and_not_shown(token):
+    with pytest.raises(ConfigurationError, match=r"node\.token: \d+ characters") as caught:
+        check_token(token)
+    assert token not in str(caught.value)
+
+
+GET_SCHEMA = b"GET /schema HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+class Slow:
+    """A client by hand."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # little fits between the two
+        self.socket.settimeout(20.0)
+        self.socket.connect((server.host, server.port))
+
+    def say(self, words: bytes) -> None:
+        self.socket.sendall(words)
+
+    def flood(self, words: bytes, every_s: float = 0.0) -> None:
+        """Say it for ever, and read nothing."""
+        while True:
+            self.say(words)
+            time.sleep(every_s)
+
+    def hear(self) -> bytes:
+        """Everything until the server ends the connection."""
+        heard = b""
+        try:
+            while part := self.socket.recv(65536):
+                heard += part
+        except ConnectionResetError:
+            pass
+        self.socket.close()
+        return heard
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"",
+        b"GET /sear",
+        b"GET /models HTTP/1.1\r\nhost: localhost\r\nx: ",
+        b"POST /feedback HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nonly a part",
+    ],
+    ids=["nothing", "half a line", "half a head", "half a body"],
+)
+def test_a_request_that_does_not_come_whole_in_time_is_given_up(shop, monkeypatch, words):
+    monkeypatch.setattr(limits, "REQUEST_S", 0.3)
+    with shop.serving() as node, listening(node) as server:
+        slow = Slow(server)
+        slow.say(words)
+        assert slow.hear() == b""
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+def test_a_client_that_does_not_read_its_answers_is_given_up(shop, monkeypatch):
+    monkeypatch.setattr(limits, "REQUEST_S", 0.3)
+    with shop.serving() as node, listening(node) as server:
+        slow = Slow(server)
+        slow.say(GET_SCHEMA * (MAX_AHEAD // 2))
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            slow.flood(GET_SCHEMA[:1], every_s=0.01)
+        slow.socket.close()
+
+
+def test_a_client_that_sends_requests_ahead_without_end_is_given_up(shop):
+    with shop.serving() as node, listening(node) as server:
+        hasty = Slow(server)
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            hasty.flood(GET_SCHEMA * 100)
+        hasty.socket.close()
+        assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+def test_a_head_without_end_is_refused(shop):
+    with shop.serving() as node, listening(node) as server:
+        slow = Slow(server)
+        slow.say(b"GET /models HTTP/1.1\r\nx: " + b"y" * 200_000)
+        assert b"200" not in slow.hear()
+
+
+def test_more_connections_than_allowed_are_refused_until_others_end(shop, monkeypatch):
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 3)
+    with shop.serving() as node, listening(node) as server:
+        held = [Slow(server) for _ in range(3)]
+        until(lambda: Slow(server).hear() == b"")
+        for one in held:
+            one.socket.close()
+        until(lambda: answers(server))
+
+
+def answers(server):
+    try:
+        return httpx.get(f"{server.url}/healthz").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_a_connection_that_is_kept_serves_many_requests_one_after_the_other(shop, monkeypatch):
+    with shop.serving() as node, listening(node) as server, httpx.Client(base_url=server.url) as client:
+        for _ in range(50):
+            assert client.get("/search?id=i1").status_code == 200
+            assert client.post("/feedback", content=next(events(1))).status_code == 202

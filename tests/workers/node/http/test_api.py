@@ -1,0 +1,304 @@
+"""The node over HTTP: what it answers, what it refuses and how, over a real server where that matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+
+from omdml.errors import ConfigurationError
+from tests.integration.waiting import until
+from tests.support.shops import Shop, asking, listening, refused
+from tests.support.worlds import events, items
+from workers.configuration.process import serve_metrics
+from workers.demo.node_client import Freshness, NodeClient
+from workers.node.http.api import create_app
+from workers.node.http.openapi import openapi
+from workers.node.http.server import HttpServer
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def node(shop):
+    with shop.serving() as node:
+        yield node
+
+
+@pytest.fixture
+def client(node):
+    with asking(node) as client:
+        yield client
+
+
+def test_a_search_names_the_nearest_items_and_the_version_that_says_so(shop, client):
+    body = client.get("/search", params={"id": "i5", "k": 3}).raise_for_status().json()
+    ids, distances = shop.expected(0, "i5", 3)
+    assert [found["id"] for found in body["items"]] == ids
+    assert [found["distance"] for found in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
+    assert (body["model"], body["version"], body["serial"]) == ("shop", 0, 1)
+    assert body["took_s"] >= 0
+
+
+def test_ten_items_are_answered_unless_asked_otherwise(client):
+    assert len(client.get("/search", params={"id": "i5", "model": "shop"}).json()["items"]) == 10
+
+
+def test_one_item_several_items_and_vectors_can_be_posted(client):
+    features, _ = items()
+    vectors = {name: matrix[5].tolist() for name, matrix in features.items()}
+    one = client.post("/search", json={"id": "i5", "k": 4}).json()["items"]
+    listed = client.post("/search", json={"ids": ["i5"], "k": 4}).json()["items"]
+    by_vectors = client.post("/search", json={"features": vectors, "k": 5}).json()["items"]
+    several = client.post("/search", json={"ids": ["i5", "i6"], "k": 200}).json()["items"]
+    assert one == listed
+    assert [found["id"] for found in by_vectors] == ["i5", *(found["id"] for found in one)]
+    assert len(several) == 118
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "error", "message"),
+    [
+        ("id=nope", 404, "unknown_item", "'nope'"),
+        ("id=i1&model=shpo", 404, "unknown_model", "did you mean 'shop'?"),
+        ("id=i1&k=0", 400, "bad_k", "1 to 10000"),
+        ("id=i1&k=10001", 400, "bad_k", "1 to 10000"),
+        ("id=i1&k=ten", 400, "bad_k", "Expected `int`"),
+        ("id=i1&taks=a", 400, "unknown_parameter", "no parameter 'taks': did you mean 'task'?"),
+        ("id=i1&id=i2", 400, "invalid", "given twice"),
+        ("k=3", 400, "invalid", "`id`"),
+        ("id=i1&task=taste", 400, "unknown_task", "has none"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused_saying_why(client, query, status, error, message):
+    assert message in refused(client.get(f"/search?{query}"), status, error)
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        (b"{", "not_json", "not a JSON object"),
+        (b"[]", "not_json", "not a JSON object"),
+        (b"\xff", "not_json", "not a JSON object"),
+        (b'{"id": "i1", "ids": ["i2"]}', "invalid", "exactly one"),
+        (b'{"k": 3}', "invalid", "exactly one"),
+        (b'{"id": "i1", "featurs": {}}', "unknown_parameter", "did you mean 'features'?"),
+        (b'{"id": "i1", "k": "3"}', "bad_k", "Expected `int`"),
+        (b'{"features": {"shape": ["x"]}}', "invalid", "features"),
+        (b'{"features": {"shape": [1.0]}}', "missing_modality", "noise"),
+    ],
+)
+def test_a_posted_search_that_makes_no_sense_is_refused_saying_why(client, body, error, message):
+    assert message in refused(client.post("/search", content=body), 400, error)
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 3600.0], ids=["over bridges", "embedded whole"])
+def test_vectors_too_large_to_be_compared_are_refused_and_the_largest_others_find_all(shop, patience_s):
+    features, _ = items()
+    vectors = {name: matrix[5].tolist() for name, matrix in features.items()}
+    with shop.serving(patience_s=patience_s) as node, asking(node) as client:
+        shop.learn()
+        version = shop.publish()
+        until(lambda: node.view().snapshot.version == version)
+        for size in 10.0 ** np.arange(0, 39):
+            asked = {"features": {**vectors, "noise": [size] * 5}, "k": 7}
+            response = client.post("/search", json=asked)
+            if response.status_code != 200:
+                assert "modality 'noise' is too large" in refused(response, 400, "not_finite")
+                assert size > 1e15
+            else:
+                assert len(response.json()["items"]) == 7
+                assert size < 1e25
+        assert client.post("/search", json={"features": vectors, "k": 7}).status_code == 200
+
+
+def test_where_there_are_several_models_the_search_must_name_one(shop):
+    with shop.serving(models=["shop", "user-*"]) as node, asking(node) as client:
+        assert "shop, user-*" in refused(client.get("/search?id=i1"), 400, "invalid")
+        refused(client.get("/search?id=i1&model=user-3"), 503, "not_ready")
+        assert client.get("/search?id=i1&model=shop").status_code == 200
+
+
+def test_a_model_of_a_pattern_is_loaded_by_the_first_search(tmp_path):
+    shop = Shop(tmp_path, model="user-7")
+    shop.publish()
+    with shop.node(models=["user-*"]) as node, asking(node) as client:
+        assert client.get("/search?id=i1&model=user-7").status_code == 200
+
+
+def test_a_node_is_ready_when_every_named_model_is(shop):
+    with shop.node() as node, asking(node) as client:
+        assert "shop" in refused(client.get("/readyz"), 503, "not_ready")
+        refused(client.get("/search?id=i1"), 503, "not_ready")
+        assert client.get("/healthz").status_code == 200
+        shop.publish()
+        until(lambda: client.get("/readyz").status_code == 200)
+        assert client.get("/search?id=i1").status_code == 200
+
+
+def test_a_node_whose_thread_ended_is_not_healthy(shop):
+    node = shop.node()
+    with asking(node) as client:
+        with node:
+            assert client.get("/healthz").status_code == 200
+        assert "restart" in refused(client.get("/healthz"), 503, "stuck")
+
+
+def test_what_is_too_large_is_refused(client, monkeypatch):
+    monkeypatch.setattr("workers.node.http.api.MAX_QUERY_BYTES", 100)
+    monkeypatch.setattr("workers.node.http.api.MAX_FEEDBACK_BYTES", 100_000)
+    monkeypatch.setattr("workers.node.http.requests.MAX_EVENTS", 5)
+    assert "at most 100" in refused(client.post("/search", content=b" " * 101), 413, "oversize")
+    refused(client.post("/search", content=(b" " * 60 for _ in range(2))), 413, "oversize")
+    refused(client.post("/feedback", content=b" " * 100_001), 413, "oversize")
+    lines = b"\n".join(events(6))
+    refused(client.post("/feedback", content=lines, headers={"content-type": "application/x-ndjson"}), 413, "oversize")
+
+
+def test_models_tell_what_answers_and_how_fresh(shop, client):
+    body = client.get("/models").json()
+    assert body["stale_seconds"] == 0
+    (described,) = body["models"]
+    assert (described["model"], described["version"], described["items"]) == ("shop", 0, 120)
+    assert described["freshness"] is None
+
+
+def test_freshness_can_be_asked_for_since_a_moment(shop, node, client):
+    def goes_live(age_s):
+        shop.learn()
+        version = shop.publish(oldest_event_time=time.time() - age_s)
+        until(lambda: (client.get("/models").json()["models"][0]["freshness"] or {}).get("count") == version / 20)
+        return client.get("/models").json()["models"][0]["live_since"]
+
+    began = goes_live(500.0)  # somebody's click, long before
+    goes_live(0.0)
+    since = client.get("/models", params={"since": repr(began)}).json()["models"][0]["freshness"]
+    assert since["count"] == 1
+    assert since["p99_s"] < 500.0
+    people = NodeClient(str(client.base_url))
+    assert people.models(began)["shop"].freshness == Freshness(**since)
+    assert people.models()["shop"].freshness.count == 2
+    people.close()
+    refused(client.get("/models?since=noon"), 400, "invalid")
+    refused(client.get("/models?sinse=1"), 400, "unknown_parameter")
+
+
+def test_metrics_are_those_of_the_design(client):
+    client.get("/search", params={"id": "i5"})
+    text = client.get("/metrics").text
+    for name in (
+        'omdml_search_seconds_count{model="shop"} 1.0',
+        'omdml_gallery_items{model="shop"} 120.0',
+        'omdml_snapshot_version{model="shop"} 0.0',
+        'omdml_swap_seconds_count{model="shop"} 1.0',
+        'omdml_snapshots_total{outcome="live"} 1.0',
+        "omdml_stale_seconds 0.0",
+        "# TYPE omdml_freshness_seconds histogram",
+    ):
+        assert name in text
+
+
+def test_the_schema_describes_every_route_and_nothing_else(node, client):
+    described = {(path, method.upper()) for path, methods in openapi()["paths"].items() for method in methods}
+    routes = {(route.path, method) for route in create_app(node).routes for method in route.methods - {"HEAD"}}
+    assert described == routes
+    document = client.get("/schema").json()
+    assert document == json.loads(json.dumps(openapi()))
+    text = json.dumps(document)
+    references = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert references == references & document["components"]["schemas"].keys()
+
+
+def test_an_unknown_path_and_a_wrong_method_are_json_errors_too(client):
+    refused(client.get("/serach"), 404, "not_found")
+    response = client.delete("/search")
+    refused(response, 405, "method_not_allowed")
+    assert "GET" in response.headers["allow"]
+
+
+def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(type(node), "answer", fail)
+    with asking(node) as client, structlog.testing.capture_logs() as logs:
+        refused(client.get("/search?id=i1"), 500, "internal")
+    assert logs[0]["event"] == "request_failed"
+
+
+def test_big_searches_run_beside_the_event_loop(shop, client, monkeypatch):
+    monkeypatch.setattr("workers.node.http.api.INLINE_WORK", 0)
+    body = client.get("/search", params={"id": "i5", "k": 3}).json()
+    assert [found["id"] for found in body["items"]] == shop.expected(0, "i5", 3)[0]
+
+
+def test_a_version_that_goes_live_answers_the_next_request(shop, node, client):
+    for version in range(5, 105, 5):
+        shop.learn(5)
+        assert shop.publish() == version
+        until(lambda version=version: node.view().snapshot.version == version)
+        answer = client.get("/search", params={"id": "i3", "k": 5}).raise_for_status().json()
+        assert [found["id"] for found in answer["items"]] == shop.expected(version, "i3", 5)[0]
+
+
+def test_an_address_in_use_is_said_in_one_sentence(node):
+    said = pytest.raises(ConfigurationError, match="another process has this port")
+    with socket.create_server(("127.0.0.1", 0)) as other, said:
+        HttpServer(create_app(node), port=other.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["..", "a" * 70])
+def test_a_host_that_is_no_name_is_refused(node, host):
+    with pytest.raises(ConfigurationError, match="check \\[node\\] bind"):
+        HttpServer(create_app(node), host=host, port=0)
+    with pytest.raises(ConfigurationError, match=r"worker\.bind"):
+        serve_metrics(f"{host}:80", CollectorRegistry())
+
+
+def test_an_address_of_another_machine_is_refused(node):
+    with pytest.raises(ConfigurationError, match="no such address"):
+        HttpServer(create_app(node), host="192.0.2.1", port=0)
+
+
+def test_it_listens_on_this_machine_only_unless_told_otherwise(node):
+    with listening(node) as server:
+        assert server.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_served_node_cleanly(tmp_path, number):
+    root = Path(__file__).resolve().parents[4]
+    script = (
+        "import sys, pathlib; from tests.support.shops import Shop; from workers.node.http.server import serve\n"
+        "shop = Shop(pathlib.Path(sys.argv[1])); shop.publish(); serve(shop.node(), port=0); print('served')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], cwd=root, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        lines = iter(process.stdout.readline, "")
+        started = next(line for line in lines if "node_started" in line)
+        url = next(word for word in started.split() if word.startswith("url=")).removeprefix("url=")
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert rest.rstrip().endswith("served")
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,404 @@
+"""The node: it follows its store, answers exactly, and never answers worse because something failed."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import structlog
+
+from omdml.errors import CatalogueError, StoreError
+from omdml.metrics import ProjectionMetric
+from streams.catalogues.build import add_items
+from streams.protocols import Pointer
+from streams.stores.memory import MemoryStore
+from tests.integration.waiting import until
+from tests.support.shops import Shop
+from tests.support.waiting import wait_until_ready
+from tests.support.worlds import items
+from workers.node.live_model import SearchError, check_fit, embedded_view
+from workers.node.refresh import follows
+
+
+def metric_value(node, name, **labels):
+    """A sample of the node's Prometheus metrics."""
+    return node.metrics.registry.get_sample_value(f"omdml_{name}", labels)
+
+
+def serves(node, version, model="shop"):
+    """Whether this version answers."""
+    return lambda: node.view(model).snapshot.version == version
+
+
+def assert_exact(shop, answer, item, k=10):
+    """The answer is the one of the version it names, by brute force."""
+    ids, distances = shop.expected(answer.version, item, k)
+    assert [found.id for found in answer.items] == ids
+    assert np.allclose([found.distance for found in answer.items], distances, rtol=1e-4, atol=1e-6)
+
+
+def test_a_node_is_ready_when_something_is_published(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.node() as node:
+        assert node.missing() == ["shop"]
+        with pytest.raises(SearchError, match="is a worker running") as refused:
+            node.search(ids=["i0"])
+        assert refused.value.reason == "not_ready"
+        shop.publish()
+        wait_until_ready(node)
+        assert_exact(shop, node.search(ids=["i5"], k=7), "i5", 7)
+
+
+def test_what_is_published_goes_live_without_a_poll(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving(poll_interval_s=3600.0) as node:
+        for _ in range(5):
+            shop.learn()
+            until(serves(node, shop.publish()))
+        assert_exact(shop, node.search(ids=["i3"]), "i3")
+
+
+def test_where_no_hint_comes_the_poll_finds_it(tmp_path, monkeypatch):
+    shop = Shop(tmp_path)
+
+    class Deaf:
+        def wait(self, timeout_s):
+            time.sleep(min(timeout_s, 0.01))
+            return set()
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(shop.store, "watch", lambda models: Deaf())
+    with shop.serving() as node:
+        shop.learn()
+        until(serves(node, shop.publish()))
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 3600.0], ids=["over bridges", "embedded whole"])
+def test_every_answer_is_exact_under_the_version_it_names_while_versions_come(tmp_path, patience_s):
+    shop = Shop(tmp_path)
+    with shop.serving(patience_s=patience_s) as node:
+        done = threading.Event()
+
+        def publish():
+            for _ in range(60):
+                shop.learn(5)
+                shop.publish()
+            done.set()
+
+        publisher = threading.Thread(target=publish)
+        publisher.start()
+        seen = set()
+        while not done.is_set():
+            item = f"i{len(seen)}"
+            answer = node.search(ids=[item], k=5)
+            seen.add(answer.version)
+            assert_exact(shop, answer, item, 5)
+        publisher.join()
+        until(serves(node, shop.learner.version))
+        assert_exact(shop, node.search(ids=["i1"]), "i1")
+
+
+def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving(patience_s=0.0) as node:
+        shop.learn()
+        until(serves(node, shop.publish()))
+        until(lambda: node.view().origin is None)
+        assert node.view().snapshot.version == shop.learner.version
+        assert_exact(shop, node.search(ids=["i3"]), "i3")
+
+
+def test_where_the_metric_jumped_the_version_before_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
+    shop = Shop(tmp_path)
+    monkeypatch.setattr("workers.node.transition.REFINED", 0)
+    with shop.serving(patience_s=0.0) as node:
+        monkeypatch.setattr("workers.node.refresh.Refresher._embed_later", lambda self, model: None)
+        shop.learn(500)
+        until(serves(node, shop.publish()))
+        answer = node.search(ids=["i3"], k=3)
+        assert answer.version == 0
+        assert_exact(shop, answer, "i3", 3)
+
+
+def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, structlog.testing.capture_logs() as logs:
+        good = node.view().snapshot
+        node._follower.close()  # so that nothing is loaded between publication and damage
+        shop.learn()
+        shop.publish()
+        shop.damage(shop.snapshot())
+        for _ in range(3):
+            assert node._refresher.refresh("shop").snapshot is good
+        assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["snapshot_refused"]
+        assert metric_value(node, "snapshots_total", outcome="corrupt") == 1
+        assert node.stale_seconds > 0
+        shop.learn()
+        version = shop.publish()
+        assert node._refresher.refresh("shop").snapshot.version == version
+        assert node.stale_seconds == 0
+
+
+def test_a_snapshot_of_other_items_is_refused(tmp_path):
+    shop = Shop(tmp_path)
+    with pytest.raises(CatalogueError, match="generation 'other'"):
+        check_fit(shop.snapshot(generation="other"), shop.catalogue)
+    narrow = ProjectionMetric({"shape": 1.0}, {"shape": np.eye(2, dtype=np.float32)})
+    with pytest.raises(CatalogueError, match=r"dimensions \{'shape': 2\}"):
+        check_fit(shop.snapshot(metric=narrow), shop.catalogue)
+
+
+def test_a_snapshot_of_other_items_leaves_the_last_good_one(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving() as node:
+        shop.learn()
+        shop.publish(generation="other")
+        until(lambda: metric_value(node, "snapshots_total", outcome="catalogue") == 1)
+        assert node.search(ids=["i0"]).version == 0
+
+
+def test_a_rollback_is_a_move_forward(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving() as node:
+        shop.learn()
+        until(serves(node, shop.publish()))
+        serial = node.view().pointer.serial
+        shop.store.move("shop", 0, pin=True)
+        until(serves(node, 0))
+        assert node.view().pointer.serial > serial
+        assert node.search(ids=["i0"]).version == 0
+
+
+def test_a_pin_changes_the_pointer_and_nothing_else(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving() as node:
+        indexes = node.view().indexes
+        shop.store.move("shop", 0, pin=True)
+        until(lambda: node.view().pointer.pinned)
+        assert node.view().indexes is indexes
+
+
+def test_while_the_store_is_out_of_reach_the_last_good_answers(tmp_path):
+    shop = Shop(tmp_path)
+    with structlog.testing.capture_logs() as logs, shop.serving() as node:
+        shop.store.failing = StoreError("refused")
+        until(lambda: node.stale_seconds > 0.05)
+        assert_exact(shop, node.search(ids=["i0"]), "i0")
+        assert node.alive
+        assert metric_value(node, "stale_seconds") > 0
+        shop.learn()
+        version = shop.publish()
+        shop.store.failing = None
+        until(serves(node, version))
+        until(lambda: node.stale_seconds == 0)
+    events = [entry["event"] for entry in logs]
+    assert events.count("store_lost") == events.count("store_found") == 1
+
+
+def test_a_pattern_model_not_asked_for_yet_waits_for_the_store_and_says_why(tmp_path):
+    # Given a model that was asked for, another one that was not, and a store that goes away
+    shop = Shop(tmp_path, model="user-7")
+    for name in ("user-7", "user-8"):
+        shop.store.publish(shop.snapshot(model=name), shop.store.claim(name).epoch)
+    with shop.node(models=["user-*"]) as node:
+        assert node.search("user-7", ids=["i0"]).version == 0
+        shop.store.failing = StoreError("refused")
+        until(lambda: node.stale_seconds > 0)
+        # I expect the one to be answered for, and the other to say that its first search loads it.
+        assert node.search("user-7", ids=["i0"]).version == 0
+        with pytest.raises(SearchError, match=r"loaded by its first search\), and its store is out of reach"):
+            node.search("user-8", ids=["i0"])
+        assert node.missing() == []
+
+
+def test_a_failure_nobody_foresaw_is_survived(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving() as node:
+        shop.store.failing = ZeroDivisionError()
+        until(lambda: node.stale_seconds > 0)
+        shop.store.failing = None
+        until(lambda: node.stale_seconds == 0)
+        assert node.alive
+
+
+def test_an_emptied_store_goes_live_again_only_when_it_has_caught_up(tmp_path):
+    shop = Shop(tmp_path)
+    shop.learn()
+    with shop.serving() as node:
+        before, shop.store = shop.store, MemoryStore()
+        node._refresher._store = shop.store
+        shop.epoch = shop.store.claim("shop").epoch
+        before.failing = StoreError("gone")
+        before.publish(shop.snapshot(version=shop.learner.version + 1), before.owner("shop"))
+        until(lambda: node.stale_seconds > 0)
+        version, metric = shop.learner.version, shop.learner.metric
+        shop.publish(version=0)
+        assert node._refresher.refresh("shop").snapshot.version == version
+        assert node.stale_seconds > 0
+        shop.publish(version=version, metric=metric)
+        assert node._refresher.refresh("shop").pointer.store_id == shop.store.store_id
+        assert node.stale_seconds == 0
+
+
+def pointer(serial, version, store="a", pinned=False, epoch="1-x"):
+    return Pointer(serial, version, "", epoch, 0.0, pinned, store)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "gone", "follow"),
+    [
+        (pointer(6, 10), pointer(5, 9), False, True),
+        (pointer(6, 2), pointer(5, 9), False, True),
+        (pointer(5, 9), pointer(5, 9), False, False),
+        (pointer(4, 8), pointer(5, 9), False, False),
+        (pointer(4, 10), pointer(5, 9), False, True),
+        (pointer(1, 0, epoch="2-y"), pointer(5, 9), True, True),
+        (pointer(1, 0, "b"), pointer(5, 9), True, False),
+        (pointer(1, 9, "b"), pointer(5, 9), False, True),
+        (pointer(1, 3, "b", pinned=True), pointer(5, 9), False, True),
+    ],
+    ids=["next", "rolled back", "same", "an older copy of the store", "an older copy that went on",
+         "deleted and begun anew", "another store, behind", "another store, level", "another store, pinned"],
+)  # fmt: skip
+def test_which_pointers_are_news(new, old, gone, follow):
+    assert follows(new, old, gone) is follow
+
+
+def test_items_added_to_the_catalogue_are_found(tmp_path):
+    shop = Shop(tmp_path)
+
+    def refreshed(model):
+        shop.catalogue.refresh()
+        return shop.catalogue
+
+    shop.publish()
+    node = shop.node()
+    node._refresher._catalogues = refreshed
+    features, _ = items()
+    with node:
+        wait_until_ready(node)
+        add_items(shop.catalogue.path, {name: matrix[:1] for name, matrix in features.items()}, ids=["twin"])
+        until(lambda: node.view().count == 121)
+        assert node.search(ids=["i0"], k=1).items[0].id == "twin"
+
+
+def test_models_of_a_pattern_are_loaded_when_asked_for_and_followed_from_then_on(tmp_path):
+    shop = Shop(tmp_path, model="user-7")
+    shop.publish()
+    with shop.node(models=["user-*"]) as node:
+        assert node.missing() == []
+        assert node.search("user-7", ids=["i0"]).version == 0
+        shop.learn()
+        until(serves(node, shop.publish(), "user-7"))
+        with pytest.raises(SearchError, match="no snapshot"):
+            node.search("user-8", ids=["i0"])
+        with pytest.raises(SearchError, match=r"&model=NAME in a URL.* configured: user-\*"):
+            node.search(ids=["i0"])
+        assert node.stale_seconds == 0  # asking for what is not there makes nothing stale
+
+
+def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
+    shop = Shop(tmp_path, model="user-0")
+    for number in range(4):
+        name = f"user-{number}"
+        shop.store.publish(shop.snapshot(model=name), shop.store.claim(name).epoch)
+    with shop.node(models=["user-*"]) as node:
+        size = node.view("user-0").nbytes
+        node._budget_bytes = 2 * size
+        for name in ("user-1", "user-0", "user-2", "user-3"):
+            node.search(name, ids=["i0"])
+        assert [described["model"] for described in node.describe()] == ["user-2", "user-3"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "message"),
+    [
+        ({"model": "shpo", "ids": ["i0"]}, "unknown_model", "did you mean 'shop'"),
+        ({"ids": ["i0", "nope"]}, "unknown_item", "'nope'"),
+        ({"ids": ["i0"], "k": 0}, "bad_k", "1 to 10000"),
+        ({"ids": ["i0"], "k": 10001}, "bad_k", "1 to 10000"),
+        ({"ids": []}, "invalid", "expected 1 to 1000"),
+        ({"ids": ["i0"], "task": "taste"}, "unknown_task", "has none"),
+        ({}, "invalid", "not both"),
+        ({"features": {"shape": [0.0] * 9}}, "missing_modality", "noise"),
+        ({"features": {"shape": [0.0] * 9, "noise": [0.0] * 4}}, "dimension", "noise"),
+        ({"features": {"shape": [0.0] * 9, "noise": [float("nan")] * 5}}, "not_finite", "noise"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused_saying_why(tmp_path, asked, reason, message):
+    with Shop(tmp_path).serving() as node, pytest.raises(SearchError, match=message) as refused:
+        node.search(**asked)
+    assert refused.value.reason == reason
+
+
+def test_raw_vectors_are_scaled_as_the_catalogue_was(tmp_path):
+    shop = Shop(tmp_path)
+    features, _ = items()
+    with shop.serving() as node:
+        raw = {name: matrix[17].tolist() for name, matrix in features.items()}
+        answer = node.search(features=raw, k=3)
+        assert answer.items[0].id == "i17"
+        assert [found.id for found in answer.items[1:]] == shop.expected(0, "i17", 2)[0]
+
+
+def test_freshness_is_measured_from_the_oldest_event_to_the_swap(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving() as node:
+        assert node.describe()[0]["freshness"] is None  # the first snapshot may be old: it says nothing about freshness
+        shop.learn()
+        until(serves(node, shop.publish(oldest_event_time=time.time() - 5.0)))
+        until(lambda: node.describe()[0]["freshness"])
+        assert 5.0 <= node.describe()[0]["freshness"]["p99_s"] < 65.0
+        assert metric_value(node, "freshness_seconds_count", model="shop") == 1
+        shop.store.move("shop", 0, pin=True)
+        until(serves(node, 0))
+        assert node.describe()[0]["freshness"]["count"] == 1
+
+
+def test_a_view_that_was_taken_answers_the_same_after_a_swap(tmp_path):
+    shop = Shop(tmp_path)
+    with shop.serving() as node:
+        view = node.view()
+        shop.learn(200)
+        until(serves(node, shop.publish()))
+        assert view.search(view.items(["i0"])).version == 0
+        assert_exact(shop, view.search(view.items(["i0"])), "i0")
+
+
+def test_a_metric_with_tasks_answers_each_task(tmp_path):
+    shop = Shop(tmp_path)
+    shop.learn()
+
+    class Tasks(ProjectionMetric):
+        kind = "tasks of a test"
+        tasks = ("odd",)
+
+        def embed(self, features, task=None):
+            embedded = super().embed(features)
+            return embedded[:, :1] if task == "odd" else embedded
+
+    learned = shop.learner.metric
+    tasks = shop.snapshot(metric=Tasks(learned.weights, learned.matrices))
+    view = embedded_view(pointer(1, tasks.version), tasks, shop.catalogue)
+    shared = view.search(view.items(["i0"]), 5)
+    odd = view.search(view.items(["i0"]), 5, "odd")
+    assert [found.id for found in odd.items] != [found.id for found in shared.items]
+    with pytest.raises(SearchError, match="has odd"):
+        view.search(view.items(["i0"]), 5, "even")
+
+
+def test_corruption_met_first_leaves_the_model_missing_not_the_node_dead(tmp_path):
+    shop = Shop(tmp_path)
+    shop.publish()
+    shop.damage(shop.snapshot())
+    with shop.node() as node:
+        until(lambda: metric_value(node, "snapshots_total", outcome="corrupt"))
+        assert node.missing() == ["shop"]
+        assert node.alive
+        shop.learn()
+        shop.publish()
+        wait_until_ready(node)

@@ -1,0 +1,261 @@
+"""``omdml doctor --audit``: it adds up, and says what does not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from omdml.feedback import Ranking, Triplet, encode
+from streams.files.source import FileSink
+from streams.placement import Placement
+from streams.protocols import Partition
+from streams.stores.folder.store import DirectoryStore
+from tests.support.processes import Process, wait_for
+from tests.support.worlds import World, catalogue, events, rehomed, run_until_idle
+from tests.workers.learning.test_protocol import _no_waiting  # noqa: F401
+from workers.cli import main
+from workers.commands.audit import show
+from workers.configuration.specs import Specs
+from workers.operate import audit
+from workers.operate import models as upkeep
+from workers.operate.audit import Audit, Letters, Report
+
+BROKEN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))
+
+
+def audited(world, letters=None):
+    """The audit of a world, and what it reports."""
+    letters = letters or Letters()
+    for partition in world.graves.partitions:
+        letters.read(world.graves.read(partition, world.graves.start(partition), 10_000))
+    models = list(audit.sums(world.store))
+    marks = world.store.marks(world.log.partitions)
+    found = Audit(marks, models, letters, world.store.placement(world.log.topic_id))
+    begins = {partition: world.log.start(partition) for partition in world.log.partitions}
+    for partition, begin in begins.items():
+        if records := world.log.read(partition, begin, 10_000):
+            found.read(records)
+    return found, audit.report(found, begins)
+
+
+def stop(worker):
+    """Have a worker learn what there is, save and leave."""
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+
+
+@pytest.fixture
+def world(tmp_path):
+    """40 events of which one is a letter, a ranking, and a line that is no event; learned and saved."""
+    world = World(tmp_path)
+    ranking = Ranking(model="shop", query="i0", relevant=("i1", "i2"), irrelevant=("i3",))
+    world.send(*events(20), BROKEN, b"no event", encode(ranking), *events(18, seed=1))
+    stop(world.worker())
+    return world
+
+
+def tampered(world, **changes):
+    """Change what the checkpoint of the model says of its events."""
+    epoch, checkpoint, _ = world.store.claim("shop")
+    tally = {**checkpoint.progress["tally"], **changes}
+    changed = msgspec.structs.replace(checkpoint, progress={**checkpoint.progress, "tally": tally})
+    world.store.save(changed, epoch, back=True)
+
+
+def test_a_log_that_was_learned_adds_up_and_what_is_not_taken_is_lag(world):
+    world.send(*events(5, seed=2))
+    found, report = audited(world)
+    shop = found.models["shop"]
+    assert (shop.tally.learned, shop.tally.held, shop.events, shop.letters, shop.behind) == (39, 0, 39, 1, 5)
+    assert [(strays.letters, strays.missing) for strays in found.strays.values()] == [(1, 0)]
+    assert report == ({}, [])
+
+
+def test_held_out_events_are_counted_too(tmp_path):
+    world = World(tmp_path)
+    world.configuration = msgspec.structs.replace(
+        world.configuration, guard=msgspec.structs.replace(world.configuration.guard, on=True)
+    )
+    world.send(*events(100))
+    stop(world.worker())
+    found, report = audited(world)
+    shop = found.models["shop"]
+    assert shop.tally.held == world.store.peek("shop").progress["hold_out"]["count"] > 0
+    assert (shop.tally.learned + shop.tally.held, report) == (100, ({}, []))
+
+
+def test_a_restarted_worker_goes_on_counting(world):
+    world.send(*events(5, seed=2))
+    stop(world.worker())
+    found, report = audited(world)
+    assert (found.models["shop"].tally.since, found.models["shop"].tally.learned, report) == (0, 44, ({}, []))
+
+
+@pytest.mark.parametrize(
+    ("learned", "text"), [(38, "1 events of 39 at offsets 0 to 40 are neither"), (40, "1 events more were learned")]
+)
+def test_a_count_that_is_off_by_one_is_said_with_offsets(world, learned, text):
+    tampered(world, learned=learned)
+    wrong = audited(world)[1].wrong
+    assert text in wrong["shop"]
+    assert "omdml replay --model shop --publish --replace" in wrong["shop"]
+
+
+def test_a_lost_letter_is_an_event_without_a_fate(world):
+    (graves,) = world.graves.partitions
+    world.graves.trim(graves, 1)
+    told = "1 events of 40 at offsets 0 to 40 are neither learned nor held out nor dead letters"
+    assert told in audited(world)[1].wrong["shop"]
+    world.graves.trim(graves, 2)
+    assert "1 in partition 0, from offset 21 on" in audited(world)[1].wrong[""]
+
+
+def test_with_incomplete_letters_it_says_that_it_cannot_know(world):
+    found, report = audited(world, Letters(most=0))
+    assert report.wrong == {}
+    assert "dead letters are not all there" in report.limits[0]
+    assert found.models["shop"].missing == 1
+
+
+def test_events_that_retention_deleted_are_no_fault_but_a_limit(world):
+    world.log.trim(world.log.partitions[0], 10)
+    report = audited(world)[1]
+    assert report.wrong == {}
+    assert "log begins after the counts of 'shop' do" in report.limits[0]
+
+
+def test_a_checkpoint_beyond_the_end_of_the_log_is_a_fault(world):
+    tampered(world, until=41)
+    world.log._records[world.log.partitions[0]] = world.log.read(world.log.partitions[0], 0, 30)
+    assert "stands at offset 41, and the log ends at 30" in audited(world)[1].wrong["shop"]
+
+
+def test_what_came_before_a_reset_is_a_limit(world):
+    spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
+    assert upkeep.reset(world.store, spec, "shop", "test") == 41
+    world.send(*events(5, seed=2))
+    stop(world.worker())
+    found, report = audited(world)
+    assert (found.models["shop"].tally.learned, found.models["shop"].before) == (5, 39)
+    assert report.wrong == {}
+    assert "39 events of 'shop' lie before the place where counting began" in report.limits[0]
+
+
+def test_a_deleted_model_is_a_limit(world):
+    world.store.delete("shop")
+    report = audited(world)[1]
+    assert report.wrong == {}
+    assert "39 events are about 'shop', which the store does not hold" in report.limits[0]
+
+
+def test_a_model_whose_checkpoints_are_gone_has_lost_its_events(world):
+    world.store._models["shop"].checkpoints = []
+    wrong = audited(world)[1].wrong["shop"]
+    assert "holds no checkpoint of it, but 39 of its events, at offsets 0 to 40" in wrong
+    assert "omdml replay --model shop --publish --replace" in wrong
+    # What is not taken yet is no loss.
+    world.store.move_mark(world.log.partitions[0], 41, 0)
+    assert audited(world)[1].wrong == {}
+
+
+def test_events_lost_before_the_first_one_learned_are_said_apart(tmp_path):
+    world = World(tmp_path)
+    world.send(*events(20))
+    world.store.place(world.log.topic_id, None, Placement.first("crc32", 1))
+    world.store.move_mark(world.log.partitions[0], None, 10)
+    stop(world.worker())
+    (limit,) = audited(world)[1].limits
+    assert "10 events of 'shop' lie before the first one that was learned" in limit
+    assert "they were lost" in limit
+
+
+def test_a_copy_in_the_place_of_a_deleted_model_adds_up(world):
+    world.send(*events(5, 2, model="user-1"))
+    stop(world.worker())
+    world.store.delete("user-1")
+    spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
+    upkeep.copy(world.store, "shop", "user-1", spec, world.log.partitions[0], "test")
+    assert world.store.peek("user-1").next == 46
+    world.send(*events(3, 3, model="user-1"))
+    configuration = world.configuration
+    models = {**configuration.models, "user-1": configuration.models["shop"]}
+    world.configuration = msgspec.structs.replace(configuration, models=models)
+    stop(world.worker())
+    found, report = audited(world)
+    assert (found.models["user-1"].tally.learned, found.models["user-1"].before, report.wrong) == (3, 5, {})
+
+
+def test_a_checkpoint_of_a_release_that_did_not_count_begins_its_counts_where_it_ends(world):
+    epoch, checkpoint, _ = world.store.claim("shop")
+    older = {name: value for name, value in checkpoint.progress.items() if name != "tally"}
+    world.store.save(msgspec.structs.replace(checkpoint, progress=older), epoch, back=True)
+    world.send(*events(5, seed=2))
+    stop(world.worker())
+    found, report = audited(world)
+    shop = found.models["shop"]
+    assert (shop.tally.since, shop.tally.learned, shop.before, report.wrong) == (41, 5, 39, {})
+
+
+def test_after_a_rehome_what_lies_on_the_new_home_is_lag_until_it_is_taken(tmp_path):
+    world = World(tmp_path, partitions=1)
+    name = next(name for name in map("user-{}".format, range(9)) if Placement.first("crc32", 2).home(name) == 1)
+    world.send(*events(20, model=name), key=name)
+    stop(world.worker())
+    world.log.add_partitions(1)
+    rehomed(world)
+    world.send(*events(5, 1, model=name), key=name)
+    model = audited(world)[0].models[name]
+    assert (model.before, model.events, model.behind) == (0, 20, 5)
+    stop(world.worker())
+    found, report = audited(world)
+    model = found.models[name]
+    assert (model.before, model.events, model.behind, report.wrong) == (20, 5, 0, {})
+
+
+def test_letters_are_told_apart(world):
+    partition, other = Partition("log", 0), Partition("log", 1)
+    letters = Letters()
+    line = msgspec.json.encode({"partition": partition, "offset": 7, "reason": "x", "error": "", "payload": ""})
+    again = msgspec.json.encode({"resent": [partition, 8]})
+    record = world.log.read(world.log.partitions[0], 0, 1)[0]
+    letters.read(msgspec.structs.replace(record, value=value) for value in (line, line, again, b"{torn"))
+    assert letters.about(partition, [6, 7, 8]) == [False, True, False]
+    assert letters.about(other, [7]) == [False]
+
+
+def test_doctor_reads_a_whole_installation(tmp_path):
+    catalogue(tmp_path / "items")
+    (tmp_path / "omdml.toml").write_text(
+        f'[log]\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"\n[store]\nurl = "dir:{tmp_path}/state"\n'
+        f'[catalogues.items]\npath = "{tmp_path}/items"\n[models.shop]\nrank = 3\n'
+    )
+    sink = FileSink(tmp_path / "feedback")
+    for event in (*events(100), BROKEN):
+        sink.send(event, key="shop")
+    sink.flush()
+    store = DirectoryStore(tmp_path / "state")
+    worker = Process(tmp_path, "worker", "--config", str(tmp_path / "omdml.toml"))
+    wait_for(lambda: (kept := store.peek("shop")) and kept.next > 1 << 40, "the events to be saved", 60, worker)
+    assert worker.stop() == 0
+    asked = ["doctor", "--audit", "--config", str(tmp_path / "omdml.toml")]
+    result = CliRunner().invoke(main, asked)
+    assert "everything adds up" in result.output, result.output
+    assert result.exit_code == 0
+    for segment in (tmp_path / "letters").glob("*.jsonl"):
+        segment.write_bytes(b"")
+    result = CliRunner().invoke(main, asked)
+    assert "1 events of 101 at offsets" in result.output, result.output
+    assert result.exit_code == 1
+    sink.close()
+
+
+def test_an_audit_with_unknowns_says_so_in_its_last_line(capsys):
+    empty = Audit({}, [], Letters(), Placement.first("murmur2", 1))
+    show(empty, Report({}, ["1,305 events lie before the place where counting began"]))
+    *_, told, last = capsys.readouterr().out.splitlines()
+    assert told.startswith("not known: 1,305 events")
+    assert last == "everything that is known adds up: one thing is not known, see above"
+    show(empty, Report({}, []))
+    assert capsys.readouterr().out.splitlines()[-1] == "everything adds up"

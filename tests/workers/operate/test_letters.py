@@ -1,0 +1,59 @@
+"""Sending the events of dead letters again."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from omdml.errors import FeedbackError, SourceError
+from omdml.feedback import Triplet, encode
+from streams.letters import Letter
+from streams.protocols import Partition, Record
+from tests.support.worlds import World, events, run_until_idle
+from workers.configuration.config import FileLog
+from workers.operate.letters import judge, settled
+from workers.wiring import open_sender
+
+
+def test_only_one_at_a_time_sends_letters_of_files_again(tmp_path):
+    (tmp_path / "feedback").mkdir()
+    log = FileLog(path=str(tmp_path / "feedback"), letters=str(tmp_path / "letters"))
+    sender = open_sender(log)
+    with pytest.raises(SourceError, match="another omdml letters resend is at work"):
+        open_sender(log)
+    sender.close()
+    open_sender(log).close()
+
+
+def test_a_letter_that_a_router_cut_asks_for_the_event_itself(tmp_path):
+    # Given the letter about an event in a topic that no worker reads
+    world = World(tmp_path)
+    large = Record(Partition("clicks-id", 1), 7, b"x" * 2_000_000)
+    letter = Letter.of(large, FeedbackError("too large", reason="oversize"))
+    # I expect that nobody is told to wait for a worker.
+    why = judge(letter, world.worker().services.specs, settled([letter], world.store)).why
+    assert "send the event itself again" in why
+
+
+def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):
+    # Given an event of an item that was not there, and a worker killed before it saved anything
+    world = World(tmp_path)
+    world.send(*events(5), encode(Triplet(model="shop", query="i0", relevant="i1", irrelevant="i2")))
+    (partition,) = world.log.partitions
+    letter = Letter(
+        reason="unknown_item",
+        error="i1",
+        partition=partition,
+        offset=5,
+        payload=world.log.read(partition, 5, 1)[0].value,
+    )
+    # While its partition's mark is not behind it, I expect it to be left alone, and to be sent from then on.
+    worker = world.worker()
+    specs = worker.services.specs
+    assert "try again" in judge(letter, specs, settled([letter], world.store)).why
+    run_until_idle(worker)
+    assert judge(letter, specs, settled([letter], world.store)).event is not None
+    # Nor has it to wait for another model that holds the mark, once its own has saved.
+    assert world.store.move_mark(partition, 6, 2)
+    named = msgspec.structs.replace(letter, model="shop")
+    assert judge(named, specs, settled([named], world.store)).event is not None

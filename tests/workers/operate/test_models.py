@@ -1,0 +1,91 @@
+"""Models begun anew under their workers, whatever state the store is in."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml.errors import StoreError
+from tests.support.worlds import World, events, run_until_idle
+from workers.configuration.specs import Specs
+from workers.operate import models
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A model that learned 30 events, and whose worker is gone."""
+    world = World(tmp_path)
+    send(world, 30)
+    return world
+
+
+def send(world, count, seed=0):
+    """Let a worker learn so many events, and end."""
+    world.send(*events(count, seed))
+    worker = world.worker()
+    run_until_idle(worker, turns=10)
+    worker.stop()
+    worker.run()
+
+
+def reset(world):
+    spec = models.configured_spec(Specs(world.configuration, {"items": world.catalogue}), "shop")
+    return models.reset(world.store, spec, "shop", "test")
+
+
+def live(world):
+    return world.store.current("shop").version
+
+
+def test_a_model_whose_checkpoints_are_all_damaged_can_be_reset(world):
+    kept = world.store._models["shop"].checkpoints
+    kept[:] = [(saved, b"?") for saved, _ in kept]
+    assert reset(world) is None
+    assert live(world) == 0
+    send(world, 10, seed=3)
+    assert (world.store.peek("shop").version, live(world)) == (10, 10)
+
+
+def test_a_pinned_model_that_is_reset_goes_live_again_once_it_is_unpinned(world):
+    # Given a pinned version, and a worker that claims the model after a reset
+    world.store.move("shop", 30, pin=True)
+    assert reset(world) == 30
+    assert live(world) == 30
+    send(world, 5, seed=3)
+    # If it is unpinned, I expect what was learned since to be live, and what is learned then
+    assert world.store.move("shop", None, pin=False).version == 5
+    send(world, 5, seed=4)
+    assert live(world) == 10
+
+
+def test_a_reset_that_dies_before_its_last_step_leaves_what_was_learned(world, monkeypatch):
+    def dies(*written):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "save", dies)
+        with pytest.raises(KeyboardInterrupt):
+            reset(world)
+    assert (live(world), world.store.peek("shop").version) == (0, 30)
+    send(world, 5, seed=3)
+    assert live(world) == 35
+    # If it is repeated, I expect it to succeed.
+    assert reset(world) == 35
+    assert (live(world), world.store.peek("shop").version) == (0, 0)
+
+
+@pytest.mark.parametrize("step", ["save", "publish", "note"])
+def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp_path, monkeypatch, step):
+    world = World(tmp_path, models={"shop": {"rank": 3}, "m-*": {"rank": 3}})
+    send(world, 30)
+    taken = getattr(world.store, step)
+
+    def deleted_before(*arguments):
+        world.store.delete("m-3")
+        return taken(*arguments)
+
+    monkeypatch.setattr(world.store, step, deleted_before)
+    spec = models.configured_spec(Specs(world.configuration, {"items": world.catalogue}), "m-3")
+    with pytest.raises(StoreError, match=r"'m-3' was deleted while it was begun: .* copy it again") as told:
+        models.copy(world.store, "shop", "m-3", spec, world.log.partitions[0], "test")
+    assert "emptied" not in str(told.value)
+    assert world.store.models() == ["shop"]

@@ -1,0 +1,82 @@
+"""``omdml worker``, ``node`` and ``route``: what is left running."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from workers.commands.options import accept_gap, configured, stored
+
+if TYPE_CHECKING:
+    from workers.configuration import config
+
+
+@click.command()
+@accept_gap
+@configured
+def worker(configuration: config.Configuration, accept_gap: bool) -> None:
+    """Learn from the feedback log, publish snapshots, save checkpoints."""
+    import structlog
+    from prometheus_client import CollectorRegistry
+
+    from workers import wiring
+    from workers.configuration import process
+    from workers.configuration.warm_up import announce_compiling, warm_up
+
+    announce_compiling()
+    process.one_thread()
+    registry = CollectorRegistry()
+    process.serve_metrics(configuration.worker.bind, registry)
+    log = structlog.get_logger(__name__)
+    log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
+    models = configuration.models.values()
+    warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in models)
+    learner = wiring.build_worker(configuration, registry, accept_gap)
+    process.on_signals(learner.stop)
+    learner.run()
+
+
+@click.command()
+@configured
+def node(configuration: config.Configuration) -> None:
+    """Answer searches with the newest metric, over HTTP."""
+    from workers import wiring
+    from workers.configuration import process
+    from workers.configuration.warm_up import announce_compiling
+
+    announce_compiling()
+    process.one_thread()
+    wiring.serve_node(configuration)
+
+
+@click.command()
+@click.option("--from", "origin", required=True, metavar="TOPIC", help="Topic that the senders write to.")
+@click.option("--bind", default="", metavar="HOST:PORT", help="Serve /metrics here; nowhere by default.")
+@click.option(
+    "--begin",
+    type=click.Choice(["beginning", "end"]),
+    help="Where to begin in that topic if Kafka keeps no offsets of its routers, and events were routed before.",
+)
+@accept_gap
+@stored
+def route(configuration: config.Configuration, origin: str, bind: str, begin: str | None, accept_gap: bool) -> None:
+    """Copy a topic of any partitioning into the configured one, keyed by model, each event exactly once.
+
+    For senders that cannot key. Any number of routers share the topic's partitions; each needs a log.member of its own.
+    """
+    import structlog
+    from prometheus_client import CollectorRegistry
+
+    from streams.kafka.routing.beginning import Begin
+    from workers import wiring
+    from workers.configuration import process
+
+    log = structlog.get_logger(__name__)
+    registry = CollectorRegistry()
+    process.serve_metrics(bind, registry, "--bind")
+    router = wiring.build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
+    process.on_signals(router.stop)
+    log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
+    router.run()
+    log.info("route_stopped", origin=origin, topic=router.targets.topic)

@@ -1,0 +1,108 @@
+"""The life of a process: its log, its signals, its numeric platform, what it serves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from omdml.errors import ConfigurationError
+from streams.addresses import shown
+
+# upper bounds of the buckets that Prometheus counts durations in
+SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# The configuration is checked with a part of this module: what is slow to import comes with the functions that need it.
+if TYPE_CHECKING:
+    import structlog
+    from prometheus_client import CollectorRegistry
+
+
+def configure_log() -> None:
+    """Lines of key=value on standard error, debug ones left out."""
+    import structlog
+
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            printable,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it tells of every reconnection; our source says it once
+
+
+def printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape what terminals obey, or hide, in what others named; the renderer itself escapes the ends of lines."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = visible(value, but="\n")
+    return event
+
+
+def visible(text: str, but: str = "") -> str:
+    """The text with escapes for what terminals obey, or hide, except the characters in ``but``."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign in but else ascii(sign)[1:-1] for sign in text)
+
+
+def on_signals(stop: Callable[[], None]) -> None:
+    """Call ``stop`` at SIGTERM and SIGINT; a second signal ends the process at once."""
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def one_thread() -> None:
+    """One BLAS thread in this process, from now on: other threads would give other bytes, and cost time."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1, user_api="blas")
+
+
+def platform() -> str:
+    """What the bytes of learning depend on beside the events: compiler, its processor, BLAS."""
+    import llvmlite.binding
+    import numba
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
+    blas = sorted({f"{pool['internal_api']}-{pool['version']}-{pool.get('architecture')}" for pool in threadpool_info()
+                   if pool["user_api"] == "blas"})  # fmt: skip
+    processor = os.environ.get("NUMBA_CPU_NAME") or llvmlite.binding.get_host_cpu_name()
+    return " ".join([f"numba-{numba.__version__}", str(processor), f"numpy-{np.__version__}", *blas])
+
+
+def serve_metrics(bind: str, registry: CollectorRegistry, where: str = "worker.bind") -> None:
+    """Prometheus metrics at ``host:port`` (empty: nowhere); raises ConfigurationError where the port is in use."""
+    if not bind:
+        return
+    from prometheus_client import start_http_server
+
+    host, port = address(bind, where)
+    try:
+        start_http_server(port, addr=host, registry=registry)
+    except (OSError, UnicodeError) as error:
+        told = f"{where} {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
+        raise ConfigurationError(told) from error
+
+
+def address(bind: str, where: str) -> tuple[str, int]:
+    """Host and port of ``host:port``; raises ConfigurationError."""
+    host, _, port = bind.rpartition(":")
+    if not host or "@" in host or "/" in host or not re.fullmatch("[0-9]{1,5}", port) or int(port) >= 65536:
+        raise ConfigurationError(f"{where} is {shown(bind)}, expected host:port, such as 127.0.0.1:8080")
+    return host, int(port)

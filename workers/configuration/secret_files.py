@@ -1,0 +1,65 @@
+"""Options that may hold a secret, read from files of their own: ``token_file`` says where ``token`` is.
+
+So secrets need be neither in the configuration nor in the environment, both of which are easily shown around.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from omdml.errors import ConfigurationError
+from streams.regular import SECRET_BYTES, read_regular
+
+SECRETS = ("sasl_plain_password", "ssl_password", "token")
+IN_FILES = {"log": SECRETS[:2], "store": ("url",), "node": SECRETS[2:]}
+OF_CATALOGUES = ("path",)  # which may be the address of a server, password included
+ENDING = "_file"
+
+
+def read_secrets(table: dict[str, Any]) -> None:
+    """Put what the files say into a table of the configuration, in place of their names.
+
+    Raises ConfigurationError: a file that is missing, empty or no text, an option that is given both ways.
+    """
+    for section, options in IN_FILES.items():
+        _read(table.get(section), options, section)
+    catalogues = table.get("catalogues")
+    for name, catalogue in catalogues.items() if isinstance(catalogues, dict) else ():
+        _read(catalogue, OF_CATALOGUES, f"catalogues.{name}")
+
+
+def _read(section: Any, options: tuple[str, ...], where: str) -> None:
+    for option in options if isinstance(section, dict) else ():
+        if (path := section.pop(option + ENDING, None)) is None:
+            continue
+        if option in section:
+            raise ConfigurationError(f"{where} has {option} and {option}{ENDING}: expected one of them")
+        section[option] = _text(path, f"{where}.{option}{ENDING}")
+
+
+def _text(path: object, where: str) -> str:
+    """What the file says, without white space around it."""
+    if not isinstance(path, str):
+        raise ConfigurationError(f"{where} is no text, expected the name of a file")
+    if not _is_path(path):
+        raise ConfigurationError(f"{where}: cannot be read, for there is no such file; what it says is not shown, for "
+                                 "it may be the secret itself: expected the name of a file that holds it")  # fmt: skip
+    try:
+        text = read_regular(path, SECRET_BYTES).decode().strip()
+    except (OSError, ValueError) as error:  # no text, or a name with a NUL in it
+        told = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigurationError(f"{where} {path!r}: cannot be read ({told})") from None
+    if not text:
+        raise ConfigurationError(f"{where} {path!r}: the file is empty")
+    return text
+
+
+def _is_path(text: str) -> bool:
+    """Whether this is surely no secret but the path of a file: of one that is there, or in a folder that is."""
+    with suppress(OSError, ValueError):
+        folder = Path(text).parent
+        return os.path.lexists(text) or ("/" in text and folder != Path("/") and folder.is_dir())
+    return False

@@ -1,0 +1,151 @@
+"""What a model's name means: which learner, with which parameters, on which catalogue."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from omdml.errors import ConfigurationError, CorruptError
+from omdml.learners import LEARNERS, Learner
+from omdml.metrics import Metric
+from omdml.snapshot import Checkpoint
+from streams.protocols import Catalogue
+from streams.stores.retention import OF_MANY, RETENTION, Retention
+from workers.configuration.config import Configuration, GuardConfig, is_pattern
+from workers.configuration.names import check_name
+
+REMEMBERED = 4096  # names
+SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")  # hyperparameters that a state has the shape of
+
+
+class Start(NamedTuple):
+    """What every model of a pattern begins with. Nobody learns with this learner: models get copies."""
+
+    learner: Learner
+    metric: Metric
+
+
+class Spec(NamedTuple):
+    """One model's part of the configuration, resolved. ``label`` is its name in metrics: the pattern's, if any."""
+
+    label: str
+    learner: type[Learner]
+    parameters: dict[str, Any]
+    catalogue: Catalogue
+    digest: str
+    guard: GuardConfig
+    max_models: int  # that may exist, if the label is a pattern
+    # by generation: all models of a pattern start alike, and computing a start may take seconds
+    starts: dict[str, Start]
+
+    def fresh(self) -> Learner:
+        """A learner at its start; raises StartError where the catalogue is too small for it."""
+        return copy.deepcopy(self._start().learner)
+
+    def first_metric(self) -> Metric:
+        """The metric at the start, one object for all models; raises StartError as :meth:`fresh` does."""
+        return self._start().metric
+
+    @property
+    def start_bytes(self) -> int:
+        """Bytes of memory that a model takes at its start."""
+        start = self._start()
+        return start.learner.nbytes + sum(array.nbytes for array in start.metric.to_tensors()[0].values())
+
+    def _start(self) -> Start:
+        generation = self.catalogue.generation
+        if generation not in self.starts:
+            learner = self.learner(dims=dict(self.catalogue.dims), **self.parameters)
+            learner.start({name: rows[: self.catalogue.first] for name, rows in self.catalogue.features.items()})
+            # by way of bytes, as a model goes on that was saved at its start
+            learner = self.learner.from_bytes(learner.to_bytes())
+            self.starts[generation] = Start(learner, learner.metric)
+        return self.starts[generation]
+
+    def resumed(self, checkpoint: Checkpoint) -> Learner:
+        """The learner of a checkpoint, which goes on with today's hyperparameters.
+
+        Raises ConfigurationError where the shape of what was learned is another: learner, dimensions, rank, tasks.
+        """
+        learner = Learner.from_bytes(checkpoint.state)
+        if checkpoint.configuration == self.digest and dict(learner.dims) == dict(self.catalogue.dims):
+            return learner
+        shapes = [("learner", learner.name, self.learner.name), ("dims", dict(learner.dims), dict(self.catalogue.dims))]
+        before, now = learner._get_params(), self._parameters()
+        if type(learner) is self.learner:
+            shapes += [(name, before[name], now[name]) for name in SHAPE if name in before]
+        if other := [f"{name} {there!r} -> {here!r}" for name, there, here in shapes if there != here]:
+            raise self._misfit(checkpoint, ", ".join(other))
+        try:
+            return learner.learning_on(**self.parameters)
+        except CorruptError as error:
+            raise self._misfit(checkpoint, f"{', '.join(self.differences(checkpoint))}; {error}") from error
+
+    def differences(self, checkpoint: Checkpoint) -> list[str]:
+        """Hyperparameters that a checkpoint was learned with and that are others by now: ``eta 0.01 -> 0.02``."""
+        before, now = Learner.from_bytes(checkpoint.state)._get_params(), self._parameters()
+        return [f"{name} {before[name]!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters: dict[str, Any] = self.learner(dims=dict(self.catalogue.dims), **self.parameters)._get_params()
+        return parameters
+
+    @staticmethod
+    def _misfit(checkpoint: Checkpoint, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"model {checkpoint.model!r} has learned {checkpoint.version:,} comparisons in another shape ({what}): set "
+            f"that back, or begin it anew: omdml models reset {checkpoint.model}"
+        )
+
+
+class Retentions(NamedTuple):
+    """Of a model of its own a long past stays, of those that share a pattern a short one."""
+
+    configuration: Configuration
+
+    def of(self, model: str) -> Retention:
+        """What holds for this model."""
+        matched = self.configuration.match(model)
+        return OF_MANY if matched and is_pattern(matched[0]) else RETENTION
+
+
+class Specs:
+    """All configured models."""
+
+    def __init__(self, configuration: Configuration, catalogues: Mapping[str, Catalogue]) -> None:
+        self.configuration = configuration
+        self.catalogues = catalogues
+        self._found: dict[str, Spec] = {}
+        # a worker asks a dozen times about each model of a batch, and a pattern is slow to match
+        self.find = lru_cache(REMEMBERED)(self._find)
+
+    @property
+    def named(self) -> list[str]:
+        """Models that are configured by name, not by pattern: known before their first event."""
+        return [name for name in self.configuration.models if not is_pattern(name)]
+
+    def _find(self, model: str) -> Spec | None:
+        """The spec of a model, None where nothing covers its name."""
+        matched = self.configuration.match(model)
+        if matched is None:
+            return None
+        label, config = matched
+        if label not in self._found:
+            learner, catalogue = LEARNERS[config.learner], self.catalogues[config.catalogue]
+            guard, most = self.configuration.guard, config.max_models
+            self._found[label] = Spec(label, learner, config.parameters, catalogue, config.digest(), guard, most, {})
+        return self._found[label]
+
+    def accepts(self, model: str) -> frozenset[str] | None:
+        """The kinds of feedback that a model learns from, None where nothing covers its name; raises FeedbackError."""
+        check_name(model)
+        spec = self.find(model)
+        return None if spec is None else spec.learner.accepts
+
+    def of(self, model: str) -> Spec:
+        """The spec of a model whose events were accepted."""
+        spec = self.find(model)
+        assert spec is not None
+        return spec

@@ -1,0 +1,50 @@
+"""Real servers that the demo may use: it takes a name of its own there, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from kafka.errors import UnknownTopicOrPartitionError
+
+from omdml.errors import SourceError
+from streams.addresses import masked, without_prefix
+from streams.kafka.options import KafkaOptions, translated
+from streams.kafka.topic import create_topic, open_admin
+from streams.stores.redis.client import connect, reaching
+from streams.stores.redis.keys import StoreKeys
+
+
+@contextmanager
+def own_topic(servers: str, name: str) -> Iterator[None]:
+    """A topic, deleted afterwards together with that of its dead letters; raises SourceError."""
+    options = KafkaOptions(servers=servers)
+    if not create_topic(options, name):
+        raise SourceError(f"Kafka at {servers} has a topic {name!r} already, expected a name of our own: try again")
+    try:
+        yield
+    finally:
+        admin = open_admin(options)
+        try:
+            for topic in (name, f"{name}.letters"):
+                with translated(options, f"deleting topic {topic!r}"), suppress(UnknownTopicOrPartitionError):
+                    admin.delete_topics([topic])
+        finally:
+            admin.close()
+
+
+@contextmanager
+def own_keys(url: str, name: str) -> Iterator[str]:
+    """The URL of the same store with keys that begin with ``name``, which are deleted afterwards; raises StoreError."""
+    plain, _ = without_prefix(url)
+    client = connect(plain)
+    with reaching(masked(url)):
+        client.ping()
+    try:
+        yield f"{plain}{'&' if '?' in plain else '?'}prefix={name}"
+    finally:
+        with reaching(masked(url)):
+            for key in client.scan_iter(f"{name}:*", count=1000):
+                client.unlink(key)
+            client.unlink(StoreKeys(name).secret)
+        client.close()

@@ -1,0 +1,1 @@
+"""Simulated people: what they know, search for and mark."""

@@ -1,0 +1,160 @@
+"""People at work on one node, at a given pace, until enough is said."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from omdml.errors import OmdmlError
+from omdml.feedback import AnyFeedback
+from workers.demo.node_client import NodeClient
+from workers.demo.people.event_forms import Form, triplet
+from workers.demo.people.ground_truth import Truth
+from workers.demo.people.person import Habits, Person
+
+
+class Task(NamedTuple):
+    """What a crowd is there for.
+
+    Parameters
+    ----------
+    url, model
+        The node that it asks and tells, and the model.
+    comparisons
+        How many it makes, exactly.
+    rate
+        Comparisons a second, of all people together; None: as fast as the node takes them.
+    people
+        How many search at once.
+    """
+
+    url: str
+    model: str
+    comparisons: int
+    rate: float | None = None
+    people: int = 8
+    habits: Habits = Habits()
+    seed: int = 0
+
+
+class Crowd:
+    """Simulated people, a thread and a connection each. What each of them would do depends on the seed alone; what they
+    are shown, and so what they mark, on what the node has learned by then.
+
+    Parameters
+    ----------
+    truths
+        What everybody knows: one a task, which each of them searches by in turn.
+    form
+        Of what they say.
+
+    Attributes
+    ----------
+    sent
+        Comparisons that the node has taken.
+    search_s, send_s
+        Seconds that each search, and each telling, took.
+    """
+
+    def __init__(self, task: Task, *truths: Truth, form: Form = triplet) -> None:
+        self.sent = 0
+        self.search_s: list[float] = []
+        self.send_s: list[float] = []
+        self._began = self._ended = 0.0
+        self._task, self._truths, self._form = task, truths, form
+        self._left = task.comparisons
+        self._turn_at = 0.0  # monotonic time of the next search
+        self._turns = threading.Lock()
+        self._stopped = threading.Event()
+        self._failed: OmdmlError | None = None
+        self._threads = [
+            threading.Thread(target=self._work, args=(number,), name=f"person-{number}", daemon=True)
+            for number in range(task.people)
+        ]
+
+    def __enter__(self) -> Self:
+        self._began = self._ended = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop; what is being sent is sent."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether somebody has more to say; raises what a node made somebody give up with."""
+        if self._failed:
+            raise self._failed
+        return any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def seconds(self) -> float:
+        """From the begin to the last comparison that the node has taken."""
+        return self._ended - self._began
+
+    def _work(self, number: int) -> None:
+        voices = itertools.cycle([Voice(truth, self._task, self._form, number) for truth in self._truths])
+        client = NodeClient(self._task.url)
+        try:
+            while granted := self._take_turn():
+                self._give_back(granted - self._search(next(voices), client, granted))
+        except OmdmlError as error:
+            self._failed = self._failed or error
+            self._stopped.set()
+        finally:
+            client.close()
+
+    def _take_turn(self) -> int:
+        """Wait for it; how many comparisons it may bring, 0 at the end."""
+        task = self._task
+        with self._turns:
+            granted = min(self._left, task.habits.marks)
+            self._left -= granted
+            turn_at = max(self._turn_at, time.monotonic())
+            self._turn_at = turn_at + (granted / task.rate if task.rate else 0.0)
+        return 0 if self._stopped.wait(turn_at - time.monotonic()) else granted
+
+    def _give_back(self, unused: int) -> None:
+        with self._turns:
+            self._left += unused
+
+    def _search(self, voice: Voice, client: NodeClient, granted: int) -> int:
+        """Search, look, mark, tell; how many comparisons that brought."""
+        query = voice.person.think()
+        began = time.perf_counter()
+        answer = client.search(self._task.model, query, self._task.habits.page, voice.task)
+        self.search_s.append(time.perf_counter() - began)
+        said = voice.say(query, [found.id for found in answer.items], granted)
+        if said:
+            self._tell(client, said)
+        return len(said)
+
+    def _tell(self, client: NodeClient, events: Sequence[AnyFeedback]) -> None:
+        began = time.perf_counter()
+        client.send(events)
+        self.send_s.append(time.perf_counter() - began)
+        with self._turns:
+            self.sent += len(events)
+            self._ended = time.monotonic()
+
+
+class Voice:
+    """One person on one task, and the form of what they say."""
+
+    def __init__(self, truth: Truth, crowd: Task, form: Form, number: int) -> None:
+        self.task = truth.task
+        self.person = Person(truth, crowd.habits, "-".join(filter(None, (str(crowd.seed), str(number), truth.task))))
+        self._model, self._form = crowd.model, form
+        self._turns = itertools.count()
+
+    def say(self, query: str, shown: Sequence[str], granted: int) -> list[AnyFeedback]:
+        """At most ``granted`` comparisons on what is shown."""
+        said = self.person.compare(query, shown)[:granted]
+        return [self._form(self._model, self.task, one, next(self._turns)) for one in said]

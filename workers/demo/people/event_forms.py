@@ -1,0 +1,36 @@
+"""The forms that what people say can have: each learner takes one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet
+from workers.demo.people.person import Comparison
+
+Form = Callable[[str, str | None, Comparison, int], AnyFeedback]  # of model, task, what is said, and after how much
+
+
+def triplet(model: str, task: str | None, said: Comparison, turn: int) -> Triplet:
+    """The comparison as it is."""
+    query, relevant, irrelevant = said
+    return Triplet(model=model, query=query, relevant=relevant, irrelevant=irrelevant, at=time.time())
+
+
+def pair(model: str, task: str | None, said: Comparison, turn: int) -> Pair:
+    """In turn, that the query and what is relevant are similar, and that it and what is irrelevant are not."""
+    similar = turn % 2 == 0
+    right = said.relevant if similar else said.irrelevant
+    return Pair(model=model, left=said.query, right=right, similar=similar, task=task or "default", at=time.time())
+
+
+def ordered_pair(model: str, task: str | None, said: Comparison, turn: int) -> Quadruplet:
+    """In turn, that what is relevant has more than the query, and the query more than what is irrelevant (LAW 2.4)."""
+    more, less = (said.relevant, said.query) if turn % 2 == 0 else (said.query, said.irrelevant)
+    return Quadruplet(model=model, near=(less, less), far=(more, less), at=time.time())
+
+
+def judgement(model: str, task: str | None, said: Comparison, turn: int) -> SetJudgement:
+    """One set that answers the query, and one that does not."""
+    query, relevant, irrelevant = said
+    return SetJudgement(model=model, query=(query,), relevant=(relevant,), irrelevant=(irrelevant,), at=time.time())

@@ -1,0 +1,113 @@
+"""A simulated person: what they look for, and what they mark on the page that a node shows them.
+
+Which marks teach most was measured on the digits: mAP of held-out queries, 0.72 before, after 1,000 and after 10,000
+comparisons (three marks of each kind a search, 5 % of them wrong, three seeds that differ by 0.01 at most).
+
+===========================================================  =====  ======
+marks that go to items of the page, others going anywhere    1,000  10,000
+===========================================================  =====  ======
+all                                                          0.83   0.88
+none                                                         0.87   0.93
+half                                                         0.88   0.94
+a quarter of the relevant, three quarters of the irrelevant  0.89   0.95
+the same, on pages of 10 and not of 50                       0.87   0.93
+the same, sent as a ranking of 3 x 3                         0.87   0.93
+only the irrelevant                                          0.91   0.95
+===========================================================  =====  ======
+
+What is relevant and on the page already teaches little; what stands there wrongly, and what is missing, teaches most.
+Three comparisons of one search tell more each than nine of one. People do the fourth: they praise now and then, too.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from workers.demo.people.ground_truth import Truth
+
+
+class Habits(NamedTuple):
+    """How people search and mark.
+
+    Parameters
+    ----------
+    page
+        Items looked at of each answer.
+    marks
+        Items marked as relevant, and as many as irrelevant, a search.
+    relevant_shown, irrelevant_shown
+        How often a mark goes to an item of the page, where there is a fitting one; the others are found elsewhere.
+    wrong
+        Share of marks that say the opposite of the truth.
+    """
+
+    page: int = 50
+    marks: int = 3
+    relevant_shown: float = 0.25
+    irrelevant_shown: float = 0.75
+    wrong: float = 0.05
+
+
+class Comparison(NamedTuple):
+    """For who looks for ``query``, ``relevant`` fits better than ``irrelevant``."""
+
+    query: str
+    relevant: str
+    irrelevant: str
+
+
+class Person:
+    """Somebody who knows the truth, but errs at times. The same seed sees, chooses and errs alike."""
+
+    def __init__(self, truth: Truth, habits: Habits, seed: str) -> None:
+        self._truth, self._habits = truth, habits
+        self._draw = random.Random(seed)
+
+    def think(self) -> str:
+        """An item to search for."""
+        return self._draw.choice(self._truth.queries)
+
+    def compare(self, query: str, shown: Sequence[str]) -> list[Comparison]:
+        """What the person's marks say once ``shown`` was the answer: ``marks`` comparisons, give or take one or two.
+
+        Every mark is part of a comparison; none is where all marks are of one kind.
+        """
+        relevant, irrelevant = self._err(self._mark(query, shown, True), self._mark(query, shown, False))
+        if not relevant or not irrelevant:
+            return []
+        return [
+            Comparison(query, relevant[turn % len(relevant)], irrelevant[turn % len(irrelevant)])
+            for turn in range(max(len(relevant), len(irrelevant)))
+        ]
+
+    def _mark(self, query: str, shown: Sequence[str], relevant: bool) -> list[str]:
+        """Items that truly are what they are marked as, none twice."""
+        habits, draw = self._habits, self._draw
+        seen = [item for item in shown if self._fits(query, item, relevant)]
+        draw.shuffle(seen)
+        often = habits.relevant_shown if relevant else habits.irrelevant_shown
+        marked: dict[str, None] = {}
+        for _ in range(habits.marks):
+            marked[seen.pop() if seen and draw.random() < often else self._browse(query, relevant)] = None
+        return list(marked)
+
+    def _fits(self, query: str, item: str, relevant: bool) -> bool:
+        truth = self._truth
+        return item != query and truth.is_open(item) and truth.fits(query, item) is relevant
+
+    def _browse(self, query: str, relevant: bool) -> str:
+        """An item found elsewhere than on the page."""
+        among = self._truth.among(query, relevant)
+        while not self._fits(query, item := self._draw.choice(among), relevant):
+            pass
+        return item
+
+    def _err(self, relevant: list[str], irrelevant: list[str]) -> tuple[list[str], list[str]]:
+        """The marks with some of them inverted."""
+        said: tuple[list[str], list[str]] = ([], [])
+        for truly_irrelevant, items in enumerate((relevant, irrelevant)):
+            for item in items:
+                said[truly_irrelevant ^ (self._draw.random() < self._habits.wrong)].append(item)
+        return said

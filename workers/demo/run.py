@@ -1,0 +1,122 @@
+"""The demo: real digits, real processes, people who search and mark, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import structlog
+from rich.console import Console
+
+from omdml.errors import OmdmlError
+from omdml.learners import LEARNERS
+from streams.stores.opening import open_store
+from workers.demo.digits import load_digits
+from workers.demo.environment import MODEL, Servers, Stage, own_folder
+from workers.demo.interruption import Interrupted, interruptible
+from workers.demo.observer import Learned, Measure, Observer
+from workers.demo.people.crowd import Crowd, Task
+from workers.demo.people.held_out import HeldOut
+from workers.demo.people.person import Habits
+from workers.demo.scenarios import Subject, subject
+from workers.demo.screen import Figures, open_screen
+
+COMPARISONS = 10_000
+RATE = 400.0  # comparisons a second: leaves two cores room to answer quickly
+WRONG = 0.05
+DYING_S = 0.5
+MAP = Measure("mAP", HeldOut.mean_average_precision)
+
+
+def run_demo(
+    *,
+    learner: str = "lomdml",
+    comparisons: int = COMPARISONS,
+    rate: float | None = RATE,
+    wrong: float = WRONG,
+    seed: int = 0,
+    kafka: str | None = None,
+    redis: str | None = None,
+    keep: str | Path | None = None,
+) -> int:
+    """Show on this machine how answers get better while people mark them; prints to standard output.
+
+    Parameters
+    ----------
+    learner
+        Its name; people say what it takes.
+    comparisons
+        How many the people make.
+    rate
+        Comparisons a second; None: as fast as the node takes them.
+    wrong
+        Share of marks that say the opposite of the truth.
+    seed
+        Of the people, and of the choice of held-out queries.
+    kafka, redis
+        ``host:port`` of a broker and URL of a store to use, instead of a file and an embedded Valkey.
+    keep
+        An empty or a new folder for all that is written, to look at afterwards.
+
+    Returns
+    -------
+    int
+        The exit code: 0, or 130 after Ctrl-C. Nothing is left running, or behind on the servers, either way.
+
+    Raises
+    ------
+    OmdmlError
+        Something could not be started, or ended.
+    """
+    console = Console()
+    try:
+        with interruptible(), own_folder(keep) as folder, log_into(folder / "demo.log"):
+            say = partial(console.print, style="dim", highlight=False, soft_wrap=True)
+            say("describing handwritten digits")
+            digits = load_digits()
+            shown = subject(learner, digits, seed)
+            say(f"learner {learner}: people say {shown.about}")
+            model = {"learner": learner, **shown.options}
+            with Stage(digits._replace(sets=shown.sets), model, Servers(kafka, redis), folder, say) as stage:
+                say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
+                task = Task(stage.node, MODEL, comparisons, rate, habits=Habits(wrong=wrong), seed=seed)
+                figures = perform(stage, task, shown, console)
+                console.print(figures.last_line, highlight=False, soft_wrap=True)
+    except Interrupted as interrupted:
+        return interrupted.exit_code
+    return 0
+
+
+def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figures:
+    """Let people loose on the stage, and show it; raises OmdmlError."""
+    store = open_store(stage.store)
+
+    def learned() -> Learned:
+        found = store.load(task.model)
+        if found is None:
+            return Learned()
+        _, snapshot = found
+        weights = getattr(snapshot.metric, "weights", {}) if hasattr(LEARNERS[snapshot.learner], "weights") else {}
+        return Learned(snapshot.progress.get("recent_mistake_rate"), weights)
+
+    try:
+        observer = Observer(task, shown.truths, MAP, learned, stage.check)
+        with observer, open_screen(console) as show, Crowd(task, *shown.truths, form=shown.form) as crowd:
+            return observer.watch(crowd, show)
+    except OmdmlError:
+        stage.check(DYING_S)  # a process that does not answer may have ended: its last words say more
+        raise
+
+
+@contextmanager
+def log_into(path: Path) -> Iterator[None]:
+    """Keep what this process logs out of the table."""
+    before = structlog.get_config()
+    with path.open("a") as file:
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(file))
+        try:
+            yield
+        finally:
+            structlog.configure(**before)

@@ -1,0 +1,29 @@
+"""The same problem of many models as one remark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from workers.doctor.findings import Remark
+
+NAMED = 5  # models named beside the first one
+
+
+def gathered(problems: Mapping[str, str], remark: Callable[[str], Remark]) -> list[Remark]:
+    """One remark about a problem that these models have: the first in full, some others by name.
+
+    Parameters
+    ----------
+    problems
+        By model, the whole sentence about it.
+    remark
+        Makes the remark: :func:`workers.doctor.findings.warning` or :func:`workers.doctor.findings.error`.
+    """
+    if not problems:
+        return []
+    first, *others = problems
+    told = problems[first]
+    if others:
+        named = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED:,} more" if others[NAMED:] else "")
+        told += f". Likewise: {named}"
+    return [remark(told)]

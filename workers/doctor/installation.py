@@ -1,0 +1,170 @@
+"""Checks of an installation, each with what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from omdml.errors import ConfigurationError, StoreRefused
+from streams.addresses import masked
+from streams.extents import Extent
+from streams.files.reader import has_begun
+from streams.letters import read_book
+from streams.placement import Placement
+from streams.protocols import Partition
+from streams.stores.redis.client import check_eviction
+from workers import wiring
+from workers.configuration.access import check_reach
+from workers.configuration.config import Configuration, FileLog, KafkaLog, NodeConfig
+from workers.configuration.process import address
+from workers.configuration.wording import amount
+from workers.doctor import durability
+from workers.doctor.checkpoints import checkpoints
+from workers.doctor.findings import Finding, Remark, all_well, look, warning
+from workers.doctor.letters import unsent
+from workers.doctor.partitions import partitions
+from workers.doctor.rate_check import inert_rates
+from workers.doctor.reading import file_log, log_to_come
+from workers.doctor.senders import advise, look_at_senders
+from workers.doctor.serving import serving
+from workers.operate.topics import survey
+from workers.versions.serving import catalogue_kinds
+
+
+def examine(configuration: Configuration) -> Iterator[Finding]:
+    """Look at versions, catalogues, models, log and store; one finding after the other."""
+    yield from look("versions", _versions)
+    yield from look("catalogues", lambda: _catalogues(configuration))
+    yield from look("models", lambda: _models(configuration))
+    yield from look("rates", lambda: _rates(configuration))
+    log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(configuration))
+    yield from (*log, *store)
+    readable = configuration.log if all_well(log) else None
+    if readable:
+        yield from look("log's safety", lambda: durability.of_log(readable))
+        yield from look("letters", lambda: _letters(readable))
+    if all_well(store):
+        yield from look("store's safety", lambda: durability.of_store(configuration.store.url))
+        yield from look("store's secret", lambda: _secret(configuration))
+        yield from look("checkpoints", lambda: _checkpoints(configuration, readable))
+        yield from look("serving", lambda: _serving(configuration))
+    if all_well(store) and isinstance(readable, FileLog) and has_begun(readable.path):
+        yield from look("reading", lambda: _reading(configuration, readable))
+    if all_well(store) and isinstance(readable, KafkaLog):
+        yield from look("partitions", lambda: _partitions(configuration, readable))
+        yield from look("senders", lambda: _senders(configuration, readable))
+    yield from look("node", lambda: _node(configuration.node))
+
+
+def _versions() -> str:
+    names = ("omdml", "numpy", "numba", "kafka-python", "redis")
+    return ", ".join([f"Python {sys.version.split()[0]}", *(f"{name} {_version(name)}" for name in names)])
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed as a package"
+
+
+def _catalogues(configuration: Configuration) -> str:
+    opened = wiring.open_catalogues(configuration)
+    seen = [f"{name}: {len(found.ids):,} items, {sum(found.dims.values()):,} numbers in {len(found.dims)} modalities"
+            for name, found in opened.items()]  # fmt: skip
+    return "; ".join(seen) or "none configured"
+
+
+def _models(configuration: Configuration) -> str:
+    specs = wiring.specs(configuration)
+    for name in specs.configuration.models:
+        spec = specs.find(name)
+        if spec is not None:
+            spec.fresh()
+    return ", ".join(specs.configuration.models)
+
+
+def _rates(configuration: Configuration) -> str:
+    specs = wiring.specs(configuration)
+    found = {name: specs.find(name) for name in specs.configuration.models}
+    inert = [line for name, spec in found.items() if spec
+             for line in inert_rates(name, spec.fresh(), spec.catalogue.features)]  # fmt: skip
+    if inert:
+        raise ConfigurationError("; ".join(inert))
+    return "each model's rate can move what it learns"
+
+
+def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
+    if isinstance(log, FileLog) and not has_begun(log.path):
+        return log_to_come(log.path)
+    wiring.open_sink(log).close()
+    if isinstance(log, FileLog):
+        return f"{log.path} can be written"
+    source = wiring.open_source(log)
+    source.close()
+    return f"topic {log.topic!r} at {log.servers} is there, and fit for feedback"
+
+
+def _store(configuration: Configuration) -> str:
+    kept = wiring.open_stores(configuration).models()
+    check_eviction(configuration.store.url)
+    return f"{masked(configuration.store.url)} holds {amount(len(kept), 'model')}"
+
+
+def _secret(configuration: Configuration) -> str | list[Remark]:
+    try:
+        kept = wiring.open_stores(configuration).kept_secret()
+    except StoreRefused:
+        return [warning("may not be read with these rights: right for a node, but a worker with them learns nothing")]
+    return "is there: workers hold events out by it" if kept else "none yet: the first worker makes it"
+
+
+def _checkpoints(configuration: Configuration, log: FileLog | KafkaLog | None) -> str | list[Remark]:
+    store = wiring.open_stores(configuration)
+    extents = partial(_extents, log) if log else list[Extent]
+    return checkpoints(wiring.specs(configuration), store, store.models(), extents)
+
+
+def _extents(log: FileLog | KafkaLog) -> list[Extent]:
+    """How far the log reaches; one in files that nobody opened yet has no identity, and is not opened here."""
+    if isinstance(log, FileLog) and not has_begun(log.path):
+        return [Extent(Partition("", 0), 0, 0, None)]
+    return wiring.log_extents(log)
+
+
+def _serving(configuration: Configuration) -> str | list[Remark]:
+    store = wiring.open_stores(configuration)
+    return serving(store, store.models(), catalogue_kinds(configuration), time.time())
+
+
+def _letters(log: FileLog | KafkaLog) -> str | list[Remark]:
+    records, whole = wiring.newest_letters(log)
+    return unsent(read_book(records), whole, time.time())
+
+
+def _reading(configuration: Configuration, log: FileLog) -> str | list[Remark]:
+    return file_log(log, wiring.open_stores(configuration), time.time())
+
+
+def _partitions(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
+    found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
+    workers = wiring.workers_of(log)
+    placement = store.placement(found[0].partition.topic_id)
+    return partitions(survey(found, store, workers), placement, log.partitioner, bool(workers))
+
+
+def _senders(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
+    found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
+    placement = store.placement(found[0].partition.topic_id) or Placement.first(log.partitioner, len(found))
+    homes = {position.home.topic_id for position in store.positions(store.models()).values()}
+    senders = look_at_senders(wiring.newest_events(log).records, placement, len(found))
+    return advise(senders, found[0].partition.topic_id in homes, time.time())
+
+
+def _node(node: NodeConfig) -> str:
+    host, port = address(node.bind, "node.bind")
+    check_reach(host, node.token)
+    return f"{host}:{port}, {'feedback needs the token' if node.token else 'for this machine only'}"

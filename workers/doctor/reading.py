@@ -1,0 +1,71 @@
+"""Whether events wait in the log that nobody takes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from streams.files.group_state import Books
+from streams.files.log import OFFSET_BITS
+from streams.files.reader import LogReader, open_log
+from streams.protocols import MarkStore, Partition
+from workers.configuration.config import FileLog
+from workers.configuration.wording import amount, span, when
+from workers.doctor.findings import Remark, error, warning
+
+MOST = 10_000  # waiting events that are counted
+BEHIND_S = 60.0  # a worker saves once a second: what waits for longer than this is worth a look
+
+
+def file_log(config: FileLog, store: MarkStore, now: float) -> str | list[Remark]:
+    """Who reads a log in files, and what waits in it.
+
+    Raises SourceError or GapError if the log cannot be read from where its worker stopped.
+    """
+    log = open_log(config.path)
+    books, partition = Books(log, config.group), Partition(log.topic_id, 0)
+    committed, mark = books.read(), store.marks([partition]).get(partition)
+    known = [offset for offset in (mark, committed.offset if committed else None) if offset is not None]
+    count, first, oldest = waiting(LogReader(log), min(known, default=log.oldest() << OFFSET_BITS))
+    reader = books.reader()
+    if not count:
+        return f"everything in {config.path} is learned and saved; " + (
+            f"process {reader} reads it" if reader else "no worker reads it now"
+        )
+    told = f"{'more than ' * (count > MOST)}{amount(min(count, MOST), 'event')} in {config.path} from offset {first} on"
+    since = f", the first since {when(oldest)} ({span(now - oldest)})" if oldest is not None else ""
+    if not reader:
+        return [error(f"no worker is running (group {config.group!r}), and {told} wait to be learned{since}: start "
+                      "one, omdml worker. If one should be running, its log says why it ended")]  # fmt: skip
+    if oldest is None or now - oldest < BEHIND_S:
+        return f"process {reader} reads {config.path}; {amount(min(count, MOST), 'event')} not yet saved"
+    return [warning(f"process {reader} holds the log, but {told} are not learned or not saved{since}. Run this again: "
+                    "if the number does not fall, a model waits (see checkpoints), the store refuses writes, or the "
+                    "process hangs: read its log")]  # fmt: skip
+
+
+def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
+    """How many events lie at or after an offset (one more than ``MOST`` stands for more), the first one's offset and
+    time."""
+    reader.seek(start)
+    try:
+        records = reader.take(1)
+        if not records:
+            return 0, start, None
+        first, count = records[0], len(records)
+        while count <= MOST and (records := reader.take(MOST)):
+            count += len(records)
+        return min(count, MOST + 1), first.offset, first.timestamp
+    finally:
+        reader.close()
+
+
+def log_to_come(path: str) -> str | list[Remark]:
+    """What can be told of a log that nobody opened yet, without making anything."""
+    place = Path(path).absolute()
+    there = next(one for one in (place, *place.parents) if one.exists())
+    if not os.access(there, os.W_OK):
+        return [error(f"feedback log {path}: {there} cannot be written: give this user the right to")]
+    if place.is_file() and place.stat().st_size:
+        return [warning(f"{path} is there, and no worker has read any of it: start one, omdml worker")]
+    return f"{path} can be written; it begins with the first worker, or the first event"

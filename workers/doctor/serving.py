@@ -1,0 +1,97 @@
+"""Whether nodes can serve what is live, and why newer versions are not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from streams.protocols import SnapshotStore
+from workers.configuration.wording import amount, span, when
+from workers.doctor.findings import Remark, error, warning
+from workers.doctor.gathering import gathered
+from workers.versions.serving import KindOf, Standing, standing
+
+LOOK_S = 10.0  # spent on all models: thousands of snapshots take longer
+LONG_WITHHELD_S = 3600.0
+OLD_PIN_S = 86_400.0
+RECENT_DRIFT_S = 86_400.0
+
+
+class Seen:
+    """What was seen of all models, by kind of problem and by model."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.unservable: dict[str, str] = {}
+        self.long_withheld: dict[str, str] = {}
+        self.withheld: dict[str, str] = {}
+        self.reset: dict[str, str] = {}
+        self.pinned: dict[str, str] = {}
+        self.drifted: dict[str, str] = {}
+
+    def add(self, name: str, found: Standing) -> None:
+        """Sort one model in."""
+        pointer, version = found.pointer, f"version {found.pointer.version:,}"
+        since = f"{when(pointer.published_at)} ({span(self.now - pointer.published_at)} ago)"
+        pinned = f", pinned there since {since}," if pointer.pinned else ""
+        if found.problem:
+            unpin = f"Unpin it (omdml unpin {name}), and if newer versions do not fit either, " if pinned else ""
+            remedy = unpin + found.problem.remedy if pinned else found.problem.remedy.capitalize()
+            self.unservable[name] = (
+                f"model {name}: {version} is live{pinned} but no node can load it: {found.problem.text}. Nodes that "
+                f"run go on with what they have, nodes that start cannot serve it. {remedy}"
+            )
+            return
+        if found.withheld:
+            kind = self.long_withheld if self.now - found.withheld.since >= LONG_WITHHELD_S else self.withheld
+            kind[name] = (
+                f"model {name}: newer versions are withheld since {when(found.withheld.since)} "
+                f"({span(self.now - found.withheld.since)}), nodes stay at {version} of {when(pointer.published_at)}. "
+                f"Why: {found.withheld.reason}. If the newest feedback is sound, this ends by itself; if it is not, "
+                f"stop who sends it, then omdml models reset {name} or a replay of the sound part. "
+                f"omdml history {name} has every decision"
+            )
+        if found.reset_at is not None:
+            self.reset[name] = (
+                f"model {name}: {version} is live{pinned} and was learned before the reset of {when(found.reset_at)}: "
+                f"nodes answer with what was to be forgotten. omdml unpin {name}"
+            )
+        elif pointer.pinned and self.now - pointer.published_at >= OLD_PIN_S:
+            self.pinned[name] = (
+                f"model {name}: pinned at {version} since {since}: nothing that is learned goes live. "
+                f"If that is no longer wanted: omdml unpin {name}"
+            )
+        if found.drift and self.now - found.drift["at"] < RECENT_DRIFT_S:
+            self.drifted[name] = (
+                f"model {name}: drift at {when(found.drift['at'])}: {found.drift['reason']}. "
+                "If taste or items did not change then, look for feedback of a new or broken sender"
+            )
+
+    def remarks(self) -> list[Remark]:
+        """Errors first."""
+        errors, warnings = (self.unservable, self.long_withheld), (self.withheld, self.reset, self.pinned, self.drifted)
+        return [
+            *(remark for problems in errors for remark in gathered(problems, error)),
+            *(remark for problems in warnings for remark in gathered(problems, warning)),
+        ]
+
+
+def serving(store: SnapshotStore, names: Iterable[str], kind_of: KindOf, now: float) -> str | list[Remark]:
+    """What nodes can serve of these models, as far as ``LOOK_S`` allows.
+
+    Raises StoreError if the store cannot be asked.
+    """
+    seen, until, names = Seen(now), time.monotonic() + LOOK_S, list(names)
+    looked = live = pinned = 0
+    for name in names:
+        if time.monotonic() >= until:
+            break
+        looked += 1
+        if found := standing(store, name, kind_of):
+            live, pinned = live + 1, pinned + found.pointer.pinned
+            seen.add(name, found)
+    among = "" if looked == len(names) else f" (only {looked:,} of {len(names):,} were looked at in {LOOK_S:.0f} s)"
+    fixed = f", {pinned} pinned" if pinned else ""
+    if not live:
+        return f"nothing is published yet{among}"
+    return seen.remarks() or f"nodes can load what is live of {amount(live, 'model')}{fixed}{among}"

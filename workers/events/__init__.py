@@ -1,0 +1,1 @@
+"""Events, from bytes to comparisons of items that a model can learn."""

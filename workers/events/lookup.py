@@ -1,0 +1,174 @@
+"""From the ids that events name to what a learner takes: rows of a table, and what else their comparisons bring."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from omdml.comparisons import Judgement
+from omdml.errors import CatalogueError, FeedbackError
+from omdml.feedback import AnyFeedback, SetJudgement
+from omdml.learners import Learner
+from streams.catalogues.inline import InlineTable, unknown_item
+from streams.protocols import Catalogue, Record
+from workers.events.decoding import Batch, Refusal, refusal, said_as
+
+Array = NDArray[Any]
+Compared = Array | list[Judgement]  # rows (T, w) of as many comparisons, or a judgement each
+MARGIN = 1.0  # of feedback that names none (MATHS 1)
+log = structlog.get_logger(__name__)
+
+
+class Located(NamedTuple):
+    """Events whose items are known, as a learner takes them.
+
+    ``columns`` are keywords of its ``learn_many``, one value a comparison; ``ends`` (events,) counts the comparisons up
+    to and including each event; ``features`` is the table that rows point into.
+    """
+
+    events: Batch
+    compared: Compared
+    columns: Mapping[str, Array]
+    ends: Array
+    features: Mapping[str, Array]
+
+    def learn(self, learner: Learner, first: int, stop: int) -> Array:
+        """Learn the events from ``first`` up to ``stop``; answers f of each of their comparisons."""
+        these = slice(self._begin(first), self._begin(stop))
+        columns = {name: column[these] for name, column in self.columns.items()}
+        return learner.learn_many(self.compared[these], self.features, **columns).scores
+
+    def event(self, first: int, row: int) -> int:
+        """The event that a comparison belongs to; ``row`` counts from those of the event ``first``."""
+        return int(np.searchsorted(self.ends, self._begin(first) + row, side="right"))
+
+    def reaches(self, first: int, comparisons: int) -> int:
+        """The event after the one in which so many comparisons are reached, counted from the event ``first``."""
+        return min(len(self.ends), int(np.searchsorted(self.ends, self._begin(first) + comparisons)) + 1)
+
+    def count(self, event: int) -> int:
+        """Comparisons of an event."""
+        return int(self.ends[event]) - self._begin(event)
+
+    def ids(self, event: int) -> list[str]:
+        """The items compared by an event."""
+        begin = sum(self.events.named[:event])
+        return self.events.ids[begin : begin + self.events.named[event]]
+
+    def without(self, events: Collection[int]) -> Located:
+        """The same, these events left out."""
+        counts = np.diff(self.ends, prepend=0)
+        stay = np.ones(len(counts), bool)
+        stay[list(events)] = False
+        learned = np.repeat(stay, counts)
+        compared = self.compared
+        return Located(
+            self.events.only(stay.tolist()),
+            compared[learned] if isinstance(compared, np.ndarray) else list(compress(compared, learned)),
+            {name: column[learned] for name, column in self.columns.items()},
+            np.cumsum(counts[stay]),
+            self.features,
+        )
+
+    def _begin(self, event: int) -> int:
+        return int(self.ends[event - 1]) if event else 0
+
+
+class Lookup:
+    """Finds what the events of one model name."""
+
+    def __init__(self, model: str, learner: type[Learner], catalogue: Catalogue) -> None:
+        self._model, self._learner, self._catalogue = model, learner, catalogue
+
+    def locate(self, batch: Batch) -> tuple[Located, list[Refusal]]:
+        """The events whose items are known, and the others.
+
+        Rows point into the catalogue's own table, or into a small one where an event brings vectors, names an unknown
+        item, or judges sets.
+        """
+        width = self._learner.width
+        sets = {} if width else self._catalogue.sets
+        rows = self._rows([name for name in batch.ids if name not in sets] if sets else batch.ids)
+        if width and rows.min(initial=0) >= 0 and not batch.inline:
+            return self._located(batch, rows.reshape(-1, width), self._catalogue.features), []
+        refused: list[Refusal] = []
+        if width and not batch.inline:
+            rows, batch = self._known(batch, rows, refused)
+            return self._located(batch, rows.reshape(-1, width), self._catalogue.features), refused
+        table, found = InlineTable(self._catalogue), Batch()
+        parts: list[Compared] = []
+        for record, event, ids in batch.each():
+            try:
+                parts.append(compared(event, ids, width, table, self._catalogue))
+                found.add(record, event, ids)
+            except FeedbackError as error:
+                refused.append(self._refusal(record, event, error))
+        return self._located(found, joined(parts, width), table.features), refused
+
+    def _known(self, batch: Batch, rows: Array, refused: list[Refusal]) -> tuple[Array, Batch]:
+        """The events all of whose items have rows, and these; the others are ``refused``."""
+        named = np.array(batch.named, np.int64)
+        unknown = np.flatnonzero(rows < 0)
+        events, first = np.unique(np.repeat(np.arange(len(named)), named)[unknown], return_index=True)
+        stay = np.ones(len(named), bool)
+        stay[events] = False
+        for event, place in zip(events.tolist(), unknown[first].tolist(), strict=True):
+            error = unknown_item(self._catalogue, batch.ids[place])
+            refused.append(self._refusal(batch.records[event], batch.events[event], error))
+        return rows[np.repeat(stay, named)], batch.only(stay.tolist())
+
+    def _refusal(self, record: Record, event: AnyFeedback, error: FeedbackError) -> Refusal:
+        return refusal(record, error, self._model, said_as(type(event)))
+
+    def _rows(self, ids: Sequence[str]) -> Array:
+        """Row numbers, -1 where even a second look at the catalogue finds no such item."""
+        rows = self._catalogue.rows(ids)
+        if rows.min(initial=0) < 0 and self._items_added():
+            rows = self._catalogue.rows(ids)
+        return rows
+
+    def _items_added(self) -> bool:
+        """Whether the catalogue holds more items than when it was last looked at."""
+        try:
+            return self._catalogue.refresh() > 0
+        except CatalogueError as error:
+            log.warning("catalogue_not_refreshed", model=self._model, reason=str(error))
+            return False
+
+    def _located(self, events: Batch, rows: Compared, features: Mapping[str, Array]) -> Located:
+        named = np.array(events.named, np.int64)
+        counts = named // self._learner.width if self._learner.width else np.ones_like(named)
+        brought = {name: [getattr(event, name, MARGIN) for event in events.events] for name in self._learner.columns}
+        columns = {name: np.repeat(values, counts) for name, values in brought.items()}
+        return Located(events, rows, columns, np.cumsum(counts), features)
+
+
+def compared(event: AnyFeedback, ids: list[str], width: int, table: InlineTable, catalogue: Catalogue) -> Compared:
+    """The comparisons of one event, whose items are added to ``table``; raises FeedbackError for an unknown one."""
+    if not isinstance(event, SetJudgement):
+        return table.add(event, ids).reshape(-1, width)
+    judged = [elements(event, name, catalogue) for name in (*event.relevant, *event.irrelevant)]
+    parts = [list(event.query), *judged]
+    rows = table.add(event, [item for part in parts for item in part])
+    query, *sets = np.split(rows, np.cumsum([len(part) for part in parts])[:-1])
+    count = len(event.relevant)
+    return [Judgement(query, tuple(sets[:count]), tuple(sets[count:]))]
+
+
+def elements(event: SetJudgement, name: str, catalogue: Catalogue) -> list[str]:
+    """Ids of the items in a set; an item's own id stands for a set of one."""
+    if name in (event.features or {}) or name not in catalogue.sets:
+        return [name]
+    return [catalogue.ids[row] for row in catalogue.sets[name].tolist()]
+
+
+def joined(parts: list[Compared], width: int) -> Compared:
+    """The comparisons of several events, one after another."""
+    if not width:
+        return [judgement for part in parts for judgement in part]
+    return np.concatenate([np.empty((0, width), np.int64), *parts])

@@ -1,0 +1,119 @@
+"""Events that a sender repeats, because its first request timed out: each ``id`` is learned once.
+
+A model remembers the ids of the newest events that it learned or held out, as hashes of eight bytes. What is remembered
+follows from the log alone, and lies in the checkpoint, so that a replay passes over the same events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CorruptError
+from workers.events.decoding import Batch, Refusal
+
+WINDOW = 4096  # ids
+ID_BYTES = 8
+ONE_BY_ONE = 50  # ids that are looked up faster one after another than sorted together
+
+Array = NDArray[Any]
+Hashes = Sequence[int | None]  # of each event's id; None if it brings none
+
+
+class Part(NamedTuple):
+    """Events in order, none of which repeats an earlier one."""
+
+    batch: Batch
+    hashes: Hashes
+
+
+class SeenIds:
+    """The ids of the newest events of one model.
+
+    An event that was refused is not remembered: it may come again once the cause is fixed, and must be learned then.
+
+    Parameters
+    ----------
+    data
+        What :meth:`to_bytes` made; raises CorruptError for anything else.
+    """
+
+    def __init__(self, data: bytes = b"") -> None:
+        if len(data) % ID_BYTES or len(data) > WINDOW * ID_BYTES:
+            raise CorruptError(
+                f"ids of repeated events: {len(data)} bytes, expected a multiple of {ID_BYTES}, at most "
+                f"{WINDOW * ID_BYTES}"
+            )
+        # oldest first
+        self._hashes: Array = np.frombuffer(data, "<u8")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return int(self._hashes.nbytes)
+
+    def to_bytes(self) -> bytes:
+        """The ids as a checkpoint keeps them, oldest first."""
+        return self._hashes.tobytes()
+
+    def parts(self, batch: Batch) -> Iterator[Part]:
+        """The events of a batch to learn, part by part; the parts together leave out nothing but repeats.
+
+        :meth:`add` must be told of each part before the next is asked for. There is more than one part only if an id
+        is twice in the batch, or comes again just as it leaves the window: then what became of the events before it
+        decides.
+        """
+        hashes = hashes_of(batch)
+        ids = [number for number in hashes if number is not None]
+        if len(set(ids)) == len(ids) and not self._knows_any(ids):
+            yield Part(batch, hashes)
+            return
+        at = 0
+        while at < len(hashes):
+            stay, at = self._run(hashes, at)
+            if any(stay):
+                yield Part(batch.only(stay), list(compress(hashes, stay)))
+
+    def add(self, part: Part, refused: Sequence[Refusal]) -> None:
+        """Remember the ids of a part that was taken, except those of refused events."""
+        without = {refusal.record.offset for refusal in refused}
+        events = zip(part.batch.records, part.hashes, strict=True)
+        new = [number for record, number in events if number is not None and record.offset not in without]
+        self._hashes = np.concatenate([self._hashes, np.array(new, "<u8")])[-WINDOW:]
+
+    def _knows_any(self, ids: Sequence[int]) -> bool:
+        if len(ids) <= ONE_BY_ONE:
+            return any((self._hashes == number).any() for number in ids)
+        return bool(np.isin(np.array(ids, "<u8"), self._hashes).any())
+
+    def _run(self, hashes: Hashes, begin: int) -> tuple[list[bool], int]:
+        """The longest part from ``begin`` on whose repeats are certain, and where it ends."""
+        place = {number: index for index, number in enumerate(self._hashes.tolist())}
+        # so many ids can be added before the one at this place leaves the window
+        room = WINDOW - len(self._hashes)
+        stay = [False] * len(hashes)
+        run: set[int] = set()
+        for at in range(begin, len(hashes)):
+            number = hashes[at]
+            if number is not None:
+                known = place.get(number)
+                if number in run or (known is not None and known + room < len(run)):
+                    return stay, at
+                if known is not None:
+                    continue
+                run.add(number)
+            stay[at] = True
+        return stay, len(hashes)
+
+
+def hashes_of(batch: Batch) -> Hashes:
+    """Eight bytes of the blake2b of each event's id."""
+    ids = [event.id for event in batch.events]
+    digests = b"".join([blake2b((name or "").encode(), digest_size=ID_BYTES).digest() for name in ids])
+    numbers = np.frombuffer(digests, "<u8").tolist()
+    return [None if name is None else number for name, number in zip(ids, numbers, strict=True)]

@@ -1,0 +1,80 @@
+"""Which model an event is for, without decoding all of it; and what Prometheus sees of a router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from omdml.errors import FeedbackError
+from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK
+from streams.protocols import Partition, Record
+from workers.configuration.names import MAX_NAME, check_name
+from workers.configuration.process import SECONDS
+from workers.events.decoding import JSON, content_type
+
+
+class Named(msgspec.Struct, gc=False):
+    """What a router reads of an event; a worker judges the rest."""
+
+    model: str
+
+
+_json = msgspec.json.Decoder(Named)
+_messagepack = msgspec.msgpack.Decoder(Named)
+
+
+def key_of(record: Record) -> bytes | None:
+    """The name of a record's model, None if no worker could learn the event whatever model it is for."""
+    if len(record.value) > MAX_EVENT_BYTES:
+        return None
+    kind = content_type(record.headers) if record.headers else JSON
+    try:
+        model = (_messagepack if kind == MESSAGEPACK else _json).decode(record.value).model
+        name = model.encode()
+        # Percent-encoding makes three bytes of one at most, and takes as long as all the rest here.
+        if 3 * len(name) > MAX_NAME:
+            check_name(model)
+        return name or None
+    except (msgspec.DecodeError, UnicodeError, RecursionError, FeedbackError):
+        return None
+
+
+class RouterMetrics:
+    """Counters and gauges of one router process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._events = Counter(
+            "omdml_routed_events_total", "Events routed: keyed, keyless, letter", ["fate"], registry=registry
+        )
+        self._transactions = Counter(
+            "omdml_route_transactions_total", "Transactions: committed, repeated", ["outcome"], registry=registry
+        )
+        self._seconds = Histogram(
+            "omdml_route_transaction_seconds", "Writing one transaction", buckets=SECONDS, registry=registry
+        )
+        self._lag = Gauge(
+            "omdml_route_lag_events", "Offsets to the end of the topic that is read", ["partition"], registry=registry
+        )
+        self._owned: set[str] = set()
+
+    def routed(self, fates: Mapping[str, int], seconds: float) -> None:
+        """One transaction is committed: so many records of each fate, written in so long."""
+        for fate, count in fates.items():
+            self._events.labels(fate).inc(count)
+        self._transactions.labels("committed").inc()
+        self._seconds.observe(seconds)
+
+    def repeated(self) -> None:
+        """One transaction failed; its records are read again."""
+        self._transactions.labels("repeated").inc()
+
+    def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
+        """Of each owned partition the next offset, and the end; how far others' are behind is theirs to say."""
+        numbers = {str(partition.number) for partition in progress}
+        for number in self._owned - numbers:
+            self._lag.remove(number)
+        self._owned = numbers
+        for partition, (position, end) in progress.items():
+            self._lag.labels(str(partition.number)).set(max(0, end - position))

@@ -1,0 +1,229 @@
+"""Which events of the log a model learned: so an event that a dead letter is sent again for is not learned twice.
+
+An event can be refused, become a dead letter, and be learned all the same: a crash has it taken again, and by then its
+item is there or its model is configured. Its copy (``omdml letters resend``) must not be learned then.
+
+A model remembers on which stretch of its partition it took events, and the offsets of those it refused. Any other event
+of the stretch was learned. All of this follows from the log, and lies in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CorruptError
+from streams.letters import position_of_copy
+from streams.protocols import Partition
+from workers.events.decoding import Batch
+
+WINDOW = 4096  # offsets of refused events that a model remembers
+EARLIER = 8  # stretches before the present one that it remembers
+OFFSET_BYTES = 8
+
+Array = NDArray[Any]
+
+
+class Stretch(msgspec.Struct):
+    """The offsets ``since`` up to ``until`` of a partition.
+
+    ``refused`` are offsets in it, ascending, 8 bytes each: of events that the model refused. An offset is stored
+    negative (``-1 - offset``) once a copy of the event was taken. If it is ``closed``, the next event begins another
+    one: what lies between them was refused while the model was not configured, so that it could not know.
+    """
+
+    home: str
+    since: int
+    until: int
+    refused: bytes = b""
+    closed: bool = False
+
+
+class Stretches:
+    """The stretches of one model: the present one, and those before it moved to an added partition, or was taken out of
+    the configuration for a time.
+
+    Parameters
+    ----------
+    kept
+        What :meth:`kept` made; raises CorruptError for anything else.
+    """
+
+    def __init__(self, kept: Sequence[Stretch] = ()) -> None:
+        for one in kept:
+            if len(one.refused) % OFFSET_BYTES:
+                raise CorruptError(
+                    f"offsets of refused events: {len(one.refused)} bytes, expected a multiple of {OFFSET_BYTES}"
+                )
+        self._stretches = [_Stretch(one) for one in kept]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return sum(one.nbytes for one in self._stretches)
+
+    def kept(self) -> list[Stretch]:
+        """The stretches as a checkpoint keeps them, the oldest first."""
+        return [one.kept() for one in self._stretches]
+
+    def begin(self, home: Partition, offset: int) -> None:
+        """The next event that is taken lies there; what was known of this offset and those behind it is forgotten:
+        a log that was cut holds other events there."""
+        for one in self._stretches:
+            if one.home == str(home):
+                one.cut(offset)
+        if not self._goes_on(home):
+            self._stretches = [*self._stretches[-EARLIER:], _Stretch(Stretch(str(home), offset, offset))]
+
+    def end(self, offset: int) -> None:
+        """Everything below this offset was taken."""
+        self._stretches[-1].until = offset
+        self.shrink()
+
+    def refuse(self, home: Partition | None, offsets: Iterable[int]) -> None:
+        """Remember refused events, unless they lie before the first one that was taken there."""
+        if self._goes_on(home):
+            self._stretches[-1].refuse(offsets)
+
+    def _goes_on(self, home: Partition | None) -> bool:
+        return bool(self._stretches) and self._stretches[-1].home == str(home) and not self._stretches[-1].closed
+
+    def shrink(self) -> None:
+        """Forget the oldest of too many refused events; every copy below the newest of them must be decided by now."""
+        if self._stretches:
+            self._stretches[-1].shrink()
+
+    def learned(self, partition: Partition, offset: int, below: int | None = None) -> bool:
+        """Whether an event, or a copy of it, was learned for certain.
+
+        ``below`` is the offset of the event that asks, if that lies on the same partition: what lies below it is taken.
+        """
+        return any(
+            one.learned(offset, below if one is self._stretches[-1] else None)
+            for one in self._stretches
+            if one.home == str(partition)
+        )
+
+    def learned_in_place(self, partition: Partition, offset: int) -> bool:
+        """Whether an event was learned for certain, and not by a copy."""
+        return any(one.learned_in_place(offset) for one in self._stretches if one.home == str(partition))
+
+    def parts(self, batch: Batch) -> Iterator[Batch]:
+        """The events of a batch, part by part, without copies of events that were learned.
+
+        :meth:`take` must be told of each part before the next is asked for. A part ends before a copy of an event that
+        lies in it, or of one that an earlier copy in it is about: then what became of these decides.
+        """
+        here = batch.records[0].partition
+        copies = {index: name for index, record in enumerate(batch.records)
+                  if record.headers and (name := position_of_copy(record))}  # fmt: skip
+        first, asked, stay = 0, set[tuple[Partition, int]](), [True] * len(batch.records)
+        for index, (partition, offset) in copies.items():
+            part_begins = batch.records[first].offset
+            unsure = (partition == here and offset >= part_begins) or (partition, offset) in asked
+            # If the part's events were all refused, some that are remembered now would be forgotten before this copy.
+            if unsure or self._stretches[-1].count + index - first > WINDOW:
+                yield from _between(batch, stay, first, index)
+                first, asked = index, set()
+            asked.add((partition, offset))
+            below = batch.records[index].offset if partition == here else None
+            stay[index] = not self.learned(partition, offset, below)
+        yield from _between(batch, stay, first, len(stay))
+
+    def take(self, part: Batch, refused: Collection[int]) -> None:
+        """Remember what became of a part: which of its events, by offset, were refused; copies of others were taken."""
+        here = part.records[0].partition
+        for record in part.records:
+            if record.headers and record.offset not in refused and (position := position_of_copy(record)):
+                partition, offset = position
+                if partition != here or offset < record.offset:
+                    self._copy_taken(partition, offset)
+        self.refuse(here, refused)
+
+    def _copy_taken(self, partition: Partition, offset: int) -> None:
+        for one in self._stretches:
+            if one.home == str(partition):
+                one.copy_taken(offset)
+
+
+class _Stretch:
+    """One stretch in memory."""
+
+    def __init__(self, kept: Stretch) -> None:
+        self.home, self.since, self.until, self.closed = kept.home, kept.since, kept.until, kept.closed
+        self._refused: Array = np.frombuffer(kept.refused, "<i8")
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._refused.nbytes)
+
+    @property
+    def count(self) -> int:
+        return len(self._refused)
+
+    def kept(self) -> Stretch:
+        return Stretch(self.home, self.since, self.until, self._refused.tobytes(), self.closed)
+
+    @property
+    def _offsets(self) -> Array:
+        return np.where(self._refused < 0, -1 - self._refused, self._refused)
+
+    def cut(self, offset: int) -> None:
+        """What lies from there on is not taken."""
+        if offset < self.until:
+            self.until, self.since = offset, min(self.since, offset)
+            self._refused = self._refused[self._offsets < offset]
+
+    def refuse(self, offsets: Iterable[int]) -> None:
+        new = np.array(sorted(offset for offset in offsets if offset >= self.since), "<i8")
+        if not len(new):
+            return
+        if not len(self._refused) or new[0] > offset_of(int(self._refused[-1])):
+            self._refused = np.concatenate([self._refused, new])
+            return
+        joined = np.concatenate([self._refused, new[~np.isin(new, self._offsets)]])
+        self._refused = joined[np.argsort(np.where(joined < 0, -1 - joined, joined), kind="stable")]
+
+    def learned(self, offset: int, below: int | None) -> bool:
+        end = self.until if below is None else below
+        if not self.since <= offset < end:
+            return False
+        offsets = self._offsets
+        # Refusals that are known already, but lie behind the event that asks, do not push others out.
+        known = len(offsets) if below is None else int(np.searchsorted(offsets, below))
+        if known > WINDOW and offset <= offsets[known - WINDOW - 1]:
+            return False
+        index = int(np.searchsorted(offsets, offset))
+        return not (index < len(offsets) and offsets[index] == offset and self._refused[index] >= 0)
+
+    def learned_in_place(self, offset: int) -> bool:
+        return self.learned(offset, None) and offset not in self._offsets
+
+    def copy_taken(self, offset: int) -> None:
+        index = int(np.searchsorted(self._offsets, offset))
+        if index < len(self._refused) and self._refused[index] == offset:
+            self._refused = self._refused.copy()
+            self._refused[index] = -1 - offset
+
+    def shrink(self) -> None:
+        """Remember the newest; what lies up to the others is not known any more."""
+        if len(self._refused) > WINDOW:
+            self.since = offset_of(int(self._refused[-WINDOW - 1])) + 1
+            self._refused = self._refused[-WINDOW:]
+
+
+def offset_of(stored: int) -> int:
+    """The offset of a refused event, as it is stored."""
+    return stored if stored >= 0 else -1 - stored
+
+
+def _between(batch: Batch, stay: Sequence[bool], first: int, end: int) -> Iterator[Batch]:
+    chosen = [first <= index < end and stays for index, stays in enumerate(stay)]
+    if all(chosen):
+        yield batch
+    elif any(chosen):
+        yield batch.only(chosen)

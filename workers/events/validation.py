@@ -1,0 +1,103 @@
+"""Validate events and send them to the feedback log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import IO, NamedTuple
+
+from omdml.comparisons import conversion, kind_of
+from omdml.errors import FeedbackError
+from omdml.feedback import MAX_EVENT_BYTES, AnyFeedback, Pair, decode
+from omdml.learners.shared.pairs import ONLY_TASK, task_numbers
+from streams.catalogues.inline import InlineTable
+from streams.protocols import Sink
+from workers.configuration.names import check_name
+from workers.configuration.specs import Spec, Specs
+from workers.configuration.wording import amount
+from workers.events.decoding import unknown_model
+from workers.events.lookup import compared
+
+SHOWN = 20  # refused lines that are told of
+MAX_LINE_BYTES = 2 * MAX_EVENT_BYTES  # white space around the event included
+ENDLESS_BYTES = 1 << 30
+
+
+class Refused(NamedTuple):
+    """A line that was not sent."""
+
+    line: int
+    error: FeedbackError
+
+
+class Fed(NamedTuple):
+    """What became of the lines."""
+
+    accepted: Counter[str]  # by kind
+    refused: list[Refused]  # the first of them
+    total_refused: int = 0
+
+    @property
+    def kinds(self) -> str:
+        """How many of each kind were accepted, in words."""
+        return ", ".join(amount(count, kind) for kind, count in sorted(self.accepted.items())) or "nothing"
+
+
+def validate(payload: bytes, specs: Specs) -> AnyFeedback:
+    """The event in a payload, as a worker with these models would take it; raises FeedbackError."""
+    event = decode(payload)
+    check(event, specs.find(event.model))
+    return event
+
+
+def check(event: AnyFeedback, spec: Spec | None) -> None:
+    """Raise FeedbackError where a worker would not learn the event; ``spec`` is that of its model."""
+    check_name(event.model)
+    if spec is None:
+        raise unknown_model(event.model)
+    kinds, table = spec.learner.accepts, InlineTable(spec.catalogue)
+    compared(event, conversion(kinds)(event, kinds), spec.learner.width, table, spec.catalogue)
+    if isinstance(event, Pair):
+        task_numbers(event.task, spec.parameters.get("tasks") or ONLY_TASK, 1)
+
+
+def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:
+    """Send every line that holds a sound event; blank ones are skipped. Without a sink nothing is sent."""
+    accepted: Counter[str] = Counter()
+    refused: list[Refused] = []
+    count = 0
+    for number, line in enumerate(lines, start=1):
+        payload = line.strip()
+        if not payload:
+            continue
+        try:
+            event = validate(payload, specs)
+        except FeedbackError as error:
+            count += 1
+            refused += [Refused(number, error)] if count <= SHOWN else []
+            continue
+        if sink is not None:
+            sink.send(payload, key=event.model)
+        accepted[kind_of(event)] += 1
+    if sink is not None:
+        sink.flush()
+    return Fed(accepted, refused, count)
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, a pipe or standard input; of one that is too long, the beginning: it is refused as oversize.
+
+    Raises FeedbackError if a line does not end at all.
+    """
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES):
+        number, size = number + 1, len(line)
+        end = line
+        while not end.endswith(b"\n") and (end := file.readline(MAX_LINE_BYTES)):
+            size += len(end)
+            if size > ENDLESS_BYTES:
+                raise FeedbackError(
+                    f"{file.name}: line {number} has no end within {ENDLESS_BYTES:,} bytes, expected one event a line",
+                    reason="oversize",
+                )
+        yield line

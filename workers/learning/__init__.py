@@ -1,0 +1,1 @@
+"""The worker: partitions of a log, learned exactly once."""

@@ -1,0 +1,143 @@
+"""Step 2 of the protocol, seen from a partition: whether a claimed model goes on here, and from where."""
+
+from __future__ import annotations
+
+import structlog
+
+from omdml.errors import CorruptError, Fenced, GapError
+from streams.placement import Placement
+from streams.protocols import Partition, Written
+from workers.learning.interruptions import PlacementChanged
+from workers.learning.services import Services
+from workers.model.claim import Claimed, out_of_reach
+from workers.model.owned_model import OwnedModel
+
+log = structlog.get_logger(__name__)
+
+
+class Arrival:
+    """Holds what checkpoints say of one partition against its log and the placement."""
+
+    def __init__(self, partition: Partition, services: Services) -> None:
+        self._partition = partition
+        self._services = services
+        self._end = 0  # offset after the log's last record, as far as is known
+
+    def forget_end(self) -> None:
+        """The log was cut: it may end earlier than is known."""
+        self._end = 0
+
+    def admit(self, claimed: Claimed, placement: Placement, taken: int, cut: int | None = None) -> None:
+        """Have a claimed model go on where it was, or come here from its old home.
+
+        Parameters
+        ----------
+        taken
+            The offset after the last record that was taken here: the log reaches that far.
+        cut
+            The log was cut there while the model waited: what lies at or after it is new.
+
+        Raises
+        ------
+        GapError
+            Its checkpoint is about another log, or says more than this one holds, and that is not accepted.
+        CorruptError
+            Its checkpoint is too old to go on from, or about a partition on which it never lived.
+        PlacementChanged
+            The models were placed elsewhere meanwhile.
+        """
+        model, self._end = claimed.model, max(self._end, taken)
+        if model.home and model.home.topic_id != self._partition.topic_id:
+            if not self._services.accept_gap:
+                raise learned_elsewhere(model.name, model.home, self._partition)
+            model.home, model.next = None, 0
+        if model.home is None:
+            model.home = self._partition
+        elif model.home != self._partition:
+            self._move_in(model, model.home, placement, claimed.fell_back)
+        elif claimed.fell_back and model.next < (begin := self._services.source.begin(self._partition)):
+            raise out_of_reach(model.name, model.next, begin)
+        elif cut is not None and model.next > cut:
+            self._go_back(model, cut, placement)
+        elif not self.log_reaches(model.next):
+            self._hold_against_log(model, placement)
+
+    def log_reaches(self, position: int) -> bool:
+        """Whether the log holds everything below a position; it is asked only if that is not known already."""
+        if position > self._end:
+            self._end = self._services.source.end(self._partition)
+        return position <= self._end
+
+    def _move_in(self, model: OwnedModel, before: Partition, placement: Placement, fell_back: bool) -> None:
+        """Have a model go on here that was last saved on another partition, before partitions were added.
+
+        Everything on its old home was learned before ``omdml topics rehome`` placed it here, so it goes on at the first
+        offset here that the present placement covers. An older checkpoint does not have all of it. One that goes beyond
+        the rehome holds events that are dead letters now.
+        """
+        if self._services.store.placement(self._partition.topic_id) != placement:
+            raise PlacementChanged(self._partition.topic_id)
+        left = placement.left(model.name, before.number)
+        if fell_back or left is None:
+            raise not_from_there(model.name, before, self._partition, fell_back)
+        if model.next > left:
+            raise stayed_too_long(model.name, before, self._partition, model.next, left)
+        model.home, model.next = self._partition, placement.since(self._partition.number)
+
+    def _hold_against_log(self, model: OwnedModel, placement: Placement) -> None:
+        """Raise GapError for a model that has learned more of this partition than the log holds.
+
+        If the operator accepts that, the model goes on with what comes from now on. A crash before it is saved: the
+        same is found again.
+        """
+        error = ahead_of_log(model.name, self._partition, model.next, self._end)
+        if not self._services.accept_gap:
+            raise error
+        log.warning("gap_accepted", model=model.name, reason=str(error))
+        self._go_back(model, self._end, placement)
+
+    def _go_back(self, model: OwnedModel, offset: int, placement: Placement) -> None:
+        """Have a model go on at an offset before its position, in the store too."""
+        model.next = offset
+        checkpoint = model.checkpoint(self._services.platform)
+        written = self._services.store.save(checkpoint, model.epoch, back=True, placement=placement)
+        if written is Written.MOVED:
+            raise PlacementChanged(self._partition.topic_id)
+        if written is Written.FENCED:
+            raise Fenced(f"model {model.name!r}: another worker owns it now; nothing was written")
+
+
+def learned_elsewhere(model: str, home: Partition, here: Partition) -> GapError:
+    """The error for a model of a log of the past."""
+    return GapError(
+        f"model {model!r} was learned from log {home.topic_id}, this one is {here.topic_id}: it was made anew. Bring "
+        "the old log back, begin with an empty store, or go on with this log as it is (omdml worker --accept-gap)"
+    )
+
+
+def ahead_of_log(model: str, here: Partition, position: int, end: int) -> GapError:
+    """The error for a model whose checkpoint has learned more than the log holds."""
+    return GapError(
+        f"model {model!r} has learned partition {here.number} up to offset {position}, but the log ends at {end}: the "
+        "log was cut, or brought back from an older copy. Bring the newer log back, learn the model again (omdml "
+        "models reset), or go on with new events only (omdml worker --accept-gap)",
+        position=position,
+    )
+
+
+def stayed_too_long(model: str, before: Partition, here: Partition, position: int, left: int) -> CorruptError:
+    """The error for a model that was saved on its old home after it was placed on another one."""
+    return CorruptError(
+        f"model {model!r} lives on partition {here.number} since offset {left} of partition {before.number}, but its "
+        f"checkpoint has learned that one up to {position}: a worker that was paused saved it later, and events "
+        f"from {left} on may be dead letters too. Learn the model again: omdml models reset"
+    )
+
+
+def not_from_there(model: str, before: Partition, here: Partition, fell_back: bool) -> CorruptError:
+    """The error for a model whose checkpoint lies on a partition that it cannot have come from."""
+    why = "the newer ones are damaged, so what it learned there last is lost" if fell_back else "it never lived there"
+    return CorruptError(
+        f"model {model!r} lives on partition {here.number}, but its checkpoint is about partition {before.number} and "
+        f"{why}: restore the store from a backup, or learn the model again: omdml models reset"
+    )

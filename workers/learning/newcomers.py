@@ -1,0 +1,132 @@
+"""Models that a pattern covers and the store does not list: how many may begin, and how fast."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from omdml.errors import CorruptError, FeedbackError, StoreLost
+from streams.protocols import Store
+from workers.configuration.config import is_pattern
+from workers.configuration.specs import Spec, Specs
+from workers.events.decoding import Batch
+from workers.model.claim import Claimed, claim_all
+from workers.model.memory_budget import Allowance
+
+if TYPE_CHECKING:
+    from workers.learning.services import Services
+
+LOOK_S = 1.0  # a look at the store's list is at most so old when it decides
+SHARE = 20  # of the time, looks take one part in so many
+A_TURN = 100  # begin before the worker looks at its clock and its signals again
+CLAIMED = 50  # models at most that are claimed together
+CLAIMED_SHARE = 16  # models that are claimed together take one part in so many of the memory that models may take
+
+log = structlog.get_logger(__name__)
+
+
+class Verdict(NamedTuple):
+    """Which new names may begin, and which may not, each in order."""
+
+    begin: list[str]
+    refused: list[str]
+
+
+class Newcomers:
+    """Counts the models of each pattern by the store's list of models, and how many of them begin in a second.
+
+    A name that the store lists may always go on. Another one may begin as long as the list holds fewer names of its
+    pattern than ``max_models``. The list is read again at most a second later, so what other workers begin within that
+    second may come on top of the limit, and a model that was deleted makes room a second later.
+
+    Parameters
+    ----------
+    rate
+        New models a second.
+    """
+
+    def __init__(self, rate: float = math.inf) -> None:
+        self._allowance = Allowance(rate)
+        self._listed: set[str] = set()
+        self._counts: Counter[str] = Counter()  # by pattern
+        self._look_at = -math.inf
+
+    def room(self, now: float) -> int:
+        """How many may begin in this turn."""
+        self._allowance.grow(now)
+        return int(max(0.0, min(A_TURN, self._allowance.left)))
+
+    def began(self, count: int) -> None:
+        """So many did."""
+        self._allowance.spend(count)
+
+    def judge(self, names: Sequence[str], specs: Specs, store: Store, clock: Callable[[], float]) -> Verdict:
+        """Which of these names, none of which has a checkpoint, may begin; the store is looked at if there is need."""
+        verdict = Verdict([], [])
+        if any(is_pattern(specs.of(name).label) for name in names):
+            self._look(specs, store, clock)
+        for name in names:
+            spec = specs.of(name)
+            if is_pattern(spec.label) and name not in self._listed:
+                if self._counts[spec.label] >= spec.max_models:
+                    verdict.refused.append(name)
+                    continue
+                self._listed.add(name)
+                self._counts[spec.label] += 1
+            verdict.begin.append(name)
+        return verdict
+
+    def _look(self, specs: Specs, store: Store, clock: Callable[[], float]) -> None:
+        began = clock()
+        if began < self._look_at:
+            return
+        self._listed = set(store.models())
+        found = map(specs.configuration.match, self._listed)
+        self._counts = Counter(matched[0] for matched in found if matched)
+        took = clock() - began
+        self._look_at = began + max(LOOK_S, SHARE * took)
+
+
+class Turn(NamedTuple):
+    """New names in a batch: those that begin in this turn, those that must not begin, and the offset where the turn
+    ends because more would begin."""
+
+    begin: list[str]
+    beyond: set[str]
+    end: float
+
+
+def begin_turn(new: list[str], batches: Mapping[str, Batch], services: Services) -> Turn:
+    """What to do in this turn with names that have no checkpoint, in the order of their first events."""
+    if not new:
+        return Turn([], set(), math.inf)
+    newcomers = services.newcomers
+    begin, refused = newcomers.judge(new, services.specs, services.store, services.clock)
+    room = newcomers.room(services.clock())
+    end = batches[begin[room]].records[0].offset if len(begin) > room else math.inf
+    newcomers.began(len(begin[:room]))
+    return Turn(begin[:room], set(refused), end)
+
+
+def claim_next(needed: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
+    """Claim models together, this one and those needed after it, as many as memory can take beside the others."""
+    specs, first = services.specs, needed.index(name)
+    room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
+    names = needed[first : first + int(max(1, min(CLAIMED, room)))]
+    found = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
+    log.info("models_claimed", count=len(names), first=name)
+    return found
+
+
+def too_many_models(name: str, spec: Spec) -> FeedbackError:
+    """The error for an event of a name that must not begin a model."""
+    return FeedbackError(
+        f"model {name!r} is new, and the store lists {spec.max_models:,} models of {spec.label!r} already: raise "
+        f"max_models in [models.{spec.label!r}], or delete models that nobody needs (omdml models delete), then: "
+        "omdml letters resend",
+        reason="too_many_models",
+    )

@@ -1,0 +1,213 @@
+"""The models of one partition in memory, and how what they learn reaches the nodes and the store.
+
+Steps 4 and 5 of the protocol, which workers/learning/partition.py lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from omdml.errors import CorruptError, Fenced, StoreLost
+from streams.placement import Placement
+from streams.protocols import Partition, Written
+from workers.learning.interruptions import PlacementChanged, Rewind
+from workers.learning.pending_letters import Burial
+from workers.learning.portions import portions
+from workers.learning.services import Services
+from workers.learning.watermark import Mark
+from workers.model.owned_model import OwnedModel
+
+log = structlog.get_logger(__name__)
+
+
+class OwnedModels:
+    """The models that a partition's owner has in memory.
+
+    Parameters
+    ----------
+    placement
+        Where models live, as this partition's owner knows it.
+    go_back
+        Has the partition read again from an offset on, for a model and a reason; answers the Rewind to raise.
+
+    Attributes
+    ----------
+    loaded
+        Models in memory, by name.
+    unsaved
+        Those that learned what no checkpoint has, the oldest change first.
+    unpublished
+        Those that learned what no node can know of, likewise.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        placement: Placement,
+        services: Services,
+        mark: Mark,
+        burial: Burial,
+        go_back: Callable[[str, int, str], Rewind],
+    ) -> None:
+        self.placement = placement
+        self.loaded: dict[str, OwnedModel] = {}
+        self.unsaved: dict[str, OwnedModel] = {}
+        self.unpublished: dict[str, OwnedModel] = {}
+        self._partition = partition
+        self._services = services
+        self._mark = mark
+        self._burial = burial
+        self._go_back = go_back
+
+    def load(self, model: OwnedModel) -> None:
+        """Keep a model in memory, which may take the least recently used one's place."""
+        self.loaded[model.name] = model
+        self.use(model)
+
+    def use(self, model: OwnedModel) -> None:
+        """Note that a model is needed just now."""
+        self._services.residents.use(model.name, model.size, self.let_go)
+
+    def let_go(self, name: str) -> None:
+        """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
+        self.keep([self.loaded[name]])
+        self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """Have a model in memory no more, as it is."""
+        for models in (self.loaded, self.unsaved, self.unpublished):
+            models.pop(name, None)
+        self._services.residents.forget(name)
+
+    def changed(self, model: OwnedModel, offset: int) -> None:
+        """Have a model saved: what lies from ``offset`` on is in no checkpoint of it."""
+        if model.name not in self.unsaved:
+            model.changed_at, model.unsaved_from = self._services.clock(), offset
+            self.unsaved[model.name] = model
+
+    def publish(self, until: float = math.inf) -> None:
+        """Bring what was learned to the nodes, the oldest first, at least one portion, none after ``until``; Fenced."""
+        for models in portions(list(self.unpublished.values())):
+            self._tell(models)
+            self._publish(models)
+            if self._services.clock() >= until:
+                break
+
+    def keep(self, models: list[OwnedModel]) -> None:
+        """Publish models, or record that they are withheld, then save them: each if there is need to."""
+        self._tell(models)
+        if unpublished := [model for model in models if model.name in self.unpublished]:
+            self._publish(unpublished, record=True)
+        if unsaved := [model for model in models if model.name in self.unsaved]:
+            self.write(unsaved)
+
+    def _tell(self, models: list[OwnedModel]) -> None:
+        """Bring drift into the history."""
+        for model in models:
+            if model.drifted:
+                with self._unless_deleted(model):
+                    noted = self._services.store.note(model.name, model.epoch, "drift", model.drifted)
+                    self.written(noted, model.name)
+                    self._services.metrics.drift.labels(self._services.specs.of(model.name).label).inc()
+                    model.drifted = ""
+
+    def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
+        """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
+        metrics, new = self._services.metrics, []
+        published: dict[str, OwnedModel] = {}  # by label, the last of each
+        self._take_back(models)
+        with metrics.timed("publish"):
+            for model in models:
+                if model.name in self.unpublished and (record or model.can_be_judged):
+                    snapshot = model.snapshot()
+                    withheld = model.judge(snapshot.metric)
+                    if record or not withheld:
+                        new.append((model, snapshot, withheld))
+            if new:
+                self._require_placement()
+            with metrics.share_of(metrics.publish_seconds, len(new)):
+                answers = self._services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
+        for (model, _, withheld), answer in zip(new, answers, strict=True):
+            with self._unless_deleted(model):
+                written = self.written(answer, model.name)
+                model.published = model.learner.version
+                self.unpublished.pop(model.name, None)
+                if not withheld:
+                    model.oldest = None
+                label = self._services.specs.of(model.name).label
+                metrics.published(label, model, "held" if withheld else written.value)
+                published[label] = model
+        for label, model in published.items():
+            metrics.describe(label, model)
+
+    def _take_back(self, models: list[OwnedModel]) -> None:
+        """Bring the reference back if the guard says that what went live since then is worse."""
+        for model in models:
+            if model.guard.take_back:
+                with self._unless_deleted(model):
+                    yardstick, store = model.guard.yardstick, self._services.store
+                    reason = f"to what version {yardstick.version} had: {yardstick.withheld}"
+                    self.written(store.publish(model.reference_again(), model.epoch), model.name)
+                    self.written(store.note(model.name, model.epoch, "taken back", reason), model.name)
+                    self._services.metrics.snapshots.labels("taken_back").inc()
+                    log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
+                    model.guard.take_back = False
+
+    def _require_placement(self) -> None:
+        """Raise PlacementChanged if models were placed elsewhere since this partition was taken over.
+
+        What is learned then becomes a dead letter of the next owner, so nodes must not see it. Saving it is refused by
+        the store itself.
+        """
+        recorded = self._services.store.placement(self._partition.topic_id)
+        # A store without any placement was emptied: the look at its marks says so.
+        if recorded not in (None, self.placement):
+            raise PlacementChanged(self._partition.topic_id)
+
+    def write(self, models: list[OwnedModel]) -> None:
+        """Save models, the letters before them."""
+        metrics = self._services.metrics
+        self._burial.finish()  # no replay makes those again whose events the checkpoint skips
+        with metrics.timed("save"):
+            checkpoints = [model.checkpoint(self._services.platform) for model in models]
+            epochs = [model.epoch for model in models]
+            with metrics.share_of(metrics.checkpoint_seconds, len(models)):
+                answers = self._services.store.save_all(list(zip(checkpoints, epochs, strict=True)), self.placement)
+        for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
+            with self._unless_deleted(model):
+                self.written(answer, model.name)
+                self._services.allowance.spend(len(checkpoint.state))
+                model.measure()
+                self.unsaved.pop(model.name, None)
+
+    @contextmanager
+    def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
+        """Forget a model that was deleted; raises Rewind if events came for it since it was last saved: they begin it
+        again. If the store lost more than this one, raises StoreChanged, or StoreLost if there is no mark yet."""
+        try:
+            yield
+        except StoreLost:
+            # A store that came back from an older copy lacks younger models; what is missing is learned again.
+            self._mark.look()
+            if not self._mark.stands:
+                raise
+            begin = model.unsaved_from if model.name in self.unsaved else None
+            self.drop(model.name)
+            if begin is None:
+                log.warning("model_deleted", model=model.name, then="its next event begins it anew")
+                return
+            raise self._go_back(model.name, begin, "model_deleted") from None
+
+    def written(self, answer: Written | CorruptError | StoreLost, name: str) -> Written:
+        """What the store answered to a write; raises Fenced, PlacementChanged, or the error that is the answer."""
+        if isinstance(answer, CorruptError | StoreLost):
+            raise answer
+        if answer is Written.MOVED:
+            raise PlacementChanged(self._partition.topic_id)
+        if answer is Written.FENCED:
+            raise Fenced(f"model {name!r}: another worker owns it now, or a command moved it; nothing was written")
+        return answer

@@ -1,0 +1,391 @@
+"""One owned partition, exactly once.
+
+The protocol, in numbered steps. After a crash between any two of them the next owner starts at step 1 and ends with
+the same bytes:
+
+1. start     at min(mark, commit). Nothing was taken: nothing is lost.
+2. claim     a model at the first event that it has not taken: its epoch rises, its checkpoint is loaded. Settings that
+             are others by now are noted and saved. A crash leaves a higher epoch, or the same settings noted twice.
+3. take      learn what lies at or after the model's ``next``; what cannot be learned, or belongs on another partition
+             (streams/placement.py), becomes a dead letter. Only memory changed: a crash takes it all again.
+4. publish   a snapshot. It may run ahead of the checkpoint: a replay makes the same bytes, and until it has caught up
+             with what is live it publishes nothing.
+5. save      a checkpoint a changed model, the oldest changes first, as many as there is time for. A crash between two
+             models: the saved one skips by its ``next``, the other one learns again from its older checkpoint. The
+             store refuses it if the models were placed elsewhere: these events may be dead letters by now.
+6. letters   flushed until acknowledged; those of a model before its checkpoint too, which skips their events. A
+             crash sends some twice: readers tell them by position.
+7. mark      moved to the first offset that is in no checkpoint, from where this owner left it. A crash replays what
+             every model that was saved skips.
+8. look      whether the store is still the one that took all this. One that was brought back older, or failed over,
+             may have forgotten some of it, whatever its mark says: the partition begins again, at the lower of its mark
+             and the last one that was looked at. A crash leaves the commit there: min(mark, commit).
+9. commit    to the log. A crash leaves it behind the mark: min(mark, commit) replays what every model skips.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import structlog
+
+from omdml.errors import CorruptError, StoreLost
+from streams.placement import Placement
+from streams.protocols import Partition, Position, Record
+from streams.stores.checkpoints import none_valid
+from workers.configuration.names import can_be_kept
+from workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
+from workers.learning.arrival import Arrival
+from workers.learning.interruptions import PlacementChanged, Rewind
+from workers.learning.newcomers import begin_turn, claim_next, too_many_models
+from workers.learning.owned_models import OwnedModels
+from workers.learning.pending_letters import Burial
+from workers.learning.portions import portions
+from workers.learning.services import Services
+from workers.learning.unreadable import Blocked
+from workers.learning.watermark import Mark
+from workers.model.claim import Change, Claimed, claim, snapshot
+from workers.model.owned_model import OwnedModel
+from workers.model.relocation import close_stretch, take_back
+
+log = structlog.get_logger(__name__)
+
+
+class OwnedPartition:
+    """The models that live on one partition, and how far each is taken, published and saved."""
+
+    def __init__(self, partition: Partition, services: Services, placement: Placement) -> None:
+        self.partition = partition
+        self.services = services
+        self.crowded = False  # most events that were taken last began a model
+        self.first: int | None = None  # offset of the first record that was taken here
+        self._taken: int | None = None  # offset after the last
+        self._arrival = Arrival(partition, services)
+        self.mark = Mark(partition, services.store)
+        self._committed: int | None = None
+        # Models of the store whose events were refused here because they are not configured.
+        self._unconfigured: set[str] = set()
+        self._blocked = Blocked(services.clock, services.metrics.waiting)
+        self._burial = Burial(services.letters, services.specs, services.metrics, services.refusals)
+        self.models = OwnedModels(partition, placement, services, self.mark, self._burial, self._back)
+
+    @property
+    def placement(self) -> Placement:
+        """Where models live, as this owner knows it."""
+        return self.models.placement
+
+    # 1
+    def start(self, committed: int | None) -> int | None:
+        """Where to read from; see :meth:`workers.learning.watermark.Mark.start`."""
+        begin = self.mark.start(committed)
+        return 0 if begin is None and committed is not None else begin
+
+    # 2
+    def claim(self, name: str) -> Claimed:
+        """Become the owner of a model that lives here; see :meth:`workers.learning.arrival.Arrival.admit`."""
+        return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
+
+    def _own(self, claimed: Claimed) -> Claimed:
+        cut = self._blocked.cuts.get(claimed.model.name)
+        self._arrival.admit(claimed, self.placement, self._taken or 0, cut)
+        return claimed
+
+    def _adopt(self, model: OwnedModel, changes: list[Change]) -> None:
+        """Go on with settings that are others by now: tell the history, save a checkpoint that names them."""
+        for what, told in changes:
+            log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
+            reason = f"{told}, from offset {model.next} of {self.partition} on"
+            self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
+        if changes:
+            self.models.write([model])
+
+    # 3
+    def take(self, records: list[Record]) -> list[Record]:
+        """Learn records, in order; answers those that are for a later turn, because too many new models would begin.
+
+        Raises StoreError where the store is out of reach: take them again then, models skip what they have taken.
+        """
+        if self._taken is not None and records[0].offset < self._taken:
+            records = [record for record in records if record.offset >= self._taken]  # the letters were what failed
+        since = self.placement.since(self.partition.number)
+        for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
+            if part and (left := self._take(part, before_rehome=part[0].offset < since)):
+                self._burial.send()
+                return [one for one in records if one.offset >= left[0].offset]
+        self._burial.send()
+        return []
+
+    def _take(self, records: list[Record], before_rehome: bool) -> list[Record]:
+        with self.services.metrics.timed("decode"):
+            batches, refused = sort_out(records, self._accepts)
+        if before_rehome:
+            # Everything below a rehome was learned, or became a letter, before the models moved.
+            refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
+                       for name, some in refused.items()}  # fmt: skip
+        alone = self._refused_alone(batches, refused)
+        kept = self.services.store.positions([*alone, *(name for name in batches if name not in self.models.loaded)])
+        new = [
+            name for name in batches if not (name in self.models.loaded or name in kept or self._blocked.waits(name))
+        ]
+        begin, beyond, end = begin_turn(new, batches, self.services)
+        records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+        self.crowded = 2 * len(begin) >= len(records)
+        if not records:
+            return left
+        if left:
+            batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
+            refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
+        of_nobody: list[Refusal] = []
+        for name in beyond & batches.keys():
+            error = too_many_models(name, self.services.specs.of(name))
+            of_nobody += [Refusal(record, error, name) for record in batches.pop(name).records]
+        self._note_refused_alone([name for name in alone if name in kept and refused[name]], batches, refused)
+        claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
+        reach = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
+        needed = [name for name in batches if self._must_claim(name, reach[name][1], kept.get(name))]
+        for name, batch in batches.items():
+            first, last = reach[name]
+            if name not in self.models.loaded and not self._blocked.waits(name):
+                try:
+                    if name not in claimed and name in needed:
+                        claimed |= claim_next(needed, name, self.services)
+                        self._look()
+                    self._meet(name, last, kept.get(name), records[0].offset, claimed.get(name))
+                except CorruptError as error:
+                    self._blocked.add(name, first, error)
+            if name in self.models.loaded:
+                self._take_up(self.models.loaded[name], batch, refused.pop(name, []))
+        for model, refusals in refused.items():
+            if model in self.models.loaded:
+                self._take_up(self.models.loaded[model], Batch(), refusals)
+            else:
+                of_nobody += refusals
+        self._burial.add(of_nobody)
+        if self.first is None:
+            self.first = records[0].offset
+        self._taken = records[-1].offset + 1
+        return left
+
+    def _refused_alone(self, batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]) -> list[str]:
+        """Models that live here, are not in memory, and whose events among these were all refused."""
+        return [
+            name
+            for name in refused
+            if name and name not in batches and name not in self.models.loaded and can_be_kept(name)
+            if self.placement.home(name) == self.partition.number
+        ]
+
+    def _note_refused_alone(
+        self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
+    ) -> None:
+        """Have models that the store holds know that events were refused: they are claimed for that. One that is not
+        configured any more cannot be: it is told that it knows nothing of what lies between here and its next event."""
+        for name in names:
+            if refused[name][0].error.reason != "unknown_model":
+                batches[name] = Batch()
+            elif name not in self._unconfigured:
+                answer = close_stretch(self.services.store, name)
+                if answer is not None:
+                    self.models.written(answer, name)
+                self._unconfigured.add(name)
+
+    def _accepts(self, name: str) -> frozenset[str] | None:
+        """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
+        kinds = self.services.specs.accepts(name)
+        if kinds is not None and self.placement.home(name) != self.partition.number:
+            raise wrong_partition(name, self.partition, self.placement)
+        return kinds
+
+    def _meet(
+        self,
+        name: str,
+        last: int,
+        kept: Position | None,
+        offset: int,
+        claimed: Claimed | CorruptError | StoreLost | None = None,
+    ) -> None:
+        """Claim a model, unless it took all up to the offset ``last``, or was ``claimed`` together with others.
+
+        Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
+        if only an older checkpoint was sound: what it lacks is taken again.
+        """
+        if not claimed and self._took(last, kept):
+            return
+        self.services.residents.make_room()
+        if isinstance(claimed, CorruptError | StoreLost):
+            raise claimed
+        model, fell_back, changes = self._own(claimed) if claimed else self.claim(name)
+        if not claimed:
+            self._look()
+        self.models.load(model)
+        self._adopt(model, changes)
+        waited = self._blocked.release(name, offset)
+        if fell_back or waited < offset:
+            why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
+            raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
+
+    def _must_claim(self, name: str, last: int, kept: Position | None) -> bool:
+        return name not in self.models.loaded and not self._blocked.waits(name) and not self._took(last, kept)
+
+    def _took(self, last: int, kept: Position | None) -> bool:
+        """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
+        if kept is None or kept.home != self.partition or last >= kept.next:
+            return False
+        return self._arrival.log_reaches(kept.next)
+
+    def _look(self) -> None:
+        """Raise StoreChanged if the store may have just been restored from an older copy: a model that was claimed from
+        it lacks earlier events, which must be learned before the batch at hand."""
+        self.mark.look()
+
+    def go_on_at(self, offset: int, cut: bool) -> None:
+        """A gap was accepted. Where the log was cut, whatever lies at or after this offset is new to every model.
+
+        Each is saved with what it learned, then moved back, the mark after them. A crash between two: the cut is told
+        of again.
+        """
+        self._taken, self._committed = offset, None
+        if not cut:
+            return
+        self._arrival.forget_end()
+        self._cut_placement(offset)
+        for name in list(self.models.loaded):
+            self.models.let_go(name)
+        for name, error in take_back(self.services.store, self.placement, self.partition, offset).items():
+            self._blocked.add(name, offset, error)
+        self._blocked.cut(offset)
+        if self.mark.offset is not None and self.mark.offset > offset:
+            self.mark.move(offset)
+
+    def _cut_placement(self, offset: int) -> None:
+        """What the log holds from this offset on is new: it belongs where today's placement says."""
+        after = self.placement.cut(self.partition.number, offset)
+        if after != self.placement:
+            if not self.services.store.place(self.partition.topic_id, self.placement, after):
+                raise PlacementChanged(self.partition.topic_id)
+            self.models.placement = after
+
+    def try_waiting(self) -> None:
+        """Raise Rewind if the model that waits for longest can be read again: it goes on where it waits."""
+        if (name := self._blocked.due()) is None:
+            return
+        store, source = self.services.store, self.services.source
+        offset = self._blocked.begin_at(name, source.begin(self.partition))
+        try:
+            kept = store.positions([name])
+            if kept and store.peek(name) is None:
+                raise none_valid(name, str(store))  # a claim would leave a trace each time
+            model = self.claim(name).model
+        except CorruptError as error:
+            self._blocked.add(name, offset, error)
+            return
+        back = self._back(name, min(offset, model.next) if kept else offset, "model_goes_on")
+        self._blocked.release(name, offset)
+        raise back
+
+    def _back(self, name: str, begin: int, why: str) -> Rewind:
+        """Take again what lies from there on. Never forward: another model may have gone back to before."""
+        begin = self._taken = begin if self._taken is None else min(begin, self._taken)
+        self.services.source.seek(self.partition, begin)
+        return Rewind(name, self.partition, begin, why)
+
+    def forget(self) -> None:
+        """Let go of everything in memory, as it is."""
+        for name in list(self.models.loaded):
+            self.models.drop(name)
+        self._unconfigured.clear()
+        self._blocked.forget()
+
+    def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
+        """Learn events of a model, and note those that cannot be: its checkpoint will skip both."""
+        refused = [one for one in refused if one.record.offset >= model.next]
+        if batch.records and batch.records[0].offset < model.next:
+            batch = batch.since(model.next)
+        if not batch.records and not refused:
+            return
+        first = min(record.offset for record in (*batch.records[:1], *(one.record for one in refused[:1])))
+        self.models.changed(model, first)
+        if batch.records:
+            refused += self._learn(model, batch, refused)
+        else:
+            model.refuse(refused)
+        model.next = max([model.next, *(one.record.offset + 1 for one in refused)])
+        self._burial.add(refused)
+
+    def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
+        self.models.use(model)
+        label = self.services.specs.of(model.name).label
+        with self.services.metrics.learn_seconds.labels(label).time():
+            refused = model.take(batch, self.services.metrics.timed, others)
+        if model.learner.version > model.published:
+            self.models.unpublished.setdefault(model.name, model)
+        learned = batch.kinds()
+        for outcome, offsets in (("held_out", model.held_out), ("repeated", model.repeated)):
+            if offsets:
+                kinds = batch.kinds(offsets)
+                self.services.metrics.taken(label, kinds, outcome)
+                learned -= kinds
+        if refused:
+            learned -= batch.kinds({refusal.record.offset for refusal in refused})
+        self.services.metrics.taken(label, learned, "learned")
+        self.services.metrics.ahead.labels(label).inc(batch.ahead)
+        return refused
+
+    def publish_first(self, name: str) -> None:
+        """Publish a model that has no snapshot (its version 0), or none under the catalogue's generation."""
+        if name in self.models.loaded:
+            return
+        live = snapshot(name, self.services.store)
+        if live and live.generation == self.services.specs.of(name).catalogue.generation:
+            return
+        model = self.claim(name).model
+        if live is None or model.learner.version >= live.version:
+            new = model.snapshot()
+            if live and model.withheld:  # what is withheld stays so: nodes go on with what they have
+                new = msgspec.structs.replace(live, generation=new.generation)
+            self.models.written(self.services.store.publish(new, model.epoch), name)
+
+    # 5 to 9
+    def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:
+        """Make everything taken so far durable.
+
+        Parameters
+        ----------
+        untaken
+            Offset of the first record that was polled and not taken, if there is one.
+        commit
+            Off inside a rebalance, where a client cannot commit: min(mark, commit) covers it.
+        until
+            No further model after this, by the clock: the mark stays below what is not saved.
+
+        What was learned is published first: a successor starts behind the mark and would not know of it.
+        Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
+        """
+        self._burial.finish(until - self.services.clock())
+        changed = list({**self.models.unsaved, **self.models.unpublished}.values())
+        for models in portions(changed):
+            self.models.keep(models)
+            if self.services.clock() >= until:
+                break
+        self.settle(untaken, commit)
+
+    # 6 to 9
+    def settle(self, untaken: int | None, commit: bool = True) -> None:
+        """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
+        position = self._taken if untaken is None else untaken
+        if untaken is None and commit:  # the log's own position, where it tells, passes what is no event
+            position = self.services.source.progress().get(self.partition, (self._taken,))[0]
+        waiting = [*self._blocked.offsets.values()]
+        waiting += [model.unsaved_from for model in self.models.unsaved.values()]
+        self._burial.finish()
+        self.mark.move(min([*waiting, *([] if position is None else [position])], default=None))
+        offset = self.mark.offset
+        if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):
+            self._committed = offset
+
+
+def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:
+    """First and last offset among the events of a model at hand, refused ones too."""
+    offsets = [record.offset for record in (*batch.records, *(one.record for one in refused))]
+    return min(offsets), max(offsets)

@@ -1,0 +1,60 @@
+"""Refused events on their way to the dead letters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from omdml.errors import SourceError
+from streams.letters import DeadLetters
+from workers.configuration.specs import Specs
+from workers.events.decoding import Refusal, kind_of
+from workers.events.refusal_log import RefusalLog
+from workers.learning.metrics import WorkerMetrics
+
+FLUSH_S = 30.0  # that the dead letters' sink may take
+
+
+class Burial:
+    """The refused events of one partition: what the dead letters cannot take for now stays here."""
+
+    def __init__(self, letters: DeadLetters, specs: Specs, metrics: WorkerMetrics, told: RefusalLog) -> None:
+        self._letters, self._specs, self._metrics, self._told = letters, specs, metrics, told
+        self._refused: list[Refusal] = []
+
+    def add(self, refused: Iterable[Refusal]) -> None:
+        """Note refusals; nothing is written yet."""
+        self._refused += refused
+
+    def send(self) -> None:
+        """Send what is noted; raises SourceError where the sink can take no more for now."""
+        while self._refused:
+            with burying():
+                count = self._letters.add_many(refusal[:3] for refusal in self._refused)
+            self._count(self._refused[:count])
+            del self._refused[:count]
+
+    def _count(self, sent: Sequence[Refusal]) -> None:
+        counts: Counter[tuple[str | None, str, str]] = Counter()
+        for refusal in sent:
+            counts[refusal.model, refusal.kind or kind_of(refusal.record), refusal.error.reason] += 1
+            self._told.note(refusal)
+        for (name, kind, reason), count in counts.items():
+            spec = self._specs.find(name) if name else None
+            self._metrics.refused(spec.label if spec else "unknown", kind, reason, count)
+
+    def finish(self, limit_s: float = FLUSH_S) -> None:
+        """Return when all of it is acknowledged; raises SourceError where that is not so in time."""
+        self.send()
+        with burying():
+            self._letters.flush(max(0.0, min(FLUSH_S, limit_s)))
+
+
+@contextmanager
+def burying() -> Iterator[None]:
+    """Say in errors that it is the dead letters that cannot be written, which nobody asked for by name."""
+    try:
+        yield
+    except SourceError as error:
+        raise type(error)(f"dead letters: {error}") from error

@@ -1,0 +1,78 @@
+"""Steps 1, 7 and 8 of the protocol: the mark of a partition, below which everything is in checkpoints."""
+
+from __future__ import annotations
+
+from omdml.errors import StoreLost
+from streams.protocols import MarkStore, Partition
+from workers.learning.interruptions import StoreChanged
+
+
+class Mark:
+    """A partition's mark as its owner left it, and the store's run by then.
+
+    Attributes
+    ----------
+    offset
+        The mark that was last looked at: what is below it was kept. None before there is one.
+    """
+
+    def __init__(self, partition: Partition, store: MarkStore) -> None:
+        self.offset: int | None = None
+        self._partition, self._store = partition, store
+        self._run = ""
+
+    def start(self, committed: int | None) -> int | None:
+        """Where to read from: min(mark, commit), or the mark alone; None is the beginning of the log.
+
+        Raises StoreLost for a commit without a mark: the store was lost, and learning anew would be silent.
+        """
+        marks = self._store.marks([self._partition])
+        mark = marks.get(self._partition)
+        if mark is None and committed is not None:
+            raise StoreLost(
+                f"partition {self._partition} was read up to offset {committed}, but the store knows nothing of it: it "
+                "was emptied or is another one. Restore it, or learn anew: omdml topics rewind"
+            )
+        self.offset, self._run = mark, marks.run
+        return mark if mark is None or committed is None else min(mark, committed)
+
+    def move(self, offset: int | None) -> None:
+        """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it.
+
+        One further on, in the same run, is an earlier owner's last save, and stays: had that one missed anything that
+        this owner has claimed, it would have been fenced and the mark not moved.
+        """
+        left = self.offset if offset is None else offset
+        moved = left is None or left == self.offset or self._store.move_mark(self._partition, self.offset, left)
+        expected = left if moved else self.offset
+        marks = self._store.marks([self._partition])
+        found = marks.get(self._partition)
+        if marks.run == self._run and found is not None and (expected is None or found > expected):
+            self.offset = found
+            self.move(found if left is None else max(found, left))
+            return
+        if not moved or found != left or marks.run != self._run:
+            raise self._changed(found, expected, marks.run)
+        self.offset = left
+
+    def look(self) -> None:
+        """Raise StoreChanged where the store is not as this owner left it; before there is a mark nobody can tell."""
+        if self.offset is not None and not self.stands:
+            marks = self._store.marks([self._partition])
+            raise self._changed(marks.get(self._partition), self.offset, marks.run)
+
+    def _changed(self, found: int | None, left: int | None, run: str) -> StoreChanged:
+        told = f"its mark is {found}, left at {left}"
+        if run != self._run:
+            told += f"; its run is {run!r}, was {self._run!r}"
+        return StoreChanged(
+            f"partition {self._partition}: the store changed under this worker: {told}: it was restarted, emptied or "
+            "brought back from a copy"
+        )
+
+    @property
+    def stands(self) -> bool:
+        """Whether the store still holds the mark as it was left, or further on, in the same run."""
+        marks = self._store.marks([self._partition])
+        found = marks.get(self._partition)
+        return found is not None and marks.run == self._run and (self.offset is None or found >= self.offset)

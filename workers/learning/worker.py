@@ -1,0 +1,419 @@
+"""LearnerWorker: the loop over partitions and clocks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from omdml.errors import (
+    ConfigurationError,
+    CorruptError,
+    Fenced,
+    GapError,
+    OmdmlError,
+    SourceError,
+    SourceRefused,
+    StoreError,
+    StoreLost,
+    StoreRefused,
+)
+from streams.placement import Placement
+from streams.protocols import Partition, Record
+from workers.configuration.config import WorkerConfig
+from workers.events.decoding import by_partition, piece
+from workers.learning.interruptions import PlacementChanged, Rewind, StoreChanged
+from workers.learning.newcomers import A_TURN
+from workers.learning.partition import OwnedPartition
+from workers.learning.portions import by_owner
+from workers.learning.services import Services
+
+log = structlog.get_logger(__name__)
+RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
+PAUSE_S = 0.005  # when no more models may begin for now
+FINISH_S = 5.0  # that saving may take when the worker is told to stop; what is not saved is read again
+STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
+MEASURE_S = 1.0  # between two looks at how far behind the log's end the partitions are
+
+
+class LearnerWorker:
+    """Takes events from a source, learns them, publishes snapshots and saves checkpoints, each at its own pace.
+
+    Parameters
+    ----------
+    services
+        What partitions work with.
+    config
+        Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``.
+    accept_gap
+        Go on where the log no longer holds the events at a position; else that ends the worker.
+    hand_over_s
+        Seconds that saving may take where partitions go to another worker, which does not wait for ever.
+    """
+
+    def __init__(
+        self, services: Services, config: WorkerConfig, accept_gap: bool = False, hand_over_s: float = math.inf
+    ) -> None:
+        self.services = services
+        self.config = config
+        self.accept_gap = accept_gap
+        self.hand_over_s = hand_over_s
+        self._from_beginning = False  # a gap was accepted whose end the log does not tell
+        self.partitions: dict[Partition, OwnedPartition] = {}
+        self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
+        self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
+        self._stopping = False
+        self._last_event: float | None = None
+        self._trouble = ""
+        self._placement: Placement | None = None
+        self._told_of_added = False
+        self._gap: GapError | None = None  # accepted, and not gone on behind yet
+        self._doubt: Fenced | StoreChanged | None = None  # what is in memory may not be this worker's, or not kept
+        self._published_at = self._saved_at = self._measured_at = float("-inf")
+        services.source.subscribe(self)
+
+    def stop(self) -> None:
+        """End the loop after what is at hand; safe in a signal handler."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Work until :meth:`stop`, then publish, save and leave.
+
+        Raises GapError, SourceError, StoreLost, StoreRefused, Fenced, ConfigurationError where an operator must decide.
+        """
+        try:
+            while not self._stopping:
+                self.step()
+            self._finish()
+        finally:
+            self._stopping = True  # after an error, perhaps amid a take, leaving must save nothing
+            self._close()
+
+    def _close(self) -> None:
+        self.services.refusals.tell(at_once=True)
+        try:
+            self.services.source.close()
+        finally:
+            try:
+                self.services.letters.close()
+            except SourceError as error:  # no mark has passed them: the next start writes them again
+                log.warning("letters_not_closed", reason=str(error))
+
+    def step(self) -> None:
+        """One turn: poll, take, publish, save, each if it is time."""
+        try:
+            self._measure()
+            if self._doubt:
+                self._begin_again(self._doubt)
+            if self._gap:
+                self._go_on(self._gap)
+            if not self._waiting:
+                self._waiting = by_partition(self._fetch())
+            self._introduce()
+            self._take()
+            self._tick()
+            self._trouble = ""
+        except Rewind as rewind:
+            self._waiting.pop(rewind.partition, None)
+            log.error(rewind.why, reason=str(rewind))
+        except (Fenced, StoreChanged) as doubt:
+            if self._doubt:
+                raise
+            self._note(doubt)
+        except GapError as gap:
+            if not self.accept_gap or str(gap) == self._trouble:
+                raise
+            self._gap = gap
+        except (StoreLost, StoreRefused, SourceRefused):
+            raise
+        except (StoreError, SourceError) as error:
+            self._pause(error)
+
+    def _go_on(self, gap: GapError) -> None:
+        """Go on after a gap that is accepted. What keeps it from that for now is met by the next turn again."""
+        self._trouble = str(gap)
+        partition = None if gap.partition is None else Partition(*gap.partition)
+        if gap.resume is None:
+            self._from_beginning = True
+        elif partition in self.partitions:  # else it is another's by now, who is told by its own client
+            self.partitions[partition].go_on_at(gap.resume, gap.cut)
+            self._placement = self._read_placement(partition.topic_id)
+            for owned in self.partitions.values():
+                owned.models.placement = self._placement
+            self.services.source.seek(partition, gap.resume)
+        self._gap = None
+        log.warning("gap_accepted", reason=self._trouble)
+
+    def _pause(self, error: OmdmlError) -> None:
+        """What is polled and learned stays in memory until the store, or the dead letters, can be reached again."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("learning_waits", reason=self._trouble)
+        time.sleep(RETRY_S)
+
+    def _fetch(self) -> list[Record]:
+        begin = time.perf_counter()
+        records = self.services.source.poll(self.config.max_poll_records, self._patience())
+        if records:
+            self.services.metrics.spent("fetch", time.perf_counter() - begin)
+        return records
+
+    def _measure(self) -> None:
+        """Say how far behind the log's end each partition is, whether or not anything can be taken or saved."""
+        now = self.services.clock()
+        if now - self._measured_at < MEASURE_S:
+            return
+        self._measured_at = now
+        self.services.refusals.tell()
+        positions = {}
+        for partition, (position, end) in self.services.source.progress().items():
+            untaken = self._untaken(partition)
+            positions[partition] = (position if untaken is None else untaken, end)
+        self.services.metrics.behind(positions, self._last_event)
+        self._look_for_added()
+
+    def _look_for_added(self) -> None:
+        """Say so when the log has partitions that models do not live on."""
+        count = self._placement.count if self._placement else self.services.source.partitions
+        unread = self.services.source.partitions - count
+        self.services.metrics.unread.set(unread)
+        if unread and not self._told_of_added:
+            log.warning("partitions_not_read", partitions=unread, reason=added(count))
+        self._told_of_added = unread > 0
+
+    def _patience(self) -> float:
+        """Seconds that poll may wait: until the next publication is due, if one is."""
+        now = self.services.clock()
+        if any(partition.models.unpublished for partition in self.partitions.values()):
+            return max(0.0, min(STOP_S, self._published_at + self.config.publish_interval_s - now))
+        return STOP_S
+
+    def _take(self) -> None:
+        """Take what was polled, piece by piece, until publications are due; the rest is for the next turn."""
+        until = self.services.clock() + self.config.publish_interval_s
+        for partition in list(self._waiting):
+            while self._waiting[partition] and partition in self.partitions:
+                before = self._waiting[partition]
+                self._waiting[partition] = self._take_from(self.partitions[partition], before)
+                if len(self._waiting[partition]) == len(before):
+                    # As many models as may begin in a second have begun.
+                    time.sleep(PAUSE_S)
+                    break
+                if self._stopping or self.services.clock() >= until:
+                    break
+            if partition not in self.partitions or not self._waiting[partition]:
+                del self._waiting[partition]
+            if self._stopping or self.services.clock() >= until:
+                break
+
+    def _take_from(self, partition: OwnedPartition, records: list[Record]) -> list[Record]:
+        """Take the next piece of these records; answers what is left."""
+        # What does not fit into a turn is decoded, and looked up in the store, again.
+        count = min(piece(records), A_TURN if partition.crowded else len(records))
+        try:
+            left = partition.take(records[:count])
+            if len(left) < count:
+                self._last_event = records[count - len(left) - 1].timestamp or self._last_event
+            return [*left, *records[count:]]
+        except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
+            self._publish(self.services.clock())
+            raise
+
+    def _tick(self) -> None:
+        now = self.services.clock()
+        if now - self._published_at >= self.config.publish_interval_s:
+            self._publish(now)
+        if now - self._saved_at >= self.config.checkpoint_interval_s:
+            self._save(now)
+
+    def _publish(self, now: float) -> None:
+        """Publish for about as long as lies between two publications, each partition its share of that."""
+        waiting = [partition for partition in self.partitions.values() if partition.models.unpublished]
+        for turn, partition in enumerate(waiting, start=1):
+            partition.models.publish(now + turn * self.config.publish_interval_s / len(waiting))
+            self._published_at = now
+
+    def _save(self, now: float) -> None:
+        """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move
+        marks and commits to where that leaves them."""
+        allowance, until = self.services.allowance, now + self.config.checkpoint_interval_s / 2
+        allowance.grow(now)
+        changed = [(model, owned) for owned in self.partitions.values() for model in owned.models.unsaved.values()]
+        changed.sort(key=lambda one: one[0].changed_at)
+        for owned, models in by_owner(changed, lambda: allowance.left):
+            owned.models.keep(models)
+            if allowance.left <= 0 or self.services.clock() >= until:
+                break
+        for owned in self.partitions.values():
+            owned.settle(self._untaken(owned.partition))
+        self._saved_at = self.services.clock()
+        self.services.metrics.saved()
+        for owned in self.partitions.values():
+            owned.try_waiting()
+
+    def _untaken(self, partition: Partition) -> int | None:
+        """Offset of the first record of a partition that was polled and not taken."""
+        return self._waiting[partition][0].offset if partition in self._waiting else None
+
+    def _finish(self) -> None:
+        """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
+        try:
+            if self._doubt:  # what was polled meanwhile was passed over: positions say nothing
+                raise self._doubt
+            until = self.services.clock() + FINISH_S
+            for partition in self.partitions.values():
+                partition.save(self._untaken(partition.partition), until=until)
+        except Rewind as rewind:
+            log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
+            return
+        except (Fenced, PlacementChanged) as refused:
+            # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
+            log.warning("stopped_unsaved", reason=str(refused), action="its next owner reads these events again")
+            return
+        except (StoreError, SourceError) as error:
+            raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
+        if unsaved := sum(len(partition.models.unsaved) for partition in self.partitions.values()):
+            log.warning("stopped_partly_unsaved", models=unsaved, action="the next start reads their events again")
+            return
+        log.info("drained_and_saved", partitions=len(self.partitions))
+
+    def _introduce(self) -> None:
+        """Publish version 0 of configured models that live in partitions just assigned."""
+        while self._fresh:
+            partition = self._fresh[-1]
+            for name in self.services.specs.named:
+                owned = self.partitions.get(partition)
+                if owned and owned.placement.home(name) == partition.number:
+                    self._publish_first(owned, name)
+            self._fresh.pop()
+
+    def _publish_first(self, partition: OwnedPartition, name: str) -> None:
+        try:
+            partition.publish_first(name)
+        except CorruptError as error:  # it waits, from its first event on, and keeps no other model waiting
+            log.error("model_not_published", model=name, reason=str(error))
+
+    def _note(self, doubt: Fenced | StoreChanged) -> None:
+        """A write was refused, or the store is not what it was: to be looked into before anything else is done."""
+        self._doubt = doubt
+        if isinstance(doubt, Fenced):
+            self.services.metrics.fenced.inc()
+            log.warning("fenced", reason=str(doubt))
+        else:
+            log.error("store_changed", reason=str(doubt), then="what its copies lack is learned again from the log")
+
+    def _begin_again(self, doubt: Fenced | StoreChanged) -> None:
+        """Prove the membership by a commit, then begin every partition again from what is stored.
+
+        A worker that its group has expelled meanwhile (it was paused, or cut off) owns nothing any more. It lets go of
+        everything without saving: the new owners learn that from the log. Its next poll joins the group again; if
+        another process took its ``log.member``, that poll raises SourceRefused.
+        """
+        for partition, before in list(self.partitions.items()):
+            again = OwnedPartition(partition, self.services, self._read_placement(partition.topic_id))
+            start = again.start(before.mark.offset)
+            if start is not None and not self._is_member(partition, start, doubt):
+                log.warning("expelled", reason=str(doubt), action="lets go of all, joins again")
+                self.lost(list(self.partitions))
+                break
+            begin = next((at for at in (start, before.first, self._untaken(partition)) if at is not None), None)
+            before.forget()
+            self.partitions[partition] = again
+            self._waiting.pop(partition, None)
+            if begin is not None:
+                self.services.source.seek(partition, begin)
+            log.info("partition_begins_again", partition=str(partition), start=begin)
+        self._doubt = None
+
+    def _pass_over(self) -> None:
+        """Poll while nothing may be taken, because rebalances go on inside; what it brings is sought again later."""
+        for partition, records in by_partition(self._fetch()).items():
+            owned = self.partitions.get(partition)
+            if owned and owned.first is None and partition not in self._waiting:
+                owned.first = records[0].offset
+
+    def _is_member(self, partition: Partition, start: int, doubt: Fenced | StoreChanged) -> bool:
+        member = self.services.source.commit({partition: start})
+        if member is None:
+            self._pass_over()
+            raise SourceError(f"{doubt}; whether this worker still is a member of its group cannot be told for now")
+        return member
+
+    # Listener
+    def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
+        """Own these partitions; answers where each is read from."""
+        starts: dict[Partition, int | None] = {}
+        for partition, offset in committed.items():
+            placement = self._read_placement(partition.topic_id)
+            if partition.number >= placement.count:
+                continue
+            owned = OwnedPartition(partition, self.services, placement)
+            start = owned.start(None if self._from_beginning else offset)
+            starts[partition] = None if self._from_beginning else start
+            self.partitions[partition] = owned
+            self._fresh.append(partition)
+            log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
+        return starts
+
+    def _read_placement(self, topic_id: str) -> Placement:
+        """Where the models of a log live; the first worker records it. Raises ConfigurationError, StoreError."""
+        store, source = self.services.store, self.services.source
+        placement = store.placement(topic_id)
+        if placement is None:
+            placement = Placement.first(source.partitioner, source.partitions)
+            if not store.place(topic_id, None, placement):
+                raise StoreError(f"log {topic_id}: another worker recorded where its models live just now")
+            log.info("models_placed", log=topic_id, partitioner=placement.partitioner, partitions=placement.count)
+        if placement.partitioner != source.partitioner:
+            raise ConfigurationError(
+                f"log.partitioner is {source.partitioner!r}, but the models of log {topic_id} live where "
+                f"{placement.partitioner!r} puts them: set it back, or learn them again: omdml topics rewind"
+            )
+        self._placement = placement
+        return placement
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Save what can be saved, and let go; replay covers the rest."""
+        until = self.services.clock() + self.hand_over_s
+        for partition in partitions:
+            owned, untaken = self.partitions.pop(partition, None), self._untaken(partition)
+            self._waiting.pop(partition, None)
+            if owned is None:
+                continue
+            try:
+                if not self._stopping and not self._doubt and self.services.clock() < until:
+                    owned.save(untaken, commit=False, until=until)
+                log.info("partition_revoked", partition=str(partition), mark=owned.mark.offset)
+            except (OmdmlError, Rewind) as error:
+                log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
+                if isinstance(error, StoreError | SourceError) and not isinstance(error, Fenced | StoreLost):
+                    until = -math.inf  # the others would wait for it too
+            finally:
+                owned.forget()
+                self.services.metrics.given_up(partition)
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        """Let go, unsaved."""
+        for partition in partitions:
+            self._waiting.pop(partition, None)
+            if partition in self.partitions:
+                self.partitions.pop(partition).forget()
+            self.services.metrics.given_up(partition)
+            log.warning("partition_lost", partition=str(partition))
+
+    def __repr__(self) -> str:
+        state: dict[str, Any] = {
+            str(partition): list(owned.models.loaded) for partition, owned in self.partitions.items()
+        }
+        return f"LearnerWorker({state})"
+
+
+def added(count: int) -> str:
+    """What partitions beyond those that models live on mean, and what to do."""
+    return (
+        f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the workers, "
+        "then omdml topics rehome"
+    )

@@ -1,0 +1,171 @@
+"""Step 2 of the protocol: a model from the store, and what of its settings is not as it was when it was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import structlog
+
+from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
+from omdml.metrics import Metric
+from omdml.snapshot import Checkpoint, Snapshot
+from streams.protocols import Claim, Pointer, Store
+from streams.stores.journal import PUBLICATIONS
+from workers.configuration.config import GuardConfig, is_pattern
+from workers.configuration.specs import Spec
+from workers.model.guard import Guard
+from workers.model.owned_model import OwnedModel
+
+STARTS = 64  # patterns, and generations of their catalogues
+
+log = structlog.get_logger(__name__)
+
+
+class Change(NamedTuple):
+    """Something that changes learning: ``what`` the history calls it, and from what to what it went."""
+
+    what: str
+    told: str
+
+
+class Claimed(NamedTuple):
+    """A model that is ours. ``fell_back``: only an older checkpoint was sound."""
+
+    model: OwnedModel
+    fell_back: bool
+    changes: list[Change]
+
+
+def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
+    """Become the owner of a model, and resume it with today's settings.
+
+    Raises ConfigurationError where its state does not fit them or it cannot start, CorruptError where its state is none
+    of its learner's, else what the store raises.
+    """
+    claimed, live = store.claim(name), store.current(name)
+    return took_on(name, spec, claimed, live, store, platform, store.secret())
+
+
+def claim_all(
+    names: Sequence[str], specs: Mapping[str, Spec], store: Store, platform: str
+) -> dict[str, Claimed | CorruptError | StoreLost]:
+    """Claim many models at once, in a few round trips to the store.
+
+    The answer about a model that cannot be read is that error; raises anything else that :func:`claim` raises.
+    """
+    if not names:
+        return {}
+    claims = store.claim_all(names)
+    found: dict[str, Claimed | CorruptError | StoreLost] = {}
+    pointers, secret = store.current_all(names), store.secret()
+    for name, claimed, live in zip(names, claims, pointers, strict=True):
+        if isinstance(claimed, CorruptError | StoreLost):
+            found[name] = claimed
+            continue
+        try:
+            found[name] = took_on(name, specs[name], claimed, live, store, platform, secret)
+        except CorruptError as error:
+            found[name] = error
+    return found
+
+
+def took_on(
+    name: str, spec: Spec, claimed: Claim, live: Pointer | None, store: Store, platform: str, secret: bytes
+) -> Claimed:
+    """A model that was claimed; errors as of :func:`claim`.
+
+    Parameters
+    ----------
+    live
+        The pointer after the claim.
+    secret
+        The store's.
+    """
+    epoch, checkpoint, fell_back = claimed
+    try:
+        learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
+        guard = first_guard(spec) if checkpoint is None else Guard(spec.guard, learner.metric)
+    except StartError as error:
+        raise ConfigurationError(f"model {name!r} cannot start: {error}") from error
+    except FormatError as error:
+        raise FormatError(f"checkpoint of model {name!r}: {error}") from error
+    except CorruptError as error:
+        raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
+    model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret)
+    model.published = live.version if live else -1
+    if live and live.version > learner.version:  # published ahead of the checkpoint, or learned before a reset
+        versions = [move["version"] for move in store.history(name) if move["what"] in PUBLICATIONS]
+        model.published = versions[-1] if versions else live.version
+    changes: list[Change] = []
+    if checkpoint is not None:
+        model.resume(checkpoint)
+        changes = changed(checkpoint, spec, platform)
+        changes += held_out_otherwise(model, spec)
+        if live and any(change.what == "generation" for change in changes):
+            model.published -= 1  # what is live must be live again, under the generation that nodes have by now
+    model.measure()
+    # of a pattern's new models, of which there may be thousands a second, whoever claims them tells together
+    tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
+    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
+    return Claimed(model, fell_back, changes)
+
+
+def first_guard(spec: Spec) -> Guard:
+    """A guard that compares with the start; raises StartError if there is none."""
+    return _guard_of(spec.guard, spec.first_metric()).another()
+
+
+@lru_cache(STARTS)
+def _guard_of(config: GuardConfig, start: Metric) -> Guard:
+    """A start is looked at once, and not for every model of a pattern."""
+    return Guard(config, start)
+
+
+def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
+    """The error for a model that fell back to a checkpoint which ends before the log begins."""
+    return CorruptError(
+        f"model {name!r}: its newest checkpoint is damaged, and the log begins at offset {begin}, behind {end}, where "
+        "the one before it ends: restore the store from a backup, or learn the model again: "
+        f"omdml replay --model {name} --publish --replace, or omdml models reset"
+    )
+
+
+def held_out_otherwise(model: OwnedModel, spec: Spec) -> list[Change]:
+    """Have events held out as the configuration and the store say today; answers what is not as it was."""
+    hold_out, found = model.progress.hold_out, []
+    if (before := hold_out.every) != spec.guard.every:
+        hold_out.every = spec.guard.every
+        found.append(Change("adopted", f"guard: one event of {before} held out -> one of {spec.guard.every}"))
+        if not before:
+            # Nothing was compared while the guard was off: it begins with what is there.
+            model.guard = Guard(spec.guard, model.learner.metric)
+            model.progress.yardstick, model.withheld = model.guard.yardstick, ""
+    if (before_that := hold_out.secret) != model.draw.fingerprint:
+        hold_out.secret = model.draw.fingerprint
+        if before_that:
+            found.append(Change("adopted", "the store's secret is another one: other events are held out"))
+    return found
+
+
+def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
+    """What is not as it was when this checkpoint was saved."""
+    pairs = {
+        "generation": (checkpoint.generation, spec.catalogue.generation),
+        "platform": (checkpoint.platform, platform),
+    }
+    found = [Change(what, f"{before} -> {now}") for what, (before, now) in pairs.items() if before != now]
+    if checkpoint.configuration != spec.digest:
+        found.append(Change("adopted", ", ".join(spec.differences(checkpoint)) or "other defaults"))
+    return found
+
+
+def snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
+    """What nodes answer with, or that of a version; None where there is none, or it is damaged."""
+    try:
+        found = store.load(name, version)
+    except CorruptError as error:
+        log.warning("snapshot_damaged", model=name, version=version, reason=str(error))
+        return None
+    return found[1] if found else None

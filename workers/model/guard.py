@@ -1,0 +1,330 @@
+"""What must hold before a version goes live: it is sound, near what was allowed, and no worse on events held out.
+
+Decisions are made at certain versions, which the model's size says, and lie in its checkpoint: whether a version may go
+live is a function of the log and the store's secret, whatever the time, the batches or the restarts. What goes live
+between two decisions stays so only if the next one does not find it worse: otherwise the reference is live again.
+Measured with hostile feedback of many kinds (``python -m benchmarks guard``).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.metrics import Metric
+from omdml.snapshot import metric_to_bytes
+from workers.configuration.config import GuardConfig
+from workers.model.held_out_window import HeldEvent, Window, in_pairs, told
+
+Array = NDArray[Any]
+FEWEST, VOTES = 32, 8  # held-out events, and queries among them, before they say anything
+NEWEST = 40  # queries whose newest events can overrule the others, if they surely agree: people change their minds
+RENEWAL = 64  # events held out between two references
+SHARE = 0.1  # of the time that looks between two decisions may take
+NEAR = 64  # comparisons after a version that was looked at: too few to make it surely worse, whatever they say
+GRID = 512  # comparisons between two decisions about a small model
+SMALL = 40_000  # numbers in its metric
+STEPS = 4  # times that much at most: large models take longer to judge, and to learn
+
+
+def grid(metric: Metric) -> int:
+    """Comparisons between two decisions: judging takes about a tenth of the time that learning them takes."""
+    numbers = sum(tensor.size for tensor in metric.to_tensors()[0].values())
+    return GRID * min(STEPS, max(1, numbers // SMALL))
+
+
+def next_decision(version: int, step: int) -> int:
+    """The first version after this one to be decided on: powers of two up to a step, then every step."""
+    return min(1 << version.bit_length(), step) if version < step else (version // step + 1) * step
+
+
+class Yardstick(msgspec.Struct):
+    """What a model's candidates are compared with, and what the last decision was; its checkpoint keeps this.
+
+    Parameters
+    ----------
+    version
+        Of the reference.
+    renewed
+        Events held out when it was taken.
+    lost
+        Margins, by renewals since the best reference.
+    decided
+        The version that was decided on last.
+    withheld
+        Why it must not go live; empty if it may.
+    sizes, weights
+        Of the last version that was allowed: what is compared with it leaps if these differ much.
+    """
+
+    version: int = 0
+    renewed: int = 0
+    lost: float = 0.0
+    decided: int = 0
+    withheld: str = ""
+    sizes: dict[str, float] = {}
+    weights: list[float] = []
+
+
+class Look(NamedTuple):
+    """What was found out about one metric, which is looked at several times before it goes live."""
+
+    metric: weakref.ref[Metric]
+    sizes: dict[str, float]
+    weights: list[float]
+
+
+class Guard:
+    """Decides about the versions of one model, one after another.
+
+    ``take_back`` says that what went live since the last version that was allowed was judged worse, and that the
+    reference is to be live again. Who published that sets it to False.
+
+    Candidates are compared with a reference, an earlier version that was allowed, which is renewed now and then by one
+    that is about as good. What all renewals lose together stays within ``tolerance``, so that many small steps down
+    never become the measure of the next.
+
+    Parameters
+    ----------
+    reference
+        What to compare with: a new model's start.
+    yardstick
+        What goes with it, if it was kept; changed here.
+    """
+
+    def __init__(self, config: GuardConfig, reference: Metric, yardstick: Yardstick | None = None) -> None:
+        self.config = config
+        self.reference = reference
+        self.reference_bytes = metric_to_bytes(reference)
+        self._newest: Look | None = None
+        self.take_back = False
+        self.yardstick = yardstick or Yardstick()
+        if yardstick is None:
+            self._allow(reference)
+        self.step = grid(reference)
+        self._looked_at, self._doubted = self.yardstick.decided, ""
+        self._next_look = -math.inf  # by a monotonic clock
+        self._deviations = NormalDist().inv_cdf(config.confidence)
+
+    def another(self) -> Guard:
+        """A guard for another model that starts alike: as this one was before its first decision."""
+        twin = copy.copy(self)
+        twin.yardstick = msgspec.structs.replace(self.yardstick)
+        return twin
+
+    def next_decision(self, version: int) -> int:
+        """The first version after this one to be decided on."""
+        return next_decision(version, self.step)
+
+    def decide(
+        self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
+    ) -> None:
+        """Decide whether this version, and what comes until the next decision, may go live.
+
+        Parameters
+        ----------
+        window
+            The events held out that judge; those from before people changed their minds are forgotten.
+        held_out
+            How many were held out so far.
+        features
+            The catalogue's, which the events point into.
+        """
+        wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
+        self.yardstick.decided, self.yardstick.withheld = version, wrong
+        self._looked_at, self._doubted = version, ""
+        if not wrong:
+            self.take_back = False
+            self._allow(candidate)
+
+    def withheld(self, candidate: Metric) -> str:
+        """Why a candidate must not go live, by what was decided last; empty if it may.
+
+        It may if it is sound, the last decision allowed its version, and it is no leap from that one.
+        """
+        if wrong := not_finite(candidate):
+            return wrong
+        return (self.yardstick.withheld or self._leap(candidate)) if self.config.on else ""
+
+    def is_near(self, version: int) -> bool:
+        """Whether a version is so near to one that was looked at that no look at events would tell them apart."""
+        return not self.config.on or (not self._doubted and version - self._looked_at <= NEAR)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether there is time for a look between two decisions."""
+        return time.monotonic() >= self._next_look
+
+    def look(self, candidate: Metric, version: int, window: Window, features: Mapping[str, Array]) -> str:
+        """Why a candidate that was allowed is withheld for the time being; empty if nothing speaks against it.
+
+        Between two decisions a burst may make much worse what the last one allowed. Whether there is time for a look
+        depends on the clock, so looks can only withhold, until the next decision, and leave nothing in the checkpoint.
+        """
+        began = time.monotonic()
+        gain = told(candidate, window.kept, features) - self._expected(window.kept, features, keep=False)
+        each = votes(gain, window.asked(len(gain)))
+        enough = len(gain) >= FEWEST and len(each) >= VOTES
+        self._looked_at = version
+        self._doubted = self._worse(each, bool(self._doubted)) if enough else ""
+        self._next_look = began + (time.monotonic() - began) / SHARE
+        return self._doubted
+
+    def _allow(self, candidate: Metric) -> None:
+        _, self.yardstick.sizes, self.yardstick.weights = self._look_at(candidate)
+
+    def _look_at(self, candidate: Metric) -> Look:
+        """Sizes and weights of a metric, computed once."""
+        if self._newest is None or self._newest.metric() is not candidate:
+            self._newest = Look(weakref.ref(candidate), dict(sizes(candidate)), weights(candidate))
+        return self._newest
+
+    def _weigh(
+        self, candidate: Metric, version: int, window: Window, held_out: int, features: Mapping[str, Array]
+    ) -> str:
+        """Compare on the events held out; if they say nothing, or nothing good, a leap is not let through.
+
+        A candidate is withheld if it is surely worse; the next ones, until one is probably not.
+        """
+        if not window.kept:
+            return self._leap(candidate)
+        margins = told(candidate, window.kept, features)
+        gain = margins - self._expected(window.kept, features)
+        asked = window.asked(len(gain))
+        each = votes(gain, asked)
+        if len(gain) < FEWEST or len(each) < VOTES:
+            return self._leap(candidate)
+        if worse := self._worse(each, bool(self.yardstick.withheld)):
+            if not self._minds_changed(gain, asked):
+                # If the last one was withheld, this was done then.
+                self.take_back |= not self.yardstick.withheld
+                return worse
+            first = newest(asked, NEWEST)
+            window.keep_newest(len(gain) - first)
+            window.expect(margins[first:])
+            self._renew(candidate, version, held_out, 0.0)
+            return ""
+        mean, doubt = self._surely(each)
+        if mean <= self.config.tolerance / 2 and (leap := self._leap(candidate)):
+            return leap
+        lost = self.yardstick.lost + mean
+        due = held_out >= self.yardstick.renewed + RENEWAL or mean - doubt > self.config.tolerance
+        if due and mean >= -self.config.tolerance / 2 and lost >= -self.config.tolerance:
+            self._renew(candidate, version, held_out, min(0.0, lost))
+            window.expect(margins)
+        return ""
+
+    def _worse(self, each: Array, withheld: bool) -> str:
+        """In which way a candidate of these votes is not as good as the reference; empty if it is.
+
+        ``withheld``: whether the one before was: then this one does not get the benefit of the doubt.
+        """
+        mean, doubt = self._surely(each)
+        # Not ``<``: the mean may be NaN.
+        if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
+            return ""
+        return f"not as good on {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+
+    def _surely(self, each: Array) -> tuple[float, float]:
+        """The mean of some votes, and how far off it may be."""
+        return float(each.mean()), self._deviations * float(each.std(ddof=1)) / math.sqrt(len(each))
+
+    def _minds_changed(self, gain: Array, asked: Array) -> bool:
+        """Whether the newest events alone say that the candidate is surely better: people mean something else now.
+
+        Each quarter of them has to say so: what a short burst brought does not reach back far enough.
+        """
+        first = newest(asked, NEWEST)
+        each = votes(gain[first:], asked[first:])
+        if len(each) < NEWEST:
+            return False
+        mean, doubt = self._surely(each)
+        quarters = np.array_split(gain[first:], 4)
+        return mean - doubt > self.config.tolerance and all(quarter.mean() > 0 for quarter in quarters)
+
+    def _renew(self, candidate: Metric, version: int, held_out: int, lost: float) -> None:
+        """Compare with this one from now on."""
+        self.reference, self.reference_bytes = candidate, metric_to_bytes(candidate)
+        self.yardstick.version, self.yardstick.renewed, self.yardstick.lost = version, held_out, lost
+
+    def _expected(self, kept: Sequence[HeldEvent], features: Mapping[str, Array], keep: bool = True) -> Array:
+        """Margins of the reference.
+
+        They are computed for events that came since the last decision, together, and kept with them. How many events
+        share a call changes their last bits, so computing all of them again after a restart would not do, nor would
+        keeping what a look computed.
+        """
+        if in_pairs(kept):
+            return told(self.reference, kept, features)
+        new = np.array([event.expected is None for event in kept], bool)
+        expected = np.array([event.expected or 0.0 for event in kept], np.float64)
+        expected[new] = told(self.reference, [event for event in kept if event.expected is None], features)
+        if keep:
+            for event, margin in zip(kept, expected.tolist(), strict=True):
+                event.expected = margin
+        return expected
+
+    def _leap(self, candidate: Metric) -> str:
+        """What changed too much since the last version that was allowed; empty if nothing did."""
+        before, now = self.yardstick.sizes, self._look_at(candidate)
+        for name, size in now.sizes.items():
+            usual = before.get(name, 0.0)
+            if usual and not usual / self.config.growth <= size <= usual * self.config.growth:
+                return f"{name} went from {usual:.3g} to {size:.3g} at once"
+        moved = weight_moved(self.yardstick.weights, now.weights)
+        return f"{moved:.0%} of the weight moved between modalities at once" if moved > self.config.moved else ""
+
+
+def votes(gain: Array, asked: Array) -> Array:
+    """Mean gain of each query (Q,), from that of each event (n,): nobody speaks louder by asking again."""
+    _, query = np.unique(asked, return_inverse=True)
+    found: Array = np.bincount(query, gain) / np.bincount(query) if len(gain) else np.empty(0)
+    return found
+
+
+def newest(asked: Array, queries: int) -> int:
+    """Index of the first of the newest events that together ask so many different queries; 0 if all ask fewer."""
+    seen: set[int] = set()
+    for index in range(len(asked) - 1, -1, -1):
+        seen.add(int(asked[index]))
+        if len(seen) == queries:
+            return index
+    return 0
+
+
+def not_finite(metric: Metric) -> str:
+    """Which tensor holds values that are not finite; empty if none does."""
+    for name, tensor in metric.to_tensors()[0].items():
+        if not np.isfinite(tensor).all():
+            return f"{name} holds values that are not finite"
+    return ""
+
+
+def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
+    """Norm of every tensor, and of a matrix W how many directions it stretches: ``(tr G / |G|_F)^2``, G = W W'."""
+    for name, tensor in metric.to_tensors()[0].items():
+        if name != "weights" and tensor.ndim:
+            yield f"the norm of {name}", float(np.linalg.norm(tensor))
+        if tensor.ndim == 2:
+            gram = tensor @ tensor.T if len(tensor) <= tensor.shape[1] else tensor.T @ tensor
+            yield f"the spread of {name} over directions", float(np.trace(gram) / (np.linalg.norm(gram) or 1.0)) ** 2
+
+
+def weights(metric: Metric) -> list[float]:
+    """The weight of each modality; empty if the metric has none."""
+    found = metric.to_tensors()[0].get("weights")
+    return [] if found is None else np.asarray(found, np.float64).tolist()
+
+
+def weight_moved(before: list[float], after: list[float]) -> float:
+    """Share of the weight that went from some modalities to others."""
+    return float(np.abs(np.subtract(after, before)).sum() / 2) if before and after else 0.0

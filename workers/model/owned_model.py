@@ -1,0 +1,330 @@
+"""One owned model: its learner, and what of it is learned, published and saved."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import msgspec
+import structlog
+from numpy.typing import NDArray
+
+from omdml.errors import CorruptError, FeedbackError
+from omdml.evaluate import Prequential
+from omdml.learners import Learner
+from omdml.learners.shared.pairs import ONLY_TASK
+from omdml.metrics import Metric
+from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
+from streams.protocols import Catalogue, Partition, Record
+from workers.events.decoding import Batch, Refusal, said_as
+from workers.events.lookup import Located, Lookup
+from workers.events.repeats import Part, SeenIds
+from workers.events.stretches import Stretch, Stretches
+from workers.model.drift import Drift
+from workers.model.guard import Guard, Yardstick
+from workers.model.held_out_window import Window
+from workers.model.hold_out import Draw, HeldOut, HoldOut, part
+from workers.model.tally import Tally
+
+Array = NDArray[Any]
+log = structlog.get_logger(__name__)
+OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held out (measured)
+METRICS = 3  # what the guard compares with, the bytes of that, and the newest until it is saved
+Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
+
+
+def offsets_of(refused: Sequence[Refusal]) -> list[int]:
+    """Where refused events lie."""
+    return [refusal.record.offset for refusal in refused]
+
+
+class Progress(msgspec.Struct):
+    """What a model's checkpoint keeps beside its learner."""
+
+    mistakes: Prequential = msgspec.field(default_factory=Prequential)
+    hold_out: HoldOut = msgspec.field(default_factory=HoldOut)
+    yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
+    drift: bytes = b""
+    seen: bytes = b""  # ids of the newest events, 8 bytes each
+    tally: Tally = msgspec.field(default_factory=Tally)
+    stretches: list[Stretch] = []
+
+
+class OwnedModel:
+    """A model this worker learns, from its claim until it is let go.
+
+    ``next`` is the offset after the last event taken; events below it are skipped. ``epoch`` guards every write.
+    ``secret`` is the store's, and says which events are held out; None if nothing is going to be learned.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        learner: Learner,
+        catalogue: Catalogue,
+        epoch: str,
+        configuration: str,
+        guard: Guard,
+        secret: bytes | None = None,
+    ) -> None:
+        self.name = name
+        self.learner = learner
+        self.catalogue = catalogue
+        self._lookup = Lookup(name, type(learner), catalogue)
+        self.epoch = epoch
+        self.configuration = configuration
+        self.home: Partition | None = None
+        self.next = 0
+        self.draw = Draw(secret, name)
+        every = guard.config.every
+        self.progress = Progress(hold_out=HoldOut(every, secret=self.draw.fingerprint), yardstick=guard.yardstick)
+        self._window = self._window_over(self.progress.hold_out)
+        self.drift = Drift()
+        self.drifted = ""  # what to tell the history
+        self.held_out: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
+        self.repeated: frozenset[int] = frozenset()  # offsets of those that were taken before
+        self.seen = SeenIds()
+        self.stretches = Stretches()
+        self.guard = guard
+        self.withheld = ""  # why what it has learned is not live
+        self.event_time: float | None = None
+        self.oldest: float | None = None  # event time of the oldest event in no publication yet
+        self.changed_at = 0.0  # clock of the oldest change in no checkpoint yet, and the offset of its event
+        self.unsaved_from = 0
+        self.published = -1  # version
+        self.size = 0  # bytes in memory
+        self._metric: tuple[tuple[Learner, int], Metric] | None = None  # and what it was made of
+        self.counted = {name: getattr(learner, name) for name in ("mistakes", "updates") if hasattr(learner, name)}
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Take on position and counts of a checkpoint (the learner is made from its state); raises CorruptError."""
+        self.home = Partition(*checkpoint.home)
+        self.next = checkpoint.next
+        self.event_time = checkpoint.event_time
+        try:
+            self.progress = msgspec.convert(checkpoint.progress, Progress)
+        except msgspec.ValidationError as error:
+            raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
+        self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
+        self.stretches = Stretches(self.progress.stretches)
+        self.progress.tally = self.progress.tally.resumed(self.home, self.next)
+        if checkpoint.generation != self.catalogue.generation:
+            self.progress.hold_out.kept = []  # rows of another table
+        self._window = self._window_over(self.progress.hold_out)
+        if checkpoint.reference:
+            self.guard = Guard(self.guard.config, metric_from_bytes(checkpoint.reference), self.progress.yardstick)
+        else:
+            self.progress.yardstick = self.guard.yardstick
+        self.withheld = self.guard.yardstick.withheld
+
+    def _window_over(self, hold_out: HoldOut) -> Window:
+        return Window(hold_out.kept, self.catalogue.first, len(self._tasks), sets=not self.learner.width)
+
+    @property
+    def _tasks(self) -> Sequence[str]:
+        return getattr(self.learner, "tasks", None) or ONLY_TASK
+
+    @property
+    def metric(self) -> Metric:
+        """What was learned: one object until more is learned, or :meth:`measure` lets go of it."""
+        made_of = (self.learner, self.learner.version)
+        if self._metric is None or self._metric[0] != made_of:
+            self._metric = made_of, self.learner.metric
+        return self._metric[1]
+
+    def measure(self) -> None:
+        """Keep in memory only what is needed to learn on, and look at how much that is: ``size``."""
+        self._metric = None
+        metrics = METRICS * len(self.guard.reference_bytes)
+        events = sum(len(event.rows) for event in self.progress.hold_out.kept)
+        self.size = OBJECTS + self.learner.nbytes + metrics + COMPARISON * events + self.seen.nbytes
+        self.size += self.stretches.nbytes
+
+    def take(self, batch: Batch, timed: Timed, refused: Sequence[Refusal] = ()) -> list[Refusal]:
+        """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``.
+
+        Parameters
+        ----------
+        refused
+            Events of this model that came with these and are no part of the batch.
+        """
+        here = batch.records[0].partition
+        self.stretches.begin(here, batch.records[0].offset)
+        self.stretches.refuse(here, offsets_of(refused))
+        if batch.identified or batch.resent:
+            found = self._take_new(batch, timed)
+        else:
+            found, self.repeated = self._take(batch, timed), frozenset()
+            self.stretches.refuse(here, offsets_of(found))
+        self.next = batch.records[-1].offset + 1
+        self.stretches.end(self.next)
+        return found
+
+    def refuse(self, refused: Sequence[Refusal]) -> None:
+        """Remember refused events that came without any others."""
+        self.stretches.refuse(refused[0].record.partition, offsets_of(refused))
+        self.stretches.shrink()
+
+    def _take_new(self, batch: Batch, timed: Timed) -> list[Refusal]:
+        """Learn the events of a batch that are no copies of learned ones and do not repeat the id of one."""
+        refused: list[Refusal] = []
+        held: set[int] = set()
+        new: list[Record] = []
+        self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, learned=0, held=0)
+        for new_part in self.new_parts(batch):
+            found = self._take(new_part.batch, timed)
+            self.remember(new_part, found)
+            refused += found
+            held |= self.held_out
+            new += new_part.batch.records
+        self.held_out, self.repeated = frozenset(held), frozenset()
+        if len(new) < len(batch.records):
+            self.repeated = frozenset(record.offset for record in batch.records) - {record.offset for record in new}
+        self.progress.tally.repeated += len(self.repeated)
+        return refused
+
+    def new_parts(self, batch: Batch) -> Iterator[Part]:
+        """The events of a batch that were not learned before, part by part; :meth:`remember` must be told of each."""
+        for piece in self.stretches.parts(batch):
+            yield from self.seen.parts(piece)
+
+    def remember(self, part: Part, refused: Sequence[Refusal]) -> None:
+        """Note what became of a part."""
+        self.seen.add(part, refused)
+        self.stretches.take(part.batch, set(offsets_of(refused)))
+
+    def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
+        with timed("look-up"):
+            located, refused = self._lookup.locate(batch)
+        learned, held_out = self._hold_out(located)
+        with timed("learn"):
+            not_learned = self._learn(learned, held_out)
+        count = len(learned.events.records) - len(not_learned)
+        self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, count, len(self.held_out))
+        return refused + not_learned
+
+    def _hold_out(self, located: Located) -> tuple[Located, deque[HeldOut]]:
+        """What of these events is to be learned, and what was held out."""
+        every = self.progress.hold_out.every
+        if not every:
+            self.held_out = frozenset()
+            return located, deque()
+        learned, held_out, self.held_out = part(located, self.draw, every, self.catalogue, self._tasks)
+        return learned, deque(held_out)
+
+    def _learn(self, located: Located, held_out: deque[HeldOut]) -> list[Refusal]:
+        """Learn events in order, each whole or not at all, and decide about every version that is due."""
+        records, times = located.events.records, located.events.times
+        bad: dict[int, FeedbackError] = {}  # by event
+        first = 0
+        while first < len(records):
+            if first in bad:
+                first += 1
+                continue
+            due = self.guard.next_decision(self.learner.version)
+            stop = min([located.reaches(first, due - self.learner.version), *(event for event in bad if event > first)])
+            try:
+                self._learned(times[first:stop], located.learn(self.learner, first, stop))
+                first = stop
+            except FeedbackError as error:
+                if error.row is None:
+                    raise
+                bad[located.event(first, error.row)] = error
+                continue
+            if self.learner.version >= due:
+                self._keep(held_out, before=stop)
+                self._decide()
+        self._keep(held_out)
+        kinds = [said_as(type(event)) for event in located.events.events] if bad else []
+        return [Refusal(records[event], error, self.name, kinds[event]) for event, error in sorted(bad.items())]
+
+    def _keep(self, held_out: deque[HeldOut], before: float = math.inf) -> None:
+        """Count and keep the events that were held out before this one of the batch."""
+        while held_out and held_out[0].before < before:
+            self.progress.hold_out.count += 1
+            if event := held_out.popleft().event:
+                self._window.add(event)
+
+    def _decide(self) -> None:
+        """Have the guard decide about this version."""
+        if self.guard.config.on:
+            version = self.learner.version
+            self.guard.decide(self.metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
+
+    def _learned(self, event_times: list[float | None], scores: Array) -> None:
+        self.progress.mistakes.add(scores)
+        if drifted := self.drift.add(scores):
+            # The version at which it was noticed, whatever came in the same batch, and whatever is live.
+            version = self.learner.version - self.drift.later
+            self.drifted = f"{self.learner.name}, noticed at version {version:,}: {drifted}"
+            log.warning("drift", model=self.name, learner=self.learner.name, version=version, reason=drifted)
+        times = [time for time in event_times if time is not None]
+        if not times:
+            return
+        self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
+        if self.learner.version > self.published:  # else a replay of what is live already
+            self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
+
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether :meth:`judge` has time for what it may have to look at."""
+        return self.guard.has_time or self.guard.is_near(self.learner.version) or bool(self.guard.yardstick.withheld)
+
+    def judge(self, candidate: Metric) -> str:
+        """Why a metric of this model must not go live; empty if it may. Says so when that changes."""
+        before, version = self.withheld, self.learner.version
+        self.withheld = self.guard.withheld(candidate)
+        if not self.withheld and not self.guard.is_near(version):
+            self.withheld = self.guard.look(candidate, version, self._window, self.catalogue.features)
+        if self.withheld and not before:
+            log.warning("snapshot_withheld", model=self.name, version=self.learner.version, reason=self.withheld)
+        elif before and not self.withheld:
+            log.info("snapshots_live_again", model=self.name, version=self.learner.version)
+        return self.withheld
+
+    def checkpoint(self, platform: str) -> Checkpoint:
+        """Everything that resumes this model."""
+        assert self.home is not None
+        self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
+        self.progress.stretches = self.stretches.kept()
+        self.progress.tally.end(self.home, self.next)
+        return Checkpoint(
+            model=self.name,
+            home=(self.home.topic_id, self.home.number),
+            next=self.next,
+            version=self.learner.version,
+            generation=self.catalogue.generation,
+            configuration=self.configuration,
+            platform=platform,
+            event_time=self.event_time,
+            progress=msgspec.to_builtins(self.progress),
+            state=self.learner.to_bytes(),
+            reference=self.guard.reference_bytes,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """What nodes serve, as of now."""
+        return Snapshot(
+            model=self.name,
+            learner=self.learner.name,
+            version=self.learner.version,
+            generation=self.catalogue.generation,
+            event_time=self.event_time,
+            oldest_event_time=self.oldest,
+            progress={
+                "mistake_rate": self.progress.mistakes.mistake_rate,
+                "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
+            },
+            metric=self.metric,
+        )
+
+    def reference_again(self) -> Snapshot:
+        """What goes live again if what is live was judged worse: the reference, under the number of the version judged.
+
+        A lower number would look like the late write of an earlier owner. Nothing that it learned is new.
+        """
+        again = {"metric": self.guard.reference, "event_time": None, "oldest_event_time": None}
+        return msgspec.structs.replace(self.snapshot(), **again)

@@ -1,0 +1,59 @@
+"""Checkpoints that are changed although nobody learns their models: a log was cut, or a model is not configured."""
+
+from __future__ import annotations
+
+import msgspec
+
+from omdml.errors import CorruptError, Fenced
+from omdml.snapshot import Checkpoint
+from streams.placement import Placement
+from streams.protocols import Partition, Store, Written
+
+
+def take_back(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
+    """Have the models of a partition whose log was cut learn on from the cut; answers those that cannot be read.
+
+    One that falls back to before the cut stays so: its next event has it go on from there.
+    """
+    damaged = {}
+    for name, kept in store.positions(store.models()).items():
+        if kept.home != partition or kept.next <= offset or placement.home(name) != partition.number:
+            continue
+        try:
+            epoch, checkpoint, _ = store.claim(name)
+        except CorruptError as error:
+            damaged[name] = error
+            continue
+        if checkpoint and checkpoint.next > offset:
+            moved = msgspec.structs.replace(checkpoint, next=offset)
+            if store.save(moved, epoch, back=True, placement=placement) in (Written.FENCED, Written.MOVED):
+                raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")
+    return damaged
+
+
+def close_stretch(store: Store, name: str) -> Written | None:
+    """Have a model that is not configured know that events of it are refused from where it stands on, by a worker that
+    cannot tell it which (:mod:`workers.events.stretches`). None if it knows that, or has learned nothing.
+
+    A crash before the save leaves it as it was, and the same events are read again.
+    """
+    checkpoint = store.peek(name)
+    if checkpoint is None or is_closed(checkpoint):
+        return None
+    try:
+        epoch, checkpoint, fell_back = store.claim(name)
+    except CorruptError:
+        return None
+    if checkpoint is None or fell_back:
+        # An older checkpoint must not take the place of the damaged one: what it lacks could not be found any more.
+        return None
+    *earlier, last = checkpoint.progress["stretches"]
+    closed = [*earlier, {**last, "until": checkpoint.next, "closed": True}]
+    progress = {**checkpoint.progress, "stretches": closed}
+    return store.save(msgspec.structs.replace(checkpoint, progress=progress), epoch)
+
+
+def is_closed(checkpoint: Checkpoint) -> bool:
+    """Whether the next event of a model begins another stretch."""
+    stretches = checkpoint.progress.get("stretches")
+    return not stretches or stretches[-1]["closed"]

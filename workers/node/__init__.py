@@ -1,0 +1,1 @@
+"""The retrieval node: follows the store, swaps versions in, searches."""

@@ -1,0 +1,60 @@
+"""The configured models as they are by now, for a node: catalogues with what was added, events as workers take them."""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from omdml.errors import CatalogueError, ConfigurationError, FeedbackError
+from omdml.feedback import AnyFeedback
+from streams.protocols import Catalogue
+from workers.configuration.specs import Spec, Specs
+from workers.events.validation import check
+
+_log = structlog.get_logger(__name__)
+
+
+class Current:
+    """Asked by any number of threads; one at a time looks whether a catalogue holds more.
+
+    Where that cannot be told, as when another generation took the catalogue's place, the opened one goes on.
+    """
+
+    def __init__(self, specs: Specs) -> None:
+        self._specs = specs
+        self._looking = threading.Lock()
+        self._told: dict[str, str] = {}  # what was logged last of each catalogue, by its generation
+
+    def catalogue(self, model: str) -> Catalogue:
+        """The catalogue of a model, with the items added since; raises ConfigurationError for an unknown model."""
+        spec = self._specs.find(model)
+        if spec is None:
+            raise ConfigurationError(f"no model {model!r} is configured")
+        self._refresh(spec)
+        return spec.catalogue
+
+    def check(self, event: AnyFeedback) -> None:
+        """Raise FeedbackError where a worker would make a dead letter of this event."""
+        spec = self._specs.find(event.model)
+        try:
+            check(event, spec)
+        except FeedbackError as error:
+            if spec is None or error.reason != "unknown_item" or not self._refresh(spec):
+                raise
+            check(event, spec)
+
+    def _refresh(self, spec: Spec) -> int:
+        """How many items were added; what keeps a catalogue from telling is logged once."""
+        generation = spec.catalogue.generation
+        with self._looking:
+            try:
+                added = spec.catalogue.refresh()
+                self._told.pop(generation, None)
+                return added
+            except CatalogueError as error:
+                if self._told.get(generation) != str(error):
+                    self._told[generation] = str(error)
+                    advice = "restart the node to open what is there now; until then it goes on with what it opened"
+                    _log.warning("catalogue_not_refreshed", reason=str(error), advice=advice)
+                return 0

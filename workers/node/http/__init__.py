@@ -1,0 +1,1 @@
+"""The node over HTTP: what it answers, and how much it lets in."""

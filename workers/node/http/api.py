@@ -1,0 +1,236 @@
+"""The node over HTTP: a Starlette app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from omdml.errors import OmdmlError, SourceError
+from streams.protocols import Pointer
+from workers.configuration.access import AccessError, check_access
+from workers.node.http.gate import Bodies, Hosts
+from workers.node.http.min_version import Behind, view_from
+from workers.node.http.openapi import openapi
+from workers.node.http.requests import (
+    MAX_ERRORS,
+    MAX_FEEDBACK_BYTES,
+    MAX_MOVE_BYTES,
+    MAX_QUERY_BYTES,
+    Search,
+    body_of,
+    check_events,
+    content_type,
+    look_of_parameters,
+    move_of_body,
+    search_of_body,
+    search_of_parameters,
+)
+from workers.node.live_model import SearchError
+from workers.node.node import RetrievalNode
+from workers.versions import moves
+
+INLINE_WORK = 3_000_000  # numbers: fewer are looked at in 0.2 ms, and the hop to a thread costs as much
+INLINE_BYTES = 16_384  # of events that are checked without such a hop
+STATUS = {
+    "unauthorized": HTTPStatus.UNAUTHORIZED,
+    "forbidden": HTTPStatus.FORBIDDEN,
+    "foreign_host": HTTPStatus.MISDIRECTED_REQUEST,
+    "not_kept": HTTPStatus.NOT_FOUND,
+    "unservable": HTTPStatus.CONFLICT,
+    "unknown_model": HTTPStatus.NOT_FOUND,
+    "unknown_item": HTTPStatus.NOT_FOUND,
+    "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "encoded": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "behind": HTTPStatus.SERVICE_UNAVAILABLE,
+    "busy": HTTPStatus.SERVICE_UNAVAILABLE,
+    "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
+    "source": HTTPStatus.SERVICE_UNAVAILABLE,
+    "store": HTTPStatus.SERVICE_UNAVAILABLE,
+    "catalogue": HTTPStatus.SERVICE_UNAVAILABLE,
+}  # every other reason is a bad request
+# Seconds after which the same request may succeed.
+RETRY_AFTER = {"behind": "1", "busy": "1"}
+
+_log = structlog.get_logger(__name__)
+
+
+def create_app(node: RetrievalNode, token: str = "", hosts: Collection[str] = ()) -> Starlette:
+    """The app of a node that is started by the caller; whoever writes must send the token, where there is one.
+
+    A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
+    unless ``hosts`` names some.
+    """
+    api = Api(node, token)
+    routes = [
+        Route("/search", api.search_item, methods=["GET"]),
+        Route("/search", api.search, methods=["POST"]),
+        Route("/feedback", api.feedback, methods=["POST"]),
+        Route("/models", api.models, methods=["GET"]),
+        Route("/models/{model}/rollback", api.rollback, methods=["POST"]),
+        Route("/models/{model}/pin", api.pin, methods=["POST"]),
+        Route("/models/{model}/unpin", api.unpin, methods=["POST"]),
+        Route("/healthz", api.healthz, methods=["GET"]),
+        Route("/readyz", api.readyz, methods=["GET"]),
+        Route("/metrics", api.metrics, methods=["GET"]),
+        Route("/schema", api.schema, methods=["GET"]),
+    ]
+    handlers: dict[Any, Any] = {OmdmlError: _refused, HTTPException: _no_route, ClientDisconnect: _gone}
+    # Starlette calls what is listed here outside its own handlers, so that the first of these brings them.
+    gate = [Middleware(ExceptionMiddleware, handlers=handlers), Middleware(Bodies)]
+    if hosts or not token:
+        gate.insert(1, Middleware(Hosts, names=hosts))
+    return Starlette(routes=routes, middleware=gate, exception_handlers={**handlers, Exception: _failed})
+
+
+class Api:
+    """Endpoints over one node; small searches are answered on the event loop, big ones in a thread."""
+
+    def __init__(self, node: RetrievalNode, token: str = "") -> None:
+        self._node, self._token = node, token
+
+    async def search_item(self, request: Request) -> Response:
+        """Items closest to one item."""
+        return await self._search(search_of_parameters(request.query_params))
+
+    async def search(self, request: Request) -> Response:
+        """Items closest to items, or to raw vectors."""
+        return await self._search(search_of_body(await body_of(request, MAX_QUERY_BYTES)))
+
+    async def _search(self, asked: Search) -> Response:
+        node = self._node
+        view = await view_from(node, asked.model, asked.min_version)
+        ids = [asked.id] if asked.id is not None else asked.ids
+        query = node.query(view, ids, asked.features, asked.by, asked.rerank)
+        if view.work <= INLINE_WORK and not query.by_elements:
+            return reply(node.answer(view, query, asked.k, asked.task))
+        return reply(await run_in_threadpool(node.answer, view, query, asked.k, asked.task))
+
+    async def feedback(self, request: Request) -> Response:
+        """Take one event, or JSON lines of them, all or none; answers when they are durable."""
+        check_access(request.headers, self._token)
+        inbox = self._node.inbox
+        if inbox is None:
+            raise SourceError("this node takes no feedback: it was started without a feedback log")
+        body, kind = await body_of(request, MAX_FEEDBACK_BYTES), content_type(request)
+        if len(body) <= INLINE_BYTES:
+            checked = check_events(inbox, body, kind)
+        else:
+            checked = await run_in_threadpool(check_events, inbox, body, kind)
+        if checked.bad:
+            first = checked.bad[0]
+            told = {"number": first.number, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
+            return error_reply(HTTPStatus.BAD_REQUEST, first.error, f"event {first.number}: {first.message}", **told)
+        accepted = await asyncio.wrap_future(inbox.put(checked.events)) if checked.events else 0
+        return reply({"accepted": accepted}, HTTPStatus.ACCEPTED)
+
+    async def models(self, request: Request) -> Response:
+        """What answers, model by model."""
+        since = look_of_parameters(request.query_params).since
+        return reply({"models": self._node.describe(since), "stale_seconds": self._node.stale_seconds})
+
+    async def rollback(self, request: Request) -> Response:
+        """Answer with an older version from now on, whatever is learned."""
+        return await self._move(request, moves.rollback)
+
+    async def pin(self, request: Request) -> Response:
+        """Answer with this version, whatever is learned."""
+        return await self._move(request, moves.pin)
+
+    async def unpin(self, request: Request) -> Response:
+        """Answer with the newest version again."""
+        return await self._move(request, moves.unpin)
+
+    async def _move(self, request: Request, move: Callable[..., Pointer]) -> Response:
+        """Move the pointer that all nodes follow; only where there is a token to know who may."""
+        if not self._token:
+            raise AccessError("this node has no node.token: nobody can move versions here", "forbidden")
+        check_access(request.headers, self._token)
+        asked = move_of_body(await body_of(request, MAX_MOVE_BYTES))
+        if asked.version is not None and move is moves.unpin:
+            raise SearchError("unpin goes to the newest version, and takes none", "invalid")
+        model: str = request.path_params["model"]
+        self._node.require(model)
+        pointer = await run_in_threadpool(self._moved, move, model, asked.version)
+        _log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial)
+        return reply({"model": model, "version": pointer.version, "serial": pointer.serial, "pinned": pointer.pinned})
+
+    def _moved(self, move: Callable[..., Pointer], model: str, version: int | None) -> Pointer:
+        if move is moves.unpin:
+            return move(self._node.store, model)
+        return move(self._node.store, model, version, kind=self._node.catalogues(model))
+
+    async def healthz(self, _: Request) -> Response:
+        """200 while the node's threads make progress."""
+        if self._node.alive:
+            return reply({"status": "ok"})
+        message = "a background thread makes no progress: restart this node"
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", message)
+
+    async def readyz(self, _: Request) -> Response:
+        """200 once every model that is configured by name can answer, with the live version or an older one."""
+        missing, instead = self._node.missing(), self._node.instead()
+        more = {"refused": instead} if instead else {}
+        if not missing:
+            return reply({"status": "ready", **more})
+        message = f"no snapshot that can be served yet: {', '.join(missing)}"
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", message, missing=missing, **more)
+
+    async def metrics(self, _: Request) -> Response:
+        """For Prometheus."""
+        return Response(generate_latest(self._node.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def schema(self, _: Request) -> Response:
+        """OpenAPI."""
+        return reply(openapi())
+
+
+def reply(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """A JSON response."""
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+def error_reply(status: HTTPStatus, error: str, message: str, **more: object) -> Response:
+    """A JSON error: a code that never changes, and a sentence."""
+    return reply({"error": error, "message": message, **more}, status)
+
+
+async def _refused(_: Request, error: OmdmlError) -> Response:
+    more = {"version": error.version} if isinstance(error, Behind) else {}
+    response = error_reply(STATUS.get(error.reason, HTTPStatus.BAD_REQUEST), error.reason, str(error), **more)
+    if error.reason in RETRY_AFTER:
+        response.headers["retry-after"] = RETRY_AFTER[error.reason]
+    if response.status_code == HTTPStatus.UNAUTHORIZED:
+        response.headers["www-authenticate"] = "Bearer"
+    return response
+
+
+async def _no_route(request: Request, error: HTTPException) -> Response:
+    status = HTTPStatus(error.status_code)
+    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; GET /schema says what there is"
+    response = error_reply(status, status.name.lower(), message)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _gone(_: Request, __: ClientDisconnect) -> Response:
+    return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    _log.error("request_failed", method=request.method, path=request.url.path, error=repr(error))
+    return error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "this node failed to answer: see its log")

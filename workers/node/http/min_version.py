@@ -1,0 +1,58 @@
+"""Searches that ask for a version at least: the node waits a little until it is live.
+
+Two nodes swap a new version in at slightly different moments. A client whose searches go now to one, now to the other
+may see version 12 and then 11; one that sends ``min_version=12`` with the second search does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.concurrency import run_in_threadpool
+
+from workers.node.live_model import SearchError, View
+from workers.node.node import RetrievalNode
+
+# Seconds until a node that does not have the version yet says so: more than it takes to hear of it without a hint.
+WAIT_S = 2.0
+LOOK_EVERY_S = 0.01
+
+
+class Behind(SearchError):
+    """What is live here is older than what was asked for; ``version`` is the live one."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message, "behind")
+        self.version = version
+
+
+async def view_from(node: RetrievalNode, model: str | None, min_version: int | None) -> View:
+    """What answers for a model, as soon as it has this version or a newer one.
+
+    Raises Behind if it has not after two seconds, and SearchError as the node does.
+    """
+    view = await _view(node, model)
+    deadline = time.monotonic() + WAIT_S
+    while min_version is not None and view.snapshot.version < min_version:
+        if time.monotonic() > deadline:
+            raise _behind(view, min_version)
+        await asyncio.sleep(LOOK_EVERY_S)
+        view = await _view(node, model)
+    return view
+
+
+async def _view(node: RetrievalNode, model: str | None) -> View:
+    return node.view(model) if node.loaded(model) else await run_in_threadpool(node.view, model)
+
+
+def _behind(view: View, min_version: int) -> Behind:
+    version, model = view.snapshot.version, view.snapshot.model
+    hint = "ask again, or another node"
+    if view.pointer.pinned:
+        hint = "somebody pinned it there: ask without min_version until it is unpinned"
+    return Behind(
+        f"model {model!r}: version {version} is live at this node, and min_version is {min_version}: {hint}; after a "
+        "reset or a rollback versions are lower on purpose",
+        version,
+    )

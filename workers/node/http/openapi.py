@@ -1,0 +1,132 @@
+"""The node's HTTP interface as an OpenAPI document; bodies are described by the structs that check them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from omdml.feedback import AnyFeedback
+from workers.node.http.requests import ItemSearch, Look, Move, Search
+from workers.node.live_model import Answer
+
+JSON = "application/json"
+
+
+def openapi() -> dict[str, Any]:
+    """The document."""
+    (_, _, search, answer, event, move), components = msgspec.json.schema_components(
+        [ItemSearch, Look, Search, Answer, AnyFeedback, Move], ref_template="#/components/schemas/{name}"
+    )
+    fields, look = components.pop("ItemSearch"), components.pop("Look")  # they are parameters
+    components["Error"] = ERROR
+    paths = {
+        "/search": {
+            "get": operation("Items closest to one item", answer, parameters=parameters(fields), more=BEHIND),
+            "post": operation("Items closest to items, or to raw vectors", answer, body={JSON: search}, more=BEHIND),
+        },
+        "/feedback": {
+            "post": operation(
+                "Take events, all or none; answered when they are durable",
+                {"type": "object", "properties": {"accepted": {"type": "integer"}}},
+                body={JSON: event, "application/x-ndjson": {"type": "string"}, "application/msgpack": event},
+                status="202",
+                token=True,
+            )
+        },
+        "/models": {"get": operation("What answers, model by model, and how fresh", parameters=parameters(look))},
+        **{
+            f"/models/{{model}}/{verb}": {
+                "post": operation(summary, MOVED, body={JSON: move}, parameters=OF_MODEL, token=True)
+            }
+            for verb, summary in MOVES.items()
+        },
+        "/healthz": {"get": operation("Whether the node makes progress")},
+        "/readyz": {"get": operation("Whether every model configured by name can answer")},
+        "/metrics": {"get": operation("For Prometheus", {"type": "string"}, kind="text/plain")},
+        "/schema": {"get": operation("This document")},
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "omdml retrieval node", "version": "1"},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+MOVES = {
+    "rollback": "Answer with an older version from now on: this one, or the one before; needs a node with a token",
+    "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
+    "unpin": "Answer with the newest version again; needs a node with a token",
+}
+OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
+MOVED = {
+    "type": "object",
+    "properties": {
+        "model": {"type": "string"},
+        "version": {"type": "integer"},
+        "serial": {"type": "integer"},
+        "pinned": {"type": "boolean"},
+    },
+}
+ERROR = {
+    "type": "object",
+    "required": ["error", "message"],
+    "properties": {
+        "error": {"type": "string", "description": "a code that never changes"},
+        "message": {"type": "string"},
+        "version": {"type": "integer", "description": "the live one, if it is below min_version"},
+        "number": {"type": "integer", "description": "of the first bad event, counted from 1"},
+        "errors": {"type": "array", "items": {"type": "object"}, "description": "the first bad events"},
+    },
+}
+REFUSED = {"description": "refused", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+BEHIND = {
+    "503": REFUSED
+    | {
+        "description": "no version that can answer: none at all, or none as new as min_version",
+        "headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "seconds; with the error `behind`"}},
+    }
+}
+
+
+def operation(
+    summary: str,
+    answer: dict[str, Any] | None = None,
+    *,
+    kind: str = JSON,
+    status: str = "200",
+    parameters: list[dict[str, Any]] | None = None,
+    body: dict[str, dict[str, Any]] | None = None,
+    token: bool = False,
+    more: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One method of one path; ``body`` holds a schema a media type, ``token`` says that it writes, ``more`` are
+    further responses by status.
+    """
+    described: dict[str, Any] = {
+        "summary": summary,
+        "responses": {
+            status: {"description": "done", "content": {kind: {"schema": answer or {"type": "object"}}}},
+            **(more or {}),
+            "default": REFUSED,
+        },
+    }
+    if parameters:
+        described["parameters"] = parameters
+    if body:
+        content = {media: {"schema": schema} for media, schema in body.items()}
+        described["requestBody"] = {"required": summary not in MOVES.values(), "content": content}
+    if token:
+        described["security"] = [{"token": []}, {}]  # without one where the node has none
+        described["responses"]["401"] = REFUSED | {"description": "the token is missing, or another one"}
+    return described
+
+
+def parameters(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """A struct's fields as query parameters."""
+    required = schema.get("required", [])
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": field}
+        for name, field in schema["properties"].items()
+    ]

@@ -1,0 +1,201 @@
+"""What a node is asked over HTTP, checked, and what it answers where it cannot be done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+
+from omdml.errors import FeedbackError
+from omdml.feedback import MESSAGEPACK
+from workers.configuration.config import suggestion
+from workers.node.http.inbox import Event, Inbox
+from workers.node.live_model import DEFAULT_K, SearchError
+
+MAX_QUERY_BYTES = 1 << 20
+MAX_FEEDBACK_BYTES = 16 << 20
+MAX_MOVE_BYTES = 1 << 10
+MAX_EVENTS = 10_000  # in one request
+MAX_ERRORS = 20  # told about one request
+MinVersion = Annotated[
+    Annotated[int, msgspec.Meta(ge=0)] | None,
+    msgspec.Meta(
+        description="The version that has to answer, at least: one that an earlier answer, of any node, named. A node "
+        "that does not have it yet waits two seconds for it; then it answers 503 `behind`, with its own.",
+    ),
+]
+JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
+
+
+class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /search``: the items closest to one item. ``model`` may be left out where there is one."""
+
+    id: str
+    model: str | None = None
+    k: int = DEFAULT_K
+    task: str | None = None
+    min_version: MinVersion = None
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """``POST /search``: the items closest to an item, to the mean of several, or to raw vectors, a modality each.
+
+    Of a model of sets: the sets that answer these elements best, searched ``by`` one vector a set, by one of the query
+    too (aggregate), or by all elements; the best ``rerank`` may be ordered anew by their elements.
+    """
+
+    id: str | None = None
+    ids: list[str] | None = None
+    features: dict[str, list[float]] | None = None
+    model: str | None = None
+    k: int = DEFAULT_K
+    task: str | None = None
+    min_version: MinVersion = None
+    by: Literal["vector", "aggregate", "elements"] | None = None
+    rerank: int | None = None
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /models``: freshness is that of what went live after ``since``, such as a ``live_since`` seen before."""
+
+    since: float = 0.0
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """``POST /models/{model}/rollback`` and its like: to a version, or to what the verb says without one."""
+
+    version: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class BadEvent(msgspec.Struct, frozen=True):
+    """One event that cannot be taken; ``number`` counts the request's events from 1, as ``omdml feed`` does lines."""
+
+    number: int
+    error: str
+    message: str
+
+
+class Checked(NamedTuple):
+    """The events of a request: nothing is taken unless all of them are good."""
+
+    events: list[Event]
+    bad: list[BadEvent]
+
+
+def search_of_parameters(parameters: QueryParams) -> Search:
+    """The query in a URL; raises SearchError."""
+    pairs = parameters.multi_items()
+    _known((name for name, _ in pairs), ItemSearch.__struct_fields__)
+    if len(dict(pairs)) < len(pairs):
+        raise SearchError("a parameter is given twice: POST /search takes several ids as a list", "invalid")
+    asked: ItemSearch = _converted(dict(pairs), ItemSearch, strict=False)
+    return Search(**msgspec.structs.asdict(asked))
+
+
+def look_of_parameters(parameters: QueryParams) -> Look:
+    """What ``GET /models`` is asked for; raises SearchError."""
+    _known(parameters.keys(), Look.__struct_fields__)
+    look: Look = _converted(dict(parameters), Look, strict=False)
+    return look
+
+
+def move_of_body(body: bytes) -> Move:
+    """What a move is asked for, ``{"version": 12}`` or nothing; raises SearchError."""
+    fields = _fields(body) if body.strip() else {}
+    _known(fields, Move.__struct_fields__)
+    move: Move = _converted(fields, Move, strict=True)
+    return move
+
+
+def search_of_body(body: bytes) -> Search:
+    """The query in a JSON body; raises SearchError."""
+    fields = _fields(body)
+    _known(fields, Search.__struct_fields__)
+    asked: Search = _converted(fields, Search, strict=True)
+    if sum(value is not None for value in (asked.id, asked.ids, asked.features)) != 1:
+        raise SearchError("a query needs exactly one of id, ids and features", "invalid")
+    return asked
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SearchError(f"the body is not a JSON object: {error}", "not_json") from error
+
+
+def _known(names: Iterable[str], valid: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in valid:
+            raise SearchError(f"no parameter {name!r}{suggestion(name, valid)}", "unknown_parameter")
+
+
+def _converted(fields: Mapping[str, Any], struct: type[Any], strict: bool) -> Any:
+    try:
+        return msgspec.convert(fields, struct, strict=strict)
+    except msgspec.ValidationError as error:
+        raise SearchError(f"query: {error}", "bad_k" if str(error).endswith("$.k`") else "invalid") from error
+
+
+async def body_of(request: Request, limit: int) -> bytes:
+    """The body of a request.
+
+    Raises SearchError: ``oversize`` as soon as it is longer than ``limit`` bytes, ``encoded`` if it is compressed.
+    """
+    for header, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
+        if request.headers.get(header, plain).strip().lower() not in ("", plain):
+            raise SearchError(f"a body with {header} {request.headers[header]!r}: send it as it is", "encoded")
+    chunks, size = [], 0
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _oversize(int(announced), limit)
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _oversize(size, limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _oversize(size: int, limit: int) -> SearchError:
+    return SearchError(f"a body of {size} bytes or more, at most {limit} are taken: split it", "oversize")
+
+
+def content_type(request: Request) -> str:
+    """The media type of a request, without parameters; JSON unless it says otherwise."""
+    return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+
+
+def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
+    """The events in a body: one, or one a line where its ``kind`` is JSON lines. Raises SearchError for too many."""
+    payloads = [line for line in body.split(b"\n") if line.strip()] if kind in JSON_LINES else [body]
+    if len(payloads) > MAX_EVENTS:
+        raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")
+    checked = Checked([], [])
+    event_type = MESSAGEPACK if kind == MESSAGEPACK else "application/json"  # a form's type is what curl says of JSON
+    for number, payload in enumerate(payloads, start=1):
+        try:
+            checked.events.append(inbox.check(payload, event_type))
+        except FeedbackError as error:
+            told = f"{error}" if kind in (MESSAGEPACK, *JSON_LINES) else f"{error}{hint(body)}"
+            checked.bad.append(BadEvent(number, error.reason, told.removeprefix("event: ")))
+    return checked
+
+
+def hint(body: bytes) -> str:
+    """What to do where a body that must be one JSON event seems to be several."""
+    text = body.decode(errors="replace").strip()
+    several = text.startswith("[")
+    if text.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            several = text[json.JSONDecoder().raw_decode(text)[1] :].lstrip().startswith("{")
+    if not several:
+        return ""
+    return (
+        f": one event was expected; for many send one a line, with Content-Type: {JSON_LINES[0]} (curl --data-binary)"
+    )

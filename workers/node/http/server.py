@@ -1,0 +1,122 @@
+"""A node's HTTP server, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator, Sequence
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+
+from omdml.errors import ConfigurationError
+from workers.configuration.process import on_signals
+from workers.node.http.api import create_app
+from workers.node.http.limits import BoundedConnection
+from workers.node.node import RetrievalNode
+
+BACKLOG = 2048
+GRACE_S = 10  # for requests that are being answered when the server stops
+
+_log = structlog.get_logger(__name__)
+
+
+class HttpServer:
+    """Serves an app; the port is taken when this is made, so that who else has it is known at once.
+
+    Parameters
+    ----------
+    host
+        Loopback by default.
+    port
+        0 takes a free one.
+
+    Raises
+    ------
+    ConfigurationError
+        The address cannot be taken.
+    """
+
+    def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 8080) -> None:
+        self._socket = bind(host, port)
+        self.host, self.port = self._socket.getsockname()[:2]
+        config = uvicorn.Config(
+            app,
+            http=BoundedConnection,
+            # The same loop whatever else is installed: uvloop was measured, and is no faster here.
+            loop="asyncio",
+            ws="none",
+            log_config=None,
+            # Of a request that is none it warns without saying of what; the connection says it in a sentence.
+            log_level="error",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE_S,
+            server_header=False,
+        )
+        self._server = _Server(config)
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def run(self) -> None:
+        """Serve until :meth:`stop`; requests that are being answered then are finished."""
+        with self._socket:
+            self._server.run([self._socket])
+
+    def stop(self) -> None:
+        """End :meth:`run`, from any thread or signal."""
+        self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the process: uvicorn would send itself the same one again when it is done."""
+        yield
+
+
+def serve(
+    node: RetrievalNode, host: str = "127.0.0.1", port: int = 8080, token: str = "", hosts: Sequence[str] = ()
+) -> None:
+    """Run a node and its HTTP server until SIGTERM or SIGINT; whoever writes must send ``token``, where there is one.
+
+    ``hosts`` are names of this node beside the one it binds to.
+
+    Raises ConfigurationError for an address in use.
+    """
+    # A node with a token answers to any name unless some are given.
+    names = [*hosts, host] if hosts or not token else []
+    server = HttpServer(create_app(node, token, names), host, port)
+    on_signals(server.stop)
+    with node:
+        _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])
+        server.run()
+    _log.info("node_stopped", url=server.url)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; raises ConfigurationError saying what to do."""
+    advice = {
+        errno.EADDRINUSE: "another process has this port: stop it, or set [node] bind to another one",
+        errno.EACCES: "ports below 1024 need privileges: choose a higher one",
+        errno.EADDRNOTAVAIL: "this machine has no such address: use 127.0.0.1, or 0.0.0.0 for all of its own",
+    }
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # uvicorn writes the head of an answer and its body apart. Without this option, which connections inherit, the
+        # kernel keeps the body back until the client has acknowledged the head: 40 ms later, on kept-alive connections.
+        # asyncio sets it only for sockets made with an explicit protocol number, which this one is not.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
+    except OSError as error:
+        what = advice.get(error.errno or 0, "check [node] bind")
+        raise ConfigurationError(f"node cannot listen at {host}:{port} ({error.strerror}): {what}") from error
+    except UnicodeError as error:  # of a host that is no name of one, such as ".."
+        raise ConfigurationError(f"node cannot listen at {host}:{port} ({error}): check [node] bind") from error

@@ -1,0 +1,274 @@
+"""What a node answers from: one immutable view a model, replaced as a whole when a snapshot goes live."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError, FeedbackError, MeasureError, OmdmlError
+from omdml.metrics import ProjectionMetric, SetMetric
+from omdml.snapshot import Snapshot
+from streams.catalogues.inline import scaled_item
+from streams.protocols import Catalogue, Pointer
+from workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
+from workers.node.set_gallery import SetGallery
+from workers.node.transition import Bridge, Spread
+
+MAX_K = 10_000
+MAX_QUERY_ITEMS = 1000
+DEFAULT_K = 10
+PATIENCE_S = 0.02  # an embedding that takes longer is made in the background, behind a bridge
+
+
+class SearchError(OmdmlError):
+    """A query that cannot be answered; ``reason`` is a code that never changes."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """One item of an answer; ``distance`` is the squared learned one (minus the score, where there is no embedding)."""
+
+    id: str
+    distance: float
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """The items closest to a query, closest first, and the snapshot that says so."""
+
+    model: str
+    version: int
+    serial: int
+    took_s: float
+    items: list[Found]
+
+
+@dataclass(frozen=True)
+class View:
+    """One snapshot, ready to answer.
+
+    ``indexes`` holds one index a task, None being the shared metric; tasks of one metric have the same index.
+    ``complete`` is the last view whose gallery was embedded whole: this one, or the one that a bridge starts from.
+    ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
+    """
+
+    pointer: Pointer
+    snapshot: Snapshot
+    catalogue: Catalogue
+    count: int
+    indexes: Mapping[str | None, Index]
+    made_at: float
+    spread: Spread | None = None
+    origin: View | None = None
+
+    @property
+    def complete(self) -> View:
+        """The last view whose gallery was embedded whole."""
+        return self.origin or self
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Ids of what is answered, in the order of the gallery's rows."""
+        return self.catalogue.ids
+
+    def covers(self, catalogue: Catalogue) -> bool:
+        """Whether this catalogue's items are the ones searched in."""
+        return self.catalogue is catalogue and self.count == len(catalogue.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the galleries."""
+        return sum(index.nbytes for index in {id(index): index for index in self.indexes.values()}.values())
+
+    @property
+    def work(self) -> int:
+        """Numbers looked at to answer one query."""
+        return self.indexes[None].work
+
+    def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None) -> Answer:
+        """The ``k`` closest items under one snapshot; raises SearchError."""
+        began = time.perf_counter()
+        if not 1 <= k <= MAX_K:
+            raise SearchError(f"k is {k}, expected 1 to {MAX_K}", "bad_k")
+        if task not in self.indexes:
+            tasks = ", ".join(name for name in self.indexes if name is not None)
+            raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
+        try:
+            hits = self.indexes[task].nearest(query, k)
+        except MeasureError as error:
+            raise SearchError(f"{too_large(query)}: {error}", "not_finite") from error
+        if hits is None:
+            return self.complete.search(query, k, task)
+        return self._answer(hits, time.perf_counter() - began)
+
+    def _answer(self, hits: Hits, took_s: float) -> Answer:
+        ids = self.names
+        items = [Found(ids[row], d) for row, d in zip(hits.rows.tolist(), hits.distances.tolist(), strict=True)]
+        return Answer(self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, items)
+
+    def items(self, ids: Sequence[str]) -> Query:
+        """The query for the mean of these items; raises SearchError for an unknown one."""
+        check_count(len(ids))
+        rows = np.unique(self._known(ids))
+        if rows[-1] < self.count:
+            return Query(rows)
+        return Query(rows[:0], Query(rows).table(self.catalogue.features))  # added since the gallery was embedded
+
+    def _known(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Rows of these items."""
+        rows = self.catalogue.rows(ids)
+        if rows.min() < 0:
+            unknown = ids[int(rows.argmin())]
+            raise SearchError(f"the catalogue of model {self.snapshot.model!r} has no item {unknown!r}", "unknown_item")
+        return rows
+
+    def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
+        """The query as sets are to be searched; raises SearchError where there are none."""
+        if by is None and rerank is None:
+            return query
+        raise SearchError(f"model {self.snapshot.model!r} is none of sets, which `by` and `rerank` are for", "invalid")
+
+    def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
+        """The query for one item's raw vectors, a modality each; raises SearchError where they do not fit."""
+        try:
+            return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw))
+        except FeedbackError as error:
+            raise SearchError(str(error), error.reason) from error
+
+
+def too_large(query: Query) -> str:
+    """What of a query lies too far out to be compared."""
+    if query.features is None:
+        return "the query items lie too far from others"
+    sizes = {name: float(np.abs(table).max()) for name, table in query.features.items()}
+    name = max(sizes, key=lambda name: sizes[name])
+    return f"query: modality {name!r} is too large, it holds {sizes[name]:.3g} as the catalogue scales it"
+
+
+@dataclass(frozen=True)
+class SetView(View):
+    """One snapshot of a metric of sets: answers are the catalogue's ``sets``, or its items where it has none."""
+
+    sets: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Ids of the sets."""
+        return list(self.sets) or self.catalogue.ids
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {one: place for place, one in enumerate(self.sets)}
+
+    def covers(self, catalogue: Catalogue) -> bool:
+        """Whether this catalogue's sets are the ones searched in."""
+        return super().covers(catalogue) and self.sets is catalogue.sets
+
+    def items(self, ids: Sequence[str]) -> Query:
+        """The query for these elements, a set standing for its own; raises SearchError for an unknown one."""
+        check_count(len(ids))
+        sets = self.catalogue.sets
+        rows = np.unique(np.concatenate([sets[one] if one in sets else self._known([one]) for one in ids]))
+        check_count(len(rows))
+        places = [self._places[one] for one in ids if one in self._places] if self.sets else rows[rows < self.count]
+        return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})
+
+    def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
+        """The query as it asks for sets."""
+        if by not in (None, VECTOR, AGGREGATE, ELEMENTS):
+            raise SearchError(f"by is {by!r}, expected {VECTOR}, {AGGREGATE} or {ELEMENTS}", "invalid")
+        if rerank is not None and not (1 <= rerank <= MAX_K and by != ELEMENTS):
+            message = f"rerank is {rerank}, expected 1 to {MAX_K}, and none where every set is searched by its elements"
+            raise SearchError(message, "invalid")
+        return query._replace(by=by or VECTOR, rerank=rerank or 0)
+
+
+def check_count(count: int) -> None:
+    """Refuse a query of no item, or of too many."""
+    if not 1 <= count <= MAX_QUERY_ITEMS:
+        raise SearchError(f"{count} query items, expected 1 to {MAX_QUERY_ITEMS}", "invalid")
+
+
+def embedded_view(
+    pointer: Pointer,
+    snapshot: Snapshot,
+    catalogue: Catalogue,
+    before: View | None = None,
+    patience_s: float = PATIENCE_S,
+) -> View:
+    """A view with the whole gallery embedded, and ready for bridges where that takes longer than ``patience_s``.
+
+    Raises
+    ------
+    CatalogueError
+        The snapshot was learned on other items than the catalogue's.
+    CorruptError
+        The metric makes no finite embedding of them.
+    """
+    check_fit(snapshot, catalogue)
+    began = time.perf_counter()
+    metric, sets, count = snapshot.metric, catalogue.sets, len(catalogue.ids)
+    features = {name: catalogue.features[name][:count] for name in metric.dims}
+    if isinstance(metric, SetMetric):
+        members = list(sets.values()) or list(np.arange(count)[:, None])
+        gallery = SetGallery(metric, features, members)
+        return SetView(pointer, snapshot, catalogue, count, {None: gallery}, time.time(), sets=sets)
+    kind = Gallery if metric.euclidean else ScoredGallery
+    same = {task: metric.same_as(task) for task in (None, *metric.tasks)}
+    galleries = {task: kind(metric, features, task) for task in dict.fromkeys(same.values())}
+    indexes = {task: galleries[own] for task, own in same.items()}
+    spread = None
+    if time.perf_counter() - began > patience_s and isinstance(metric, ProjectionMetric):
+        spread = spread_of(features, catalogue, before)
+    return View(pointer, snapshot, catalogue, count, indexes, time.time(), spread)
+
+
+def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> Spread:
+    """The spread of these items, taken over from the view before where it is theirs."""
+    if before and before.spread and before.catalogue is catalogue:
+        known = before.spread
+        if known.names == tuple(features) and len(known.squares) == len(next(iter(features.values()))):
+            return known
+    return Spread(features)
+
+
+def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View | None:
+    """A view of a new snapshot over the gallery of a complete ``origin``; None where no bridge leads there."""
+    gallery, old, new = origin.indexes[None], origin.snapshot.metric, snapshot.metric
+    if origin.spread is None or not origin.covers(catalogue):
+        return None
+    if not (isinstance(gallery, Gallery) and isinstance(old, ProjectionMetric) and isinstance(new, ProjectionMetric)):
+        return None
+    if shapes(old) != shapes(new):
+        return None
+    check_fit(snapshot, catalogue)
+    features = {name: catalogue.features[name][: origin.count] for name in new.dims}
+    bridge = Bridge(gallery, old, new, features, origin.spread)
+    return View(pointer, snapshot, catalogue, origin.count, {None: bridge}, time.time(), origin.spread, origin)
+
+
+def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:
+    """(r, d) of each modality."""
+    return {name: matrix.shape for name, matrix in metric.matrices.items()}
+
+
+def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
+    """Raise CatalogueError where a snapshot was not learned on this catalogue."""
+    where = f"snapshot of model {snapshot.model!r}, version {snapshot.version}"
+    if snapshot.generation != catalogue.generation:
+        raise CatalogueError(
+            f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has "
+            f"{catalogue.generation!r}: give both the same catalogue, and restart the node where it was built anew"
+        )
+    got: dict[str, Any] = dict(snapshot.metric.dims)
+    if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:
+        raise CatalogueError(f"{where}: dimensions {wrong}, the catalogue has {dict(catalogue.dims)}: rebuild one")

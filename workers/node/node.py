@@ -1,0 +1,272 @@
+"""The retrieval node: follows snapshots, answers what is similar."""
+
+from __future__ import annotations
+
+import fnmatch
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry
+
+from omdml.errors import StoreError
+from omdml.feedback import AnyFeedback
+from streams.protocols import Catalogue, Sink, SnapshotStore
+from workers.configuration.config import is_pattern, suggestion
+from workers.configuration.process import one_thread
+from workers.node.follow import Follower
+from workers.node.gallery import Query
+from workers.node.http.inbox import Inbox
+from workers.node.live_model import DEFAULT_K, PATIENCE_S, Answer, SearchError, View
+from workers.node.metrics import NodeMetrics
+from workers.node.refresh import Refresher
+
+BUDGET_BYTES = 1 << 30
+
+
+class RetrievalNode:
+    """Searches catalogues under the metrics a store points at. Any number of threads may search.
+
+    Parameters
+    ----------
+    store
+        Where snapshots are published.
+    catalogues
+        The catalogue of a model; asked at every poll, so that it may take in added items or open a new generation. One
+        object as long as it is one generation.
+    models
+        Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
+    sink
+        Where posted feedback goes; None: none is taken.
+    check
+        Raises FeedbackError where no worker would learn a posted event; None: whatever can be decoded is taken.
+    registry
+        For the node's Prometheus metrics; its own by default.
+    poll_interval_s
+        Between two looks at the store when no hint comes.
+    patience_s
+        Galleries that take longer to embed are embedded in the background.
+    budget_bytes
+        What the galleries of patterns' models may hold; beyond it the ones not used for longest are let go.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        catalogues: Callable[[str], Catalogue],
+        models: Iterable[str],
+        sink: Sink | None = None,
+        registry: CollectorRegistry | None = None,
+        poll_interval_s: float = 1.0,
+        patience_s: float = PATIENCE_S,
+        budget_bytes: int = BUDGET_BYTES,
+        check: Callable[[AnyFeedback], None] | None = None,
+    ) -> None:
+        names = list(models)
+        self.named = [name for name in names if not is_pattern(name)]
+        self.patterns = [name for name in names if is_pattern(name)]
+        self.metrics = NodeMetrics(registry or CollectorRegistry())
+        self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
+        self._budget_bytes = budget_bytes
+        self.store = store
+        self.catalogues = catalogues
+        self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
+        self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
+        self.metrics.watch_staleness(self._refresher.stale_seconds)
+        self.metrics.watch_refusals(lambda: len(self._refresher.refused))
+        self._asked_at: dict[str, float] = {}  # of patterns' models
+        self._counting = threading.Lock()  # of memory, when a pattern's model is loaded
+
+    def start(self) -> None:
+        """Follow the store, and take feedback. BLAS has one thread in this process from now on."""
+        one_thread()
+        self._follower.start()
+        if self.inbox:
+            self.inbox.start()
+
+    def close(self) -> None:
+        """Stop following; what was accepted is durable."""
+        self._follower.close()
+        self._refresher.close()
+        if self.inbox:
+            self.inbox.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the background threads make progress."""
+        return self._follower.alive and (self.inbox is None or self.inbox.alive)
+
+    @property
+    def stale_seconds(self) -> float:
+        """Since the most outdated model was up to date; 0 where all are."""
+        return self._refresher.stale_seconds()
+
+    def missing(self) -> list[str]:
+        """Models configured by name that cannot answer yet."""
+        return [name for name in self.named if name not in self._refresher.views]
+
+    def instead(self) -> dict[str, dict[str, Any]]:
+        """Models whose live version cannot be served: what answers instead, None if nothing does, and why."""
+        refused, views = dict(self._refresher.refused), dict(self._refresher.views)
+        return {
+            model: {
+                "live": refusal.version,
+                "serving": views[model].snapshot.version if model in views else None,
+                "reason": refusal.reason,
+            }
+            for model, refusal in refused.items()
+        }
+
+    def label(self, model: str) -> str | None:
+        """The name or pattern that covers a model; None where nothing does."""
+        if model in self.named:
+            return model
+        return next((pattern for pattern in self.patterns if fnmatch.fnmatchcase(model, pattern)), None)
+
+    def loaded(self, model: str | None) -> View | None:
+        """The view of a model if it can answer at once; ``model`` None is the only one there is."""
+        return self._refresher.views.get(self._name(model))
+
+    def view(self, model: str | None = None) -> View:
+        """What answers for a model by now; one of a pattern is loaded if need be.
+
+        Raises SearchError: ``unknown_model``, or ``not_ready`` where nothing was published that can be served.
+        """
+        name = self._name(model)
+        view = self._refresher.views.get(name)
+        if view is None:
+            view = self._load(name)
+        if name not in self.named:
+            self._asked_at[name] = time.monotonic()
+        return view
+
+    def search(
+        self,
+        model: str | None = None,
+        *,
+        ids: Sequence[str] | None = None,
+        features: Mapping[str, Sequence[float]] | None = None,
+        k: int = DEFAULT_K,
+        task: str | None = None,
+        by: str | None = None,
+        rerank: int | None = None,
+    ) -> Answer:
+        """The ``k`` items closest to the mean of ``ids``, which are no answers, or to raw vectors.
+
+        Under a metric of sets: the ``k`` sets that answer the elements ``ids`` best. ``by`` says how: ``"vector"`` (one
+        vector a set, the default), ``"aggregate"`` (one of the query too) or ``"elements"`` (greedy matching to every
+        set's elements, exact and slow); ``rerank`` orders that many of the best anew by greedy matching.
+
+        Raises SearchError.
+        """
+        view = self.view(model)
+        return self.answer(view, self.query(view, ids, features, by, rerank), k, task)
+
+    @staticmethod
+    def query(
+        view: View,
+        ids: Sequence[str] | None,
+        features: Mapping[str, Sequence[float]] | None,
+        by: str | None = None,
+        rerank: int | None = None,
+    ) -> Query:
+        """The query for exactly one of ids and features; raises SearchError."""
+        if (ids is None) == (features is None):
+            raise SearchError("a query needs item ids or features, and not both", "invalid")
+        query = view.items(ids) if ids is not None else view.vectors(features or {})
+        return view.searched(query, by, rerank)
+
+    def answer(self, view: View, query: Query, k: int = DEFAULT_K, task: str | None = None) -> Answer:
+        """Search in a view, and measure; raises SearchError."""
+        answer = view.search(query, k, task)
+        self.metrics.search.labels(self._label(answer.model)).observe(answer.took_s)
+        return answer
+
+    def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
+        """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
+        views, instead = dict(self._refresher.views), self.instead()
+        names = dict.fromkeys([*self.named, *sorted(views)])
+        return [
+            self._described(name, views.get(name), since) | ({"refused": instead[name]} if name in instead else {})
+            for name in names
+        ]
+
+    def _described(self, model: str, view: View | None, since: float) -> dict[str, Any]:
+        if view is None:
+            return {"model": model, "ready": False}
+        return {
+            "model": model,
+            "ready": True,
+            "version": view.snapshot.version,
+            "serial": view.pointer.serial,
+            "pinned": view.pointer.pinned,
+            "learner": view.snapshot.learner,
+            "generation": view.snapshot.generation,
+            "items": view.count,
+            "tasks": list(view.snapshot.metric.tasks),
+            "live_since": view.made_at,
+            "complete": view.origin is None,
+            "freshness": self.metrics.freshness(self._label(model), since),
+        }
+
+    def _name(self, model: str | None) -> str:
+        if model is not None:
+            return model
+        if len(self.named) == 1 and not self.patterns:
+            return self.named[0]
+        known = ", ".join([*self.named, *self.patterns]) or "none"
+        raise SearchError(
+            f'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body; configured: {known}', "invalid"
+        )
+
+    def _label(self, model: str) -> str:
+        return self.label(model) or model
+
+    def require(self, model: str) -> None:
+        """Raise SearchError ``unknown_model`` where no name or pattern covers a model."""
+        if self.label(model) is None:
+            near = suggestion(model, [*self.named, *self.patterns])
+            raise SearchError(f"no model {model!r} is configured{near}", "unknown_model")
+
+    def _load(self, model: str) -> View:
+        self.require(model)
+        if self._follower.lost:
+            why = "" if model in self.named else " (a pattern's model is loaded by its first search)"
+            raise SearchError(f"model {model!r} is not loaded{why}, and its store is out of reach", "not_ready")
+        try:
+            view = self._refresher.refresh(model)
+        except StoreError as error:
+            raise SearchError(f"model {model!r} is not loaded, and its store fails: {error}", "not_ready") from error
+        if view is None:
+            hint = "is a worker running?"
+            if model not in self.named:
+                hint = "a pattern's model can be searched from its first event on; send one, or start a worker"
+            if refusal := self._refresher.refused.get(model):
+                hint = refusal.reason
+            raise SearchError(f"model {model!r} has no snapshot that can be served: {hint}", "not_ready")
+        self._make_room(model)
+        return view
+
+    def _make_room(self, newest: str) -> None:
+        """Let go of the patterns' models not asked for lately, as far as the budget demands."""
+        with self._counting:
+            sizes = {name: view.nbytes for name, view in dict(self._refresher.views).items() if name not in self.named}
+            for model in sorted(sizes, key=lambda name: self._asked_at.get(name, 0.0)):
+                if sum(sizes.values()) <= self._budget_bytes:
+                    return
+                if model != newest:
+                    self._refresher.forget(model)
+                    self._asked_at.pop(model, None)
+                    del sizes[model]
+
+
+def decoded(_: AnyFeedback) -> None:
+    """Take every event that could be decoded."""

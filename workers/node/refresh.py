@@ -1,0 +1,280 @@
+"""What a node answers from, model by model: loaded, verified, swapped in as one reference."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+import structlog
+
+from omdml.errors import CorruptError, OmdmlError
+from streams.protocols import Catalogue, Pointer, SnapshotStore
+from workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view
+from workers.node.metrics import NodeMetrics
+from workers.versions.targets import readable, since_reset
+
+# Older snapshots that a node tries to load if the newest is damaged.
+OLDER_TRIED = 10
+# Between two lines of the log about new versions, of whichever model.
+TELL_EVERY_S = 60.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Refusal(NamedTuple):
+    """A live snapshot that cannot be served, and why."""
+
+    version: int
+    digest: str
+    reason: str
+
+
+class Refresher:
+    """Keeps ``views`` at what the store points at. Any number of threads may use it.
+
+    A view is replaced whole, by one assignment: whoever took the one before goes on with it. Where the store lost its
+    content or holds a snapshot that cannot be served, the last good view stays.
+
+    Parameters
+    ----------
+    catalogues
+        The catalogue of a model; asked at every refresh, so that it may take in added items. One object as long as it
+        is one generation.
+    label
+        The name of a model in metrics.
+    patience_s
+        Where embedding a gallery takes longer, a new metric answers over a bridge meanwhile.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        catalogues: Callable[[str], Catalogue],
+        metrics: NodeMetrics,
+        label: Callable[[str], str],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.views: dict[str, View] = {}
+        self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
+        self._patience_s = patience_s
+        self._loading = threading.RLock()  # writers only: two loads at once could swap in the wrong order
+        self._confirmed: dict[str, float] = {}  # monotonic time at which a model's view was what the store points at
+        self._behind: set[str] = set()
+        self._gone: set[str] = set()  # models whose pointer vanished: deleted, or the store was emptied
+        # What the store points at and cannot be served, by model; it was logged and counted once.
+        self.refused: dict[str, Refusal] = {}
+        self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
+        self._embedding: set[str] = set()
+        self._told_at, self._swaps_untold = float("-inf"), 0  # of new versions, in the log
+        self._closed = False
+
+    def close(self) -> None:
+        """Embed nothing more; views stay as they are."""
+        self._closed = True
+        self._embedder.shutdown(cancel_futures=True)
+
+    def stale_seconds(self) -> float:
+        """Since the most outdated of the views was up to date; 0 where all are."""
+        since = [self._confirmed[model] for model in tuple(self._behind) if model in self._confirmed]
+        return time.monotonic() - min(since) if since else 0.0
+
+    def fall_behind(self, models: Iterable[str]) -> None:
+        """Nobody knows any more what the store points at for these."""
+        self._behind.update(self.views.keys() & set(models))
+
+    def forget(self, model: str) -> None:
+        """Let go of a model's view and of its memory."""
+        with self._loading:
+            self.views.pop(model, None)
+            self._confirmed.pop(model, None)
+            self.refused.pop(model, None)
+            self._behind.discard(model)
+            self._gone.discard(model)
+
+    def refresh(self, model: str) -> View | None:
+        """Make the model's view what the store points at, if that can be served; answer the view there is.
+
+        Raises StoreError where the store is out of reach.
+        """
+        with self._loading:
+            began = time.perf_counter()
+            pointer = self._store.current(model)
+            try:
+                self._follow(model, pointer, began)
+            except OmdmlError as error:  # damaged, gone, or not made for these items
+                self._refuse(model, pointer, error, began)
+            return self.views.get(model)
+
+    def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
+        view = self.views.get(model)
+        if pointer is None and view and self._store.store_id == view.pointer.store_id:
+            _log.warning("model_deleted", model=model, was=view.snapshot.version)
+            self.forget(model)
+        elif pointer is None:
+            self._lag(model, gone=True)
+        elif view is None or follows(pointer, view.pointer, model in self._gone):
+            self._adopt(model, view, pointer, began)
+        elif (pointer.store_id, pointer.serial) == (view.pointer.store_id, view.pointer.serial):
+            self._take_in(model, view, began)
+            self._confirm(model)  # what was refused is told once, as long as nothing else is found
+        else:
+            self._lag(model)
+
+    def _lag(self, model: str, gone: bool = False) -> None:
+        """The store holds less than what answers: the last good view stays."""
+        if model not in self.views:
+            return
+        if model not in self._behind:
+            _log.warning("store_fell_back", model=model, gone=gone, serving=self.views[model].snapshot.version)
+        self._behind.add(model)
+        if gone:
+            self._gone.add(model)
+
+    def _confirm(self, model: str) -> None:
+        self._confirmed[model] = time.monotonic()
+        self._behind.discard(model)
+        self._gone.discard(model)
+        self.refused.pop(model, None)
+
+    def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError, began: float) -> None:
+        """Keep the last good view, or take an older snapshot if there is none; say so once a snapshot."""
+        refusal = Refusal(pointer.version, pointer.digest, str(error)) if pointer else Refusal(-1, "", str(error))
+        known = self.refused.get(model)
+        if model not in self.views and isinstance(error, CorruptError):
+            self._serve_older(model, began)
+        self.refused[model] = refusal
+        self.fall_behind([model])
+        if known is None or known.digest != refusal.digest:
+            self._metrics.snapshots.labels(error.reason).inc()
+            serving = self.views[model].snapshot.version if model in self.views else None
+            _log.error("snapshot_refused", model=model, error=str(error), digest=refusal.digest, serving=serving)
+
+    def _serve_older(self, model: str, began: float) -> None:
+        """Answer with the newest snapshot that was live once and can be served, until the live one can."""
+        catalogue = self._catalogues(model)
+        published = [line for line in since_reset(self._store.history(model)) if line["what"] == "published"]
+        for line in published[: -OLDER_TRIED - 1 : -1]:
+            snapshot = readable(self._store, model, line)
+            if snapshot is None or snapshot.generation != catalogue.generation:
+                continue
+            pointer = Pointer(
+                line["serial"], line["version"], line["digest"], line["epoch"], line["at"],
+                store_id=self._store.store_id,
+            )  # fmt: skip
+            try:
+                view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s)
+            except CorruptError:
+                continue
+            self._swap(model, None, view, began)
+            return
+
+    def _adopt(self, model: str, view: View | None, pointer: Pointer, began: float) -> None:
+        """Swap in what the pointer names: by name only where nothing else changed, over a bridge where one leads."""
+        catalogue = self._catalogues(model)
+        if view and (view.pointer.version, view.pointer.digest) == (pointer.version, pointer.digest):
+            self._swap(model, view, replace(view, pointer=pointer), began)
+            return
+        loaded = self._store.load(model)
+        if loaded is None:
+            self._lag(model, gone=True)
+            return
+        new = view and bridged_view(view.complete, *loaded, catalogue)
+        self._swap(model, view, new or embedded_view(*loaded, catalogue, view, self._patience_s), began)
+        if new:
+            self._embed_later(model)
+
+    def _swap(self, model: str, before: View | None, view: View, began: float) -> None:
+        self.views[model] = view
+        self._metrics.swapped(self._label(model), before, view, time.perf_counter() - began)
+        self._confirm(model)
+        if before is None or before.pointer != view.pointer:
+            self._tell(model, before, view)
+
+    def _tell(self, model: str, before: View | None, view: View) -> None:
+        """Log a move of what is served: an operator's at once, new versions of all models once a minute together."""
+        move = move_between(before.pointer, view.pointer) if before else "model_live"
+        told = {"model": model, "version": view.snapshot.version, "before": before.snapshot.version if before else None}
+        if before is None or move != "new_version":
+            _log.info(move, **told)
+            return
+        self._swaps_untold += 1
+        if time.monotonic() - self._told_at >= TELL_EVERY_S:
+            _log.info(move, **told, swaps=self._swaps_untold)
+            self._told_at, self._swaps_untold = time.monotonic(), 0
+
+    def _take_in(self, model: str, view: View, began: float) -> None:
+        """Search in items that were added to the catalogue, or in a catalogue that was opened anew."""
+        if view.covers(self._catalogues(model)):
+            return
+        if view.spread is not None:
+            self._embed_later(model)
+            return
+        catalogue = self._catalogues(model)
+        self._swap(model, view, embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s), began)
+
+    def _embed_later(self, model: str) -> None:
+        if model not in self._embedding:
+            self._embedding.add(model)
+            self._embedder.submit(self._embed, model)
+
+    def _embed(self, model: str) -> None:
+        """Embed the gallery until the view is complete: snapshots that come meanwhile are bridged to, then embedded."""
+        try:
+            while (view := self._incomplete(model)) is not None:
+                catalogue = self._catalogues(model)
+                made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+                with self._loading:
+                    self._complete(model, view, made)
+        except Exception as error:  # the next snapshot tries again
+            _log.exception("embedding_failed", model=model, error=str(error))
+            with self._loading:
+                self._embedding.discard(model)
+
+    def _incomplete(self, model: str) -> View | None:
+        """The view to embed; None, and nothing embeds this model any more, where there is nothing to do."""
+        with self._loading:
+            view = self.views.get(model)
+            complete = view is None or (view.origin is None and view.covers(self._catalogues(model)))
+            if not complete and not self._closed:
+                return view
+            self._embedding.discard(model)
+            return None
+
+    def _complete(self, model: str, view: View, made: View) -> None:
+        """Put the embedded view under the one that answers by now."""
+        latest = self.views.get(model)
+        if latest is None:
+            return
+        self._metrics.items.labels(self._label(model)).set(made.count)
+        if latest.snapshot is view.snapshot:
+            self.views[model] = replace(made, pointer=latest.pointer)
+            return
+        bridged = bridged_view(made, latest.pointer, latest.snapshot, made.catalogue)
+        if bridged:
+            self.views[model] = bridged
+
+
+def move_between(old: Pointer, new: Pointer) -> str:
+    """What a move of a pointer is called in the log; all but ``new_version`` are an operator's."""
+    if new.version < old.version:
+        return "rolled_back"
+    if new.pinned:
+        return "pinned"
+    return "unpinned" if old.pinned else "new_version"
+
+
+def follows(new: Pointer, old: Pointer, gone: bool) -> bool:
+    """Whether a pointer is news to who serves ``old``.
+
+    Within a store serials say so (after its pointer was ``gone`` the model began anew). Another store, or one restored
+    from a copy, counts from elsewhere: there news must not lead back to an older version, unless it is pinned.
+    """
+    if new.store_id == old.store_id and (new.serial > old.serial or (gone and new != old)):
+        return True
+    if new.store_id == old.store_id:
+        return new.version > old.version
+    return new.version >= old.version or new.pinned

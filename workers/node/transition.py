@@ -1,0 +1,116 @@
+"""From an old embedding to a new metric: exact answers before the gallery is embedded anew (MATHS 9).
+
+With ``A = concat sqrt(theta_i) W_i`` and D its change, every distance moves by little:
+``| |A_new (p - q)| - |A_old (p - q)| | <= |D (p - mu)| + |D (q - mu)|``, and ``|D z|^2 <= sum_i |D_i|^2 |z_i|^2``. So
+the old embedding, each of its distances widened by that, says which items can be among the k closest; only these are
+read and embedded under the new metric.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.blas import one_blas_thread
+from omdml.errors import CorruptError
+from omdml.metrics import CHUNK_ROWS, ProjectionMetric
+from workers.node.gallery import Features, Gallery, Hits, Query, closest, squared_distances
+
+REFINED = 500  # items that may be refined for one query, or a SHARE of the gallery; beyond, the old metric answers
+SHARE = 0.02
+ROUNDING = 1 + 1e-5  # bounds are float32 sums of at most a few thousand terms
+
+
+class Spread:
+    """How far every item lies from the middle of the catalogue, in each modality.
+
+    Parameters
+    ----------
+    features
+        (n, d) a modality; read once, a chunk of rows at a time.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self.names = tuple(features)
+        self.middle = {name: matrix[:CHUNK_ROWS].mean(axis=0, keepdims=True) for name, matrix in features.items()}
+        count = len(next(iter(features.values())))
+        self.squares = np.empty((count, len(self.names)), np.float32)  # |z_i|^2, a column a modality
+        for start in range(0, count, CHUNK_ROWS):
+            self.squares[start : start + CHUNK_ROWS] = self.of(
+                {name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}
+            )
+
+    def of(self, table: Features) -> NDArray[np.float32]:
+        """Squared distances (n, m) of these rows from the middle."""
+        centred = (table[name] - self.middle[name] for name in self.names)
+        return np.stack([np.einsum("ij,ij->i", one, one) for one in centred], axis=1)
+
+
+def change_norms(old: ProjectionMetric, new: ProjectionMetric) -> dict[str, float]:
+    """Upper bounds of the spectral norm of ``sqrt(theta_new) W_new - sqrt(theta_old) W_old``, a modality each."""
+    norms = {}
+    with one_blas_thread():
+        for name, matrix in new.matrices.items():
+            change = np.sqrt(new.weights[name]) * matrix.astype(np.float64)
+            change -= np.sqrt(old.weights[name]) * old.matrices[name].astype(np.float64)
+            gram = change @ change.T if change.shape[0] <= change.shape[1] else change.T @ change
+            norms[name] = float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) * ROUNDING
+    return norms
+
+
+class Bridge:
+    """Answers under the ``new`` metric with the help of a gallery that was embedded under the ``old`` one.
+
+    Both metrics have the same shapes; ``features`` and ``spread`` belong to the items of ``gallery``. Answers are exact
+    as far as float32 embeddings are.
+
+    Raises
+    ------
+    CorruptError
+        The new metric is so far away that float32 cannot hold the distance.
+    """
+
+    def __init__(
+        self, gallery: Gallery, old: ProjectionMetric, new: ProjectionMetric, features: Features, spread: Spread
+    ) -> None:
+        self.gallery, self.metric, self.features, self.spread = gallery, new, features, spread
+        norms = change_norms(old, new)
+        self._squared_norms = np.array([norms[name] ** 2 for name in spread.names], np.float32)
+        self.widths = self._width(spread.squares)
+        if not np.isfinite(self.widths).all():
+            raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
+        self.work = gallery.work + REFINED * sum(new.dims.values())
+        self.nbytes = gallery.nbytes + self.widths.nbytes
+
+    def nearest(self, query: Query, k: int) -> Hits | None:
+        """The k closest rows under the new metric; None where too many items could be among them."""
+        table = query.table(self.features)
+        low, high = self._bounds(query, table)
+        low[query.rows] = high[query.rows] = np.inf
+        k = min(k, len(high) - len(query.rows))
+        if k == 0:
+            return closest(query.rows[:0], np.empty(0), 0)
+        likely = np.argpartition(high, k - 1)[:k] if k < len(high) else np.arange(len(high))
+        within = np.sqrt(self._refined(likely, table).max(initial=0.0)) * ROUNDING  # k items are this close
+        rows = np.flatnonzero(low <= within)
+        if len(rows) > max(4 * k, REFINED, SHARE * len(low)):
+            return None
+        return closest(rows, self._refined(rows, table), k)
+
+    def _bounds(self, query: Query, table: Features) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """What each item's distance (not squared) is at least, and at most, under the new metric."""
+        rough, error = self.gallery.roughly(self.gallery.point(query))
+        width = self.widths + self._width(self.spread.of(table))
+        low = np.sqrt(np.maximum(rough - error, 0)) - width
+        high = np.sqrt(np.maximum(rough + error, 0)) + width
+        return low, high
+
+    def _width(self, squares: NDArray[np.float32]) -> NDArray[np.float32]:
+        width: NDArray[np.float32] = np.sqrt(squares @ self._squared_norms) * np.float32(ROUNDING)
+        return width
+
+    def _refined(self, rows: NDArray[np.int64], table: Features) -> NDArray[np.float64]:
+        """Squared distances of these rows under the new metric."""
+        embedded = self.metric.embed({name: matrix[rows] for name, matrix in self.features.items()})
+        point = self.metric.embed(table)[0].astype(np.float64)
+        return squared_distances(embedded, np.arange(len(rows)), point)

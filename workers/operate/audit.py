@@ -1,0 +1,307 @@
+"""``omdml doctor --audit``: the log, the checkpoints and the dead letters, added up.
+
+Each event at home is learned, held out, or a dead letter; every other event is a dead letter. What is stored is read
+in an order that living workers do not disturb: marks, then checkpoints, then letters, then the log. Workers write the
+other way round, so whatever lies below a mark or below a model's position was settled before it is looked at.
+
+Memory: some numbers a model and a partition, and eight bytes a dead letter.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CorruptError, FeedbackError
+from omdml.feedback import decode
+from streams.placement import Placement
+from streams.protocols import Partition, Record, Store
+from workers.events.decoding import JSON, by_partition, content_type
+from workers.events.stretches import Stretches
+from workers.model.owned_model import Progress
+from workers.model.tally import Tally
+
+MOST_LETTERS = 10_000_000
+
+
+class ModelSum(msgspec.Struct):
+    """Events of one model at its home.
+
+    ``events`` and ``letters`` lie in the stretch that its checkpoint counts, without and with a dead letter;
+    ``before`` lie before it, and ``behind`` are not taken yet. ``events`` must have been learned or held out. An event
+    that was learned although it has a letter, because it was taken again, counts as one without.
+
+    Of a model without a checkpoint ``events`` lie below the mark.
+    """
+
+    name: str
+    tally: Tally | None = None
+    ill: str = ""
+    stretches: Stretches = msgspec.field(default_factory=Stretches)
+    before: int = 0
+    events: int = 0
+    letters: int = 0
+    behind: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    def add(self, partition: Partition, offset: int, letter: bool, moved: bool, settled: bool) -> None:
+        """Count an event at home.
+
+        ``moved`` if that is the partition that the model lives on since a rehome; ``settled`` if it lies below the
+        mark.
+        """
+        tally = self.tally
+        if tally is None:
+            if settled and not letter:
+                self._count(offset)
+            return
+        letter = letter and not self.stretches.learned_in_place(partition, offset)
+        here = tally.home == str(partition)
+        if offset >= tally.until if here else moved:
+            self.behind += not letter
+        elif not here or offset < tally.since:
+            self.before += not letter
+        elif letter:
+            self.letters += 1
+        else:
+            self._count(offset)
+
+    def _count(self, offset: int) -> None:
+        self.events += 1
+        self.first = offset if self.first is None else self.first
+        self.last = offset
+
+    @property
+    def missing(self) -> int:
+        """Events that have no fate; below 0 if more were learned and held out than the log holds."""
+        if self.ill:
+            return 0
+        tally = self.tally or Tally()
+        return self.events - tally.learned - tally.held - tally.repeated
+
+
+class Strays(msgspec.Struct):
+    """Events of a partition that no model there learns; those without a letter below the mark have no fate."""
+
+    letters: int = 0
+    missing: int = 0
+    first: int | None = None
+
+    def add(self, offset: int, letter: bool, settled: bool) -> None:
+        """Count an event; ``settled`` if it lies below the mark."""
+        if letter:
+            self.letters += 1
+        elif settled:
+            self.missing += 1
+            self.first = offset if self.first is None else self.first
+
+
+class Letters:
+    """Where dead letters lie; each event counts once. They are not ``complete`` if there are too many to remember."""
+
+    def __init__(self, most: int = MOST_LETTERS) -> None:
+        self._most, self._count, self.complete = most, 0, True
+        self._read: dict[Partition, array[int]] = {}
+        self._offsets: dict[Partition, NDArray[np.int64]] = {}
+
+    def read(self, records: Iterable[Record]) -> None:
+        """Take in letters."""
+        for record in records:
+            try:
+                position = _positions.decode(record.value)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                # A torn line, or a note that the event of a letter was sent again.
+                continue
+            self._count += 1
+            if self._count > self._most:
+                self.complete = False
+                return
+            self._read.setdefault(position.partition, array("q")).append(position.offset)
+
+    def about(self, partition: Partition, offsets: list[int]) -> list[bool]:
+        """Which of these events have a letter."""
+        if partition in self._read:
+            self._offsets[partition] = np.unique(np.frombuffer(self._read.pop(partition), np.int64))
+        known = self._offsets.get(partition)
+        if known is None:
+            return [False] * len(offsets)
+        nearest = np.minimum(np.searchsorted(known, offsets), len(known) - 1)
+        matches: list[bool] = (known[nearest] == offsets).tolist()
+        return matches
+
+
+class _Position(msgspec.Struct, frozen=True):
+    partition: Partition
+    offset: int
+
+
+_positions = msgspec.json.Decoder(_Position)
+
+
+class Audit:
+    """The sums of every model and every partition, as the log is read.
+
+    Parameters
+    ----------
+    marks
+        The offset of each partition below which everything is in checkpoints or letters.
+    placement
+        Where models live, and lived.
+
+    Attributes
+    ----------
+    unknown
+        Events without a letter, by models that the store does not hold.
+    ends
+        The offset after the last event of each partition.
+    """
+
+    def __init__(
+        self, marks: Mapping[Partition, int], models: Iterable[ModelSum], letters: Letters, placement: Placement
+    ) -> None:
+        self.marks, self.letters, self.placement = marks, letters, placement
+        self.models = {model.name: model for model in models}
+        self.strays: dict[Partition, Strays] = {}
+        self.unknown: dict[str, int] = {}
+        self.ends: dict[Partition, int] = {}
+
+    def read(self, records: list[Record]) -> None:
+        """Take in a part of the log."""
+        for partition, part in by_partition(records).items():
+            mark, self.ends[partition] = self.marks.get(partition, 0), part[-1].offset + 1
+            since = self.placement.since(partition.number)
+            about = self.letters.about(partition, [record.offset for record in part])
+            for record, letter in zip(part, about, strict=True):
+                name = named(record)
+                if name is None or not self.placement.belongs(name, partition.number, record.offset):
+                    self.strays.setdefault(partition, Strays()).add(record.offset, letter, record.offset < mark)
+                elif name in self.models:
+                    moved = self.placement.home(name) == partition.number and record.offset >= since
+                    self.models[name].add(partition, record.offset, letter, moved, record.offset < mark)
+                elif not letter and record.offset < mark:
+                    self.unknown[name] = self.unknown.get(name, 0) + 1
+
+
+def sums(store: Store) -> Iterator[ModelSum]:
+    """Where every model in the store stands, from its newest checkpoint."""
+    for name in store.models():
+        try:
+            checkpoint = store.peek(name)
+            if checkpoint is None:
+                yield ModelSum(name)
+                continue
+            progress = msgspec.convert(checkpoint.progress, Progress)
+            tally = progress.tally.resumed(Partition(*checkpoint.home), checkpoint.next)
+            yield ModelSum(name, tally, stretches=Stretches(progress.stretches))
+        except (CorruptError, msgspec.ValidationError) as error:
+            yield ModelSum(name, ill=str(error))
+
+
+def named(record: Record) -> str | None:
+    """The model whose event this is; None if it does not decode."""
+    try:
+        return decode(record.value, content_type(record.headers) if record.headers else JSON).model
+    except FeedbackError:
+        return None
+
+
+class Report(NamedTuple):
+    """What does not add up, by model (the empty name: by no model), and what cannot be known, in sentences."""
+
+    wrong: dict[str, str]
+    limits: list[str]
+
+
+def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
+    """Judge the sums once the whole log is read; ``begins`` says from which offset on it holds each partition."""
+    wrong, cut = {}, []
+    for model in audit.models.values():
+        tally = model.tally
+        home = next((at for at in begins if tally and str(at) == tally.home), None)
+        begin = begins[home] if home else 0
+        dropped = tally is not None and tally.since < begin
+        end = max(begin, audit.ends.get(home, 0)) if home else None
+        if text := _wrong(model, dropped, end, audit.letters.complete):
+            wrong[model.name] = text
+        elif dropped:
+            cut.append(model.name)
+    lost = [f"{strays.missing:,} in partition {partition.number}, from offset {strays.first} on"
+            for partition, strays in audit.strays.items() if strays.missing]  # fmt: skip
+    if lost and audit.letters.complete:
+        wrong[""] = (
+            f"events that no model learns and that have no dead letter, below the mark: {'; '.join(lost)}. Look "
+            "whether letters were deleted; otherwise report it, with the log and the letters"
+        )
+    return Report(wrong, _limits(audit, cut))
+
+
+def _wrong(model: ModelSum, dropped: bool, end: int | None, letters_complete: bool) -> str:
+    if model.ill:
+        return model.ill
+    again = f"To learn it again from the log: omdml replay --model {model.name} --publish --replace"
+    tally, missing = model.tally, model.missing
+    if tally is None:
+        if not missing or not letters_complete:
+            return ""
+        return (
+            f"the store lists it and holds no checkpoint of it, but {missing:,} of its events, at offsets {model.first}"
+            f" to {model.last}, lie below the mark and are no dead letters: what it learned of them is lost. {again}"
+        )
+    if end is not None and tally.until > end:
+        return (
+            f"its checkpoint stands at offset {tally.until}, and the log ends at {end}: the log was cut or restored. "
+            "To go on from the log's end: omdml worker --accept-gap"
+        )
+    if missing > 0 and letters_complete:
+        return (
+            f"{missing:,} events of {model.events:,} at offsets {model.first} to {model.last} are neither learned nor "
+            f"held out nor dead letters. {again}"
+        )
+    if missing < 0 and not dropped:
+        return (
+            f"{-missing:,} events more were learned and held out than the log holds at offsets {tally.since} to "
+            f"{tally.until - 1}: learned twice, or the log lost them. {again}"
+        )
+    return ""
+
+
+def _limits(audit: Audit, cut: list[str]) -> list[str]:
+    """What these sums cannot tell."""
+    earlier = {model.name: model.before for model in audit.models.values() if model.before}
+    begun = {name: count for name, count in earlier.items() if (tally := audit.models[name].tally) and tally.anew}
+    before = {name: count for name, count in earlier.items() if name not in begun}
+    told = []
+    if begun:
+        told.append(
+            f"{sum(begun.values()):,} events of {_listed(begun)} lie before the first one that was learned: unless the "
+            "model was deleted or rewound since, they were lost. To learn them: omdml replay --publish --replace, with "
+            "--model"
+        )
+    if before:
+        told.append(
+            f"{sum(before.values()):,} events of {_listed(before)} lie before the place where counting began: "
+            "the model was reset, copied, rewound, rehomed, or saved by a release that did not count"
+        )
+    if cut:
+        told.append(f"the log begins after the counts of {_listed(cut)} do: retention deleted events that were learned")
+    if audit.unknown:
+        told.append(
+            f"{sum(audit.unknown.values()):,} events are about {_listed(audit.unknown)}, which the store does "
+            "not hold: deleted since, if nobody lost it"
+        )
+    if not audit.letters.complete:
+        told.append("the dead letters are not all there, or too many to remember: events without one may have had one")
+    return told
+
+
+def _listed(names: Iterable[str], most: int = 3) -> str:
+    """Some of these names, and how many more there are."""
+    every = sorted(names)
+    more = f" and {len(every) - most:,} more models" if every[most:] else ""
+    return ", ".join(map(repr, every[:most])) + more

@@ -1,0 +1,157 @@
+"""A start fitted on the first part of a log, and a model that begins in the store where a replay has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.batch import batch_learners, batch_start
+from omdml.errors import Fenced, StartError, StoreError
+from omdml.learners import LEARNERS, OMDML, Learner
+from streams.letters import DeadLetters
+from streams.placement import Placement
+from streams.protocols import Record, Store, Written
+from workers.configuration.specs import Spec
+from workers.events.decoding import Batch, sort_out
+from workers.events.lookup import Located
+from workers.operate.replay import ReplayedModel
+
+MOST = 5000  # comparisons of the first part by default: a minute's work at 1,000 dimensions
+
+Array = NDArray[Any]
+
+
+class Parts(NamedTuple):
+    """A log, cut in two between two events."""
+
+    first: list[Record]
+    rest: Iterator[list[Record]]
+    events: int  # of the model, in the first part
+
+
+def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -> Parts:
+    """The first half of a log's comparisons, or the first ``most`` where that is less, and the rest.
+
+    Only what is needed to tell is held in memory. Raises StartError where there is no event before the cut, or the
+    learner has no batch form.
+    """
+    check_fittable(spec.learner)
+    head: list[Record] = []
+    counts: dict[tuple[int, int], int] = {}  # comparisons by partition's number and offset
+    for records in log:
+        head += records
+        batches, _ = sort_out(records, lambda name: spec.learner.accepts if name == model else None)
+        batch = batches.get(model, Batch())
+        for record, named in zip(batch.records, batch.named, strict=True):
+            counts[record.partition.number, record.offset] = named // spec.learner.width
+        if sum(counts.values()) >= 2 * most:
+            break
+    at = np.cumsum([counts.get((record.partition.number, record.offset), 0) for record in head])
+    end = int(np.searchsorted(at, min(most, int(at[-1]) // 2 if len(at) else 0), side="right"))
+    events = sum((record.partition.number, record.offset) in counts for record in head[:end])
+    if not events:
+        raise StartError(f"the log holds {sum(counts.values())} comparisons of model {model!r}: too few to fit on")
+    return Parts(head[:end], joined(head[end:], log), events)
+
+
+def check_fittable(learner: type[Learner]) -> None:
+    """Raise StartError where a learner has no batch form, with what can be typed instead."""
+    if learner.name in batch_learners():
+        return
+    others = [name for name in batch_learners() if learner.accepts <= LEARNERS[name].accepts]
+    what = f"{learner.name} has no batch form to begin at"
+    if not others:
+        raise StartError(f"{what}, nor has any learner of {'s, '.join(sorted(learner.accepts))}s: leave --fit out")
+    first = OMDML.name if OMDML.name in others else others[0]
+    raise StartError(f"{what}: pass --learner {first} --fit, or one of {', '.join(others)}; or leave --fit out")
+
+
+def joined(head: list[Record], log: Iterator[list[Record]]) -> Iterator[list[Record]]:
+    """What was read already, then the rest."""
+    if head:
+        yield head
+    yield from log
+
+
+def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], secret: bytes | None) -> ReplayedModel:
+    """A model whose learner begins at the optimum over these records; raises StartError."""
+    check_fittable(spec.learner)
+    dims = dict(spec.catalogue.dims)
+    plain = spec.learner(dims=dims, **spec.parameters)
+    model = ReplayedModel(name, spec.fresh(), spec, placement, secret)
+    rows, margin, features = gathered(model.locate(first), list(dims))
+    init = {modality: x.astype(plain.dtype) for modality, x in batch_start(plain, rows, features, margin).items()}
+    model.begin_at(spec.learner(dims=dims, **{**spec.parameters, "init": init}))
+    return model
+
+
+def gathered(found: list[Located], modalities: list[str]) -> tuple[Array, Array, dict[str, Array]]:
+    """Comparisons of several tables as one: rows (T, w), margins (T,), and a table of what they touch."""
+    rows, margins, tables, taken = [], [], [], 0
+    for located in found:
+        touched, renumbered = np.unique(np.asarray(located.compared, np.int64), return_inverse=True)
+        rows.append(renumbered.reshape(np.shape(located.compared)) + taken)
+        margins.append(located.columns["margin"] if "margin" in located.columns else np.ones(len(rows[-1])))
+        tables.append({name: located.features[name][touched] for name in modalities})
+        taken += len(touched)
+    return (
+        np.concatenate(rows),
+        np.concatenate(margins),
+        {name: np.concatenate([table[name] for table in tables]) for name in modalities},
+    )
+
+
+def check_absent(store: Store, name: str) -> None:
+    """Refuse a model that the store has learned something of."""
+    live = store.current(name)
+    if live is not None and live.version:
+        raise exists(name, live.version)
+
+
+def check_whole(model: ReplayedModel) -> None:
+    """Raise StoreError if events of a model came by other partitions than its home: they were not learned."""
+    elsewhere = sum(error.reason == "wrong_partition" for _, error, *_ in model.refused)
+    if elsewhere:
+        raise StoreError(
+            f"{elsewhere:,} events of model {model.name!r} came by other partitions than its home: omdml doctor says "
+            "what is wrong with their senders. Nothing was published; with --accept-gap they become dead letters"
+        )
+
+
+def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: str, replace: bool = False) -> None:
+    """Begin a model in the store: workers go on from where this one has read.
+
+    With ``replace`` what the store has of the model is deleted first. Then:
+
+    1. claim    the model. Nothing is lost by a crash here or before.
+    2. letters  of what was refused, acknowledged. After a crash some are sent again: readers tell them by position.
+    3. save     the first checkpoint. A crash after it: the worker that claims the model publishes it.
+    4. publish  the first snapshot.
+
+    Raises StoreError where the model exists already or nothing was read of it, Fenced where a worker took it meanwhile.
+    """
+    if model.home is None:
+        raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
+    if replace:
+        store.delete(model.name)
+    claim = store.claim(model.name)
+    if claim.checkpoint is not None:
+        raise exists(model.name, claim.checkpoint.version)
+    for record, error, name, _ in model.refused:
+        letters.add(record, error, name)
+    letters.flush()
+    model.epoch, model.oldest = claim.epoch, None  # old news: nobody measures its freshness
+    saved = store.save(model.checkpoint(platform), model.epoch)
+    if Written.FENCED in (saved, store.publish(model.snapshot(), model.epoch)):
+        raise Fenced(f"model {model.name!r}: a worker took it meanwhile; stop the workers and try again")
+
+
+def exists(name: str, version: int) -> StoreError:
+    """The error for a model that has begun already."""
+    return StoreError(
+        f"model {name!r} is in the store already, at version {version}: to begin it anew, stop the workers and pass "
+        "--replace, which deletes its checkpoints, snapshots and history first"
+    )

@@ -1,0 +1,124 @@
+"""Models in the store, begun anew, copied, deleted, while workers and nodes go on."""
+
+from __future__ import annotations
+
+from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, StoreError, StoreLost
+from omdml.learners import Learner
+from omdml.snapshot import Checkpoint
+from streams.protocols import Partition, Store, Written
+from workers.configuration.config import suggestion
+from workers.configuration.specs import Spec, Specs
+from workers.model.guard import Guard
+from workers.model.owned_model import OwnedModel
+
+ATTEMPTS = 5  # a worker that learns the model may claim it back between our claim and our save
+
+
+def configured_spec(specs: Specs, name: str) -> Spec:
+    """What a model is learned with; raises ConfigurationError where nothing covers its name."""
+    spec = specs.find(name)
+    if spec is None:
+        near = suggestion(name, specs.configuration.models)
+        raise ConfigurationError(f"no model {name!r} is configured{near}")
+    return spec
+
+
+def require(store: Store, name: str) -> None:
+    """Raise StoreError, naming the nearest, where the store does not know a model."""
+    if name not in store.models():
+        raise StoreError(f"model {name!r}: {store} knows none of that name{suggestion(name, store.models())}")
+
+
+def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
+    """Begin a model anew, at its start and where its events are by now; answers the offset it goes on from.
+
+    1. claim    Its worker is fenced: it drops what it learned since its last save.
+    2. publish  Version 0. A crash before it changes nothing.
+    3. save     The start, at the position kept. A crash before it: what was learned is live again with the next event.
+
+    None, and the model deleted instead, where the newest checkpoint cannot be read: nor can its position. A worker that
+    waits for it begins it anew. Raises StoreError where there is nothing to reset, Fenced where a worker keeps taking
+    it back.
+    """
+    require(store, name)
+    for _ in range(ATTEMPTS):
+        try:
+            epoch, kept, fell_back = store.claim(name)
+            if fell_back:
+                raise CorruptError(f"model {name!r}: its newest checkpoint is damaged")
+        except FormatError:
+            raise
+        except CorruptError:
+            store.delete(name)
+            model = begun(spec, name, store.claim(name).epoch)
+            store.publish(model.snapshot(), model.epoch)
+            return None
+        if kept is None:
+            raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
+        model = begun(spec, name, epoch)
+        model.home, model.next = Partition(*kept.home), kept.next
+        if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
+            continue
+        store.note(name, epoch, "reset", f"was at version {kept.version}")
+        return model.next
+    raise busy(name)
+
+
+def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, platform: str) -> int:
+    """Begin a model with what another one learned; answers its version.
+
+    Parameters
+    ----------
+    spec
+        What the new model is learned with: the same learner, dimensions and shapes.
+    home
+        The partition that the new model's events go to.
+
+    It goes on from the partition's mark: nobody takes again what lies below it.
+
+    Raises StoreError where the one does not exist or the other does, ConfigurationError where the settings do not fit.
+    """
+    require(store, source)
+    learned, there = store.peek(source), store.peek(target)
+    if learned is None:
+        raise StoreError(f"model {source!r}: {store} holds no checkpoint of it: nothing was learned yet")
+    if there is not None:
+        raise StoreError(
+            f"model {target!r} is in {store} already, at version {there.version}: omdml models delete {target}, first"
+        )
+    claim = store.claim(target)
+    model = owned(spec, target, resumed(spec, learned), claim.epoch)
+    model.home, model.next = home, store.marks([home]).get(home, 0)
+    try:
+        if store.save(model.checkpoint(platform), claim.epoch) is Written.FENCED:
+            raise busy(target)
+        store.publish(model.snapshot(), claim.epoch)
+        store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")
+    except StoreLost as error:
+        raise StoreError(
+            f"model {target!r} was deleted while it was begun: it is not there now; nothing else changed, copy it again"
+        ) from error
+    return model.learner.version
+
+
+def begun(spec: Spec, name: str, epoch: str) -> OwnedModel:
+    """A model at its start."""
+    return owned(spec, name, spec.fresh(), epoch)
+
+
+def owned(spec: Spec, name: str, learner: Learner, epoch: str) -> OwnedModel:
+    """A model that begins with this learner, to be saved."""
+    return OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))
+
+
+def resumed(spec: Spec, learned: Checkpoint) -> Learner:
+    """The learner of another model's checkpoint."""
+    try:
+        return spec.resumed(learned)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"a copy needs the same learner and shapes: {error}") from error
+
+
+def busy(name: str) -> Fenced:
+    """The error for a model that a worker takes back again and again."""
+    return Fenced(f"model {name!r}: a worker took it back {ATTEMPTS} times: stop the workers, and try again")

@@ -1,0 +1,263 @@
+"""Learn a log again, offline: what a configuration, or another learner, makes of it, test-then-learn."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from omdml.errors import ConfigurationError, GapError
+from omdml.learners import LEARNERS, Learner
+from omdml.metrics import Metric
+from streams.placement import Placement
+from streams.protocols import Partition, Record, Source
+from workers.configuration.config import ModelConfig
+from workers.configuration.specs import Spec, Specs
+from workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
+from workers.events.lookup import Located
+from workers.model.guard import Guard
+from workers.model.held_out_order import Order, order_right, plain_metric
+from workers.model.owned_model import OwnedModel, offsets_of
+
+POLL_RECORDS = 1000
+POLL_S = 0.5
+STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2, 5))  # where stretches end
+
+
+class Beginning:
+    """A listener that reads partitions of these numbers (all, if none are named) from the log's beginning."""
+
+    def __init__(self, numbers: range | None) -> None:
+        self._numbers = numbers
+
+    def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
+        """Begin there, whatever was committed."""
+        return {
+            partition: None for partition in committed if self._numbers is None or partition.number in self._numbers
+        }
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Nothing is saved."""
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        """Nothing is saved."""
+
+
+def read_as_placed(open_source: Callable[[], Source], placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
+    """Every record of a log that a worker would read, each model's in the order in which a worker learns them.
+
+    A model that moved lived on partitions of lower numbers before: those that were there first are read first.
+    """
+    below = 0
+    for step in placement.steps:
+        yield from read_whole(open_source(), accept_gap, range(below, step.count))
+        below = step.count
+
+
+def read_whole(source: Source, accept_gap: bool = False, numbers: range | None = None) -> Iterator[list[Record]]:
+    """Every record of a log, or of its partitions of these numbers, to where it ended when that was first told.
+
+    Closes the source. Raises GapError for what cannot be read, or goes on behind it if that is accepted.
+    """
+    source.subscribe(Beginning(numbers))
+    ends: dict[Partition, int] = {}
+    try:
+        while True:
+            try:
+                records = source.poll(POLL_RECORDS, POLL_S)
+            except GapError as gap:
+                if not accept_gap or gap.partition is None or gap.resume is None:
+                    raise
+                source.seek(Partition(*gap.partition), gap.resume)
+                continue
+            progress = source.progress()
+            ends = ends or {partition: end for partition, (_, end) in progress.items()}
+            if records:
+                yield records
+            else:  # an end that moved back: what looked like a line was a torn one
+                ends = {at: min(end, progress[at][1]) for at, end in ends.items() if at in progress}
+            if ends and all(at in progress and progress[at][0] >= end for at, end in ends.items()):
+                return
+    finally:
+        source.close()
+
+
+def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
+    """What a model is learned with; another learner than the configured one has its defaults.
+
+    Raises ConfigurationError where no such model is configured, ParameterError where that learner has no defaults.
+    """
+    spec = specs.find(model)
+    if spec is None:
+        raise ConfigurationError(f"no model {model!r} is configured: add [models.{model!r}], or pass --model")
+    if learner is None or LEARNERS[learner] is spec.learner:
+        return spec
+    return spec._replace(
+        learner=LEARNERS[learner], parameters={}, digest=ModelConfig(learner=learner).digest(), starts={}
+    )
+
+
+class Stretch(NamedTuple):
+    """Sums since the beginning, at the end of a stretch."""
+
+    comparisons: int
+    mistakes: int
+    seconds: float
+
+
+class ReplayedModel(OwnedModel):
+    """A model on its way through a log, and its curve."""
+
+    def __init__(
+        self, name: str, learner: Learner, spec: Spec, placement: Placement, secret: bytes | None = None
+    ) -> None:
+        guard = Guard(spec.guard, learner.metric)
+        super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret)
+        self.accepts = learner.accepts
+        self.placement = placement
+        self.curve: list[Stretch] = []
+        self.refused: list[Refusal] = []
+        self.start: Metric | None = None  # as it was before the first event was learned
+        self.seconds = 0.0
+        self._began = 0.0
+
+    def begin_at(self, learner: Learner) -> None:
+        """Have this learner go on; candidates are compared with what it begins with."""
+        self.learner = learner
+        self.guard = Guard(self.guard.config, learner.metric)
+        self.progress.yardstick = self.guard.yardstick
+
+    def learn(self, records: list[Record]) -> None:
+        """Learn what of these records is this model's, as a worker would."""
+        if self.start is None:
+            self.start = self.learner.metric
+        self._began = time.perf_counter() - self.seconds
+        for batch, refused in self._mine(records):
+            before = self.next
+            self._bury(self.take(batch, nothing_timed, refused))
+            if batch.records[0].partition != self.home:
+                # These are events of its old home, before partitions were added: they say nothing about the new one.
+                self.next = before
+        self.seconds = time.perf_counter() - self._began
+
+    def locate(self, records: list[Record]) -> list[Located]:
+        """Take this model's events among the records without learning them: they are to be fitted.
+
+        Those that are held out are left out.
+        """
+        found = []
+        for batch, others in self._mine(records):
+            self.stretches.begin(batch.records[0].partition, batch.records[0].offset)
+            self.stretches.refuse(batch.records[0].partition, offsets_of(others))
+            for part in self.new_parts(batch):
+                located, refused = self._lookup.locate(part.batch)
+                self.remember(part, refused)
+                learned, held_out = self._hold_out(located)
+                self._keep(held_out)
+                found.append(learned)
+                self._bury(refused)
+            self.next = batch.records[-1].offset + 1
+            self.stretches.end(self.next)
+        return found
+
+    def _mine(self, records: list[Record]) -> Iterator[tuple[Batch, list[Refusal]]]:
+        """This model's events, partition by partition, each with those beside it that cannot be learned; all that are
+        not to be learned are kept as refusals."""
+        for partition, part in by_partition(records).items():
+            batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
+            batch, refused = batches.get(self.name, Batch()), others.get(self.name, [])
+            at_home = [one for one in refused if self._belongs(one.record)]
+            here = [self._belongs(record) for record in batch.records]
+            if batch.records:
+                error = wrong_partition(self.name, partition, self.placement)
+                refused += [
+                    Refusal(record, error, self.name) for record in batch.only([not one for one in here]).records
+                ]
+                self.home = Partition(partition.topic_id, self.placement.home(self.name))
+            if any(here):
+                yield batch.only(here), at_home
+            elif at_home:
+                self.refuse(at_home)
+            self._bury(refused)
+
+    def _belongs(self, record: Record) -> bool:
+        return self.placement.belongs(self.name, record.partition.number, record.offset)
+
+    def _bury(self, refused: list[Refusal]) -> None:
+        """Keep refusals; like a worker's dead letters they move ``next``."""
+        self.refused += refused
+        for record, *_ in refused:
+            if self.home == record.partition:
+                self.next = max(self.next, record.offset + 1)
+
+    def _learned(self, event_times: list[float | None], scores: NDArray[Any]) -> None:
+        before, wrong = self.progress.mistakes.count, self.progress.mistakes.mistakes + np.cumsum(scores > 0)
+        super()._learned(event_times, scores)
+        for end in STRETCHES:
+            if before < end <= self.progress.mistakes.count:
+                self._end_stretch(end, int(wrong[end - before - 1]))
+
+    def _end_stretch(self, comparisons: int, mistakes: int) -> None:
+        self.curve.append(Stretch(comparisons, mistakes, time.perf_counter() - self._began))
+
+    def orders(self) -> list[Order]:
+        """How many held-out events are ordered rightly by Euclidean distance, at the start, and by now; empty if no
+        event is held out."""
+        if self.start is None:
+            return []
+        metrics = (plain_metric(self.start, self.catalogue), self.start, self.learner.metric)
+        found = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
+        return [order for order in found if order]
+
+    def finish(self) -> None:
+        """The log has ended: so does the last stretch."""
+        if self.progress.mistakes.count > (self.curve[-1].comparisons if self.curve else 0):
+            self.curve.append(Stretch(self.progress.mistakes.count, self.progress.mistakes.mistakes, self.seconds))
+
+
+def nothing_timed(stage: str) -> nullcontext[None]:
+    """Time is taken of the whole."""
+    return nullcontext()
+
+
+def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table:
+    """Mistakes of each, before it learned a comparison, in stretches that grow; and what came of it on held-out events.
+
+    The first row is the plain distance, which learns nothing.
+    """
+    title = f"mistakes before learning{f', after a start fitted on the first {fitted:,} events' if fitted else ''}"
+    columns = ("learner", "comparisons", "mistakes", "in this stretch", "seconds", "held-out events in order")
+    table = Table(*columns, title=title, title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for model in models:
+        plain, *orders = model.orders() or (None,)
+        if plain and not table.rows:
+            table.add_row("plain distance, nothing learned", "", "", "", "", f"{plain} of {plain.events}")
+            table.add_section()
+        before = Stretch(0, 0, 0.0)
+        for stretch in model.curve:
+            here = (stretch.mistakes - before.mistakes) / (stretch.comparisons - before.comparisons)
+            total = stretch.mistakes / stretch.comparisons
+            name = model.learner.name if stretch is model.curve[0] else ""
+            order = " -> ".join(map(str, orders)) if stretch is model.curve[-1] else ""
+            took = f"{stretch.seconds:.2f}"
+            table.add_row(name, f"{stretch.comparisons:,}", f"{total:.2%}", f"{here:.2%}", took, order)
+            before = stretch
+        if not model.curve:
+            table.add_row(model.learner.name, "0", "", "", f"{model.seconds:.2f}", "")
+        table.add_section()
+    return table
+
+
+def refusals(model: ReplayedModel) -> str:
+    """One line about the events that a learner did not take."""
+    reasons = Counter(error.reason for _, error, *_ in model.refused)
+    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+    return f"{model.learner.name}: refused {told}" if told else ""

@@ -1,0 +1,57 @@
+"""Which version is live, chosen by a person: back, and fixed there, until told otherwise."""
+
+from __future__ import annotations
+
+from omdml.errors import NotKept
+from streams.protocols import Pointer, SnapshotStore
+from workers.versions.targets import Kind, check_target, servable, since_reset
+
+
+def rollback(store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None) -> Pointer:
+    """Go to a kept version (None: the one before the live one), and stay there.
+
+    ``kind`` is the model's catalogue as it is now, None if that cannot be told. Raises NotKept, Unservable if nodes
+    could not serve it, or CorruptError if its bytes are damaged.
+    """
+    return _stay(store, model, before(store, model, kind) if version is None else version, kind)
+
+
+def pin(store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None) -> Pointer:
+    """Stay at a kept version (None: the live one). Raises as ``rollback`` does."""
+    return _stay(store, model, live(store, model).version if version is None else version, kind)
+
+
+def unpin(store: SnapshotStore, model: str) -> Pointer:
+    """Go to the newest version, and follow what is learned; one that is not pinned does. Raises StoreError."""
+    pointer = live(store, model)
+    return store.move(model, None, pin=False) if pointer.pinned else pointer
+
+
+def _stay(store: SnapshotStore, model: str, version: int, kind: Kind | None) -> Pointer:
+    check_target(store, model, version, kind)
+    return store.move(model, version, pin=True)
+
+
+def live(store: SnapshotStore, model: str) -> Pointer:
+    """The live pointer; raises StoreError where there is none."""
+    pointer = store.current(model)
+    if pointer is None:
+        raise NotKept(f"model {model!r}: nothing is published in {store}: is a worker running?")
+    return pointer
+
+
+def before(store: SnapshotStore, model: str, kind: Kind | None) -> int:
+    """The newest version that was live, is older than the one that is, and can be served.
+
+    Raises StoreError if none is kept.
+    """
+    now = live(store, model).version
+    present = since_reset(store.history(model))
+    was_live = [line for line in present if line["what"] == "published" and line["version"] < now]
+    for line in sorted(was_live, key=lambda line: int(line["version"]), reverse=True):
+        if servable(store, model, line, kind):
+            return int(line["version"])
+    raise NotKept(
+        f"model {model!r}: nothing older than version {now} is kept in {store} that nodes could serve: "
+        "this is the oldest"
+    )

@@ -1,0 +1,167 @@
+"""What nodes can serve of a model, told from the store alone: by ``omdml doctor``, ``models list`` and ``history``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple, Protocol
+
+from omdml.errors import CatalogueError, CorruptError, StoreError, StoreRefused
+from streams.catalogues.opening import glance
+from streams.protocols import Pointer, SnapshotStore
+from streams.stores.journal import PINNED, PUBLICATIONS
+from workers.configuration.config import Configuration
+from workers.configuration.wording import span, when
+from workers.versions.targets import Kind, Line, misfit, since_reset
+
+
+class Withheld(NamedTuple):
+    """Newer versions do not go live: since when, in seconds since the epoch, and why."""
+
+    since: float
+    reason: str
+
+
+class Problem(NamedTuple):
+    """Why no node can load a version, and what an operator can do if it is live."""
+
+    text: str
+    remedy: str
+
+
+class Standing(NamedTuple):
+    """How a model stands with the nodes.
+
+    ``problem`` says why no node can load the live version; it is None if they can. ``reset_at`` is set if what is live
+    was learned before the model was reset; ``drift`` is the newest line of the history that tells of drift.
+    """
+
+    pointer: Pointer
+    problem: Problem | None
+    withheld: Withheld | None
+    reset_at: float | None
+    drift: Line | None
+
+    def told(self, now: float) -> str:
+        """In a few words, for a table."""
+        if self.problem:
+            return f"no: {self.problem.text}"
+        words = [f"pinned {span(now - self.pointer.published_at)} ago"] if self.pointer.pinned else []
+        if self.reset_at is not None:
+            words.append(f"learned before the reset of {when(self.reset_at)}")
+        if self.withheld:
+            words.append(f"newer versions withheld for {span(now - self.withheld.since)}: {self.withheld.reason}")
+        return f"yes, {'; '.join(words)}" if words else "yes"
+
+
+class KindOf(Protocol):
+    """From a model's name to its catalogue, None if no configuration covers the name; raises CatalogueError."""
+
+    def __call__(self, model: str, /) -> Kind | None:
+        """Look it up."""
+
+
+def catalogue_kinds(configuration: Configuration) -> KindOf:
+    """Answers what a model's catalogue is now; each is looked at once."""
+    looked = cache(glance)
+
+    def of(model: str) -> Kind | None:
+        matched = configuration.match(model)
+        return looked(configuration.catalogues[matched[1].catalogue].path) if matched else None
+
+    return of
+
+
+def standing(store: SnapshotStore, model: str, kind_of: KindOf) -> Standing | None:
+    """How a model stands; None if nothing is published. Raises StoreError if the store cannot be asked."""
+    pointer = store.current(model)
+    if pointer is None:
+        return None
+    lines = store.history(model)
+    drifts = [line for line in lines if line["what"] == "drift"]
+    return Standing(
+        pointer,
+        unservable(store, model, None, kind_of),
+        withheld(lines),
+        before_reset(lines, pointer.version, pointer.digest),
+        drifts[-1] if drifts else None,
+    )
+
+
+def unservable(store: SnapshotStore, model: str, version: int | None, kind_of: KindOf) -> Problem | None:
+    """Why no node can load a version (None: the live one) of a model; None if they can.
+
+    Raises StoreError if the store cannot be asked.
+    """
+    another = f"choose another version, omdml history {model} says which ones nodes can load"
+    try:
+        loaded = store.load(model, version)
+        kind = kind_of(model)
+    except StoreRefused:
+        raise
+    except CorruptError:
+        return Problem("its bytes are damaged", another)
+    except CatalogueError as error:
+        return Problem(f"the catalogue cannot be read ({error})", "bring the catalogue back, then restart the nodes")
+    except StoreError:
+        # either the bytes that the pointer names are gone, or the store is out of reach: then so is this question
+        store.current(model)
+        return Problem("its bytes are gone from the store", another)
+    if loaded is None:
+        return Problem("it is not kept", another)
+    if kind is None:
+        return Problem("no configured model covers this name", f"add it to [models], or omdml models delete {model}")
+    if text := misfit(loaded[1], kind):
+        return Problem(text, "restart the workers: they publish the model again on the catalogue of now")
+    return None
+
+
+def withheld(lines: Sequence[Line]) -> Withheld | None:
+    """Since when the guard withholds what is learned, and why; None if it does not.
+
+    A pin withholds as well: that is a person's decision, and the pointer says so.
+    """
+    found: Withheld | None = None
+    for line in lines:
+        if line["what"] == "held" and line["reason"] != PINNED:
+            found = Withheld(found.since if found else line["at"], line["reason"])
+        elif line["what"] in PUBLICATIONS or line["what"] == "reset":
+            found = None
+    return found
+
+
+def before_reset(lines: Sequence[Line], version: int, digest: str) -> float | None:
+    """When the model was reset after this snapshot was learned; None if it was not."""
+    ours = version, digest
+    published = [line for line in lines if line["what"] in PUBLICATIONS and (line["version"], line["digest"]) == ours]
+    if not published or published[-1] in since_reset(lines):
+        return None
+    at: float = next(line["at"] for line in reversed(lines) if line["what"] == "reset")
+    return at
+
+
+def loadable(
+    store: SnapshotStore, model: str, lines: Sequence[Line], every: Sequence[Line], kind_of: KindOf
+) -> list[str]:
+    """For each of these lines of a history: whether nodes can load the snapshot that it brought; empty for moves.
+
+    ``every`` is the whole history. Raises StoreError if the store cannot be asked.
+    """
+    newest = {line["version"]: line["digest"] for line in every if line["what"] in PUBLICATIONS}
+    problems = {
+        version: unservable(store, model, version, kind_of)
+        for version in {line["version"] for line in lines if line["what"] in PUBLICATIONS}
+    }
+    told = []
+    for line in lines:
+        version, problem = line["version"], problems.get(line["version"])
+        if line["what"] not in PUBLICATIONS:
+            told.append("")
+        elif line["digest"] != newest[version]:
+            told.append("no: a later one of this version took its place")
+        elif problem:
+            told.append(f"no: {problem.text}")
+        else:
+            reset_at = before_reset(every, version, line["digest"])
+            told.append("yes" if reset_at is None else "yes, from before the reset")
+    return told
