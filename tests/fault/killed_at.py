@@ -15,8 +15,8 @@ from streams.letters import DeadLetters
 from streams.stores.folder.store import DirectoryStore
 from streams.stores.redis.store import RedisStore
 from workers.cli import main
-from workers.learning.owned_models import OwnedModels
 from workers.learning.partition import OwnedPartition
+from workers.learning.partition_models import OwnedModels
 from workers.learning.watermark import Mark
 
 STEPS = {

@@ -9,7 +9,7 @@ from streams.placement import Placement
 from streams.protocols import Partition
 from workers import wiring
 from workers.commands.options import print_table, say
-from workers.commands.replaying import shown
+from workers.commands.replay_output import shown
 from workers.configuration.config import Configuration, FileLog
 from workers.model.tally import Tally
 from workers.operate import audit

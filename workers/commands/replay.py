@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
     """Learn the feedback log again from its beginning, offline, and show how mistakes went; workers notice nothing."""
-    from workers.commands import replaying
+    from workers.commands import replay_output
     from workers.configuration.warm_up import announce_compiling
 
     announce_compiling()
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}
-    replaying.run(load(overrides), model, replaying.Options(**options), wide_console())
+    replay_output.run(load(overrides), model, replay_output.Options(**options), wide_console())

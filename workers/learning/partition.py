@@ -39,11 +39,11 @@ from workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
 from workers.learning.arrival import Arrival
 from workers.learning.interruptions import PlacementChanged, Rewind
 from workers.learning.newcomers import begin_turn, claim_next, too_many_models
-from workers.learning.owned_models import OwnedModels
+from workers.learning.partition_models import OwnedModels
 from workers.learning.pending_letters import Burial
 from workers.learning.portions import portions
 from workers.learning.services import Services
-from workers.learning.unreadable import Blocked
+from workers.learning.unreadable_checkpoints import Blocked
 from workers.learning.watermark import Mark
 from workers.model.claim import Change, Claimed, claim, snapshot
 from workers.model.owned_model import OwnedModel

@@ -12,7 +12,7 @@ from tests.support.worlds import World, events, extents, letters, living_on, reh
 from tests.workers.learning.test_protocol import _no_waiting, kill, mark  # noqa: F401
 from workers.events.decoding import by_partition
 from workers.learning.interruptions import PlacementChanged
-from workers.learning.owned_models import OwnedModels
+from workers.learning.partition_models import OwnedModels
 from workers.operate import topics
 
 

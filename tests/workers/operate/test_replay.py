@@ -35,7 +35,7 @@ from tests.support.worlds import (
     triplets,
 )
 from workers.cli import main
-from workers.commands import replaying
+from workers.commands import replay_output
 from workers.configuration.config import GuardConfig
 from workers.configuration.specs import Specs
 from workers.operate import fit
@@ -236,7 +236,7 @@ def test_every_row_is_asked_about_the_same_held_out_events(tmp_path):
     for learner in ("lomdml", "diagonal", "qwise"):
         spec = replayed_spec(shop.specs, "shop", learner)._replace(guard=GuardConfig())
         models.append(ReplayedModel("shop", spec.fresh(), spec, ALONE, b"s" * 32))
-    replaying.learn(models, shop.log_read())
+    replay_output.learn(models, shop.log_read())
     kept = [[near_and_far(np.array(event.rows)).tolist() for event in model.progress.hold_out.kept] for model in models]
     assert len(kept[0]) > 2
     assert kept[1:] == kept[:1] * 2
