@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.opening import open_catalogue
-from workers.cli import build
+from workers.commands.catalogue import build
 
 RANDOM = np.random.default_rng(0)
 RAW = {"color": RANDOM.normal(size=(30, 3)), "text": RANDOM.normal(size=(30, 12))}
