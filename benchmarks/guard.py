@@ -95,10 +95,12 @@ class Shop:
         """What nodes would answer with, beside what was learned, once everything due is published."""
         with patch("workers.model.guard.SHARE", math.inf):
             for owned in self.worker.partitions.values():
-                owned.publish()
+                owned.models.publish()
         found = self.store.load(MODEL)
         assert found is not None
-        models = [owned.models[MODEL] for owned in self.worker.partitions.values() if MODEL in owned.models]
+        models = [
+            owned.models.loaded[MODEL] for owned in self.worker.partitions.values() if MODEL in owned.models.loaded
+        ]
         live = self._quality(found[1].metric)
         if not models or not models[0].withheld:
             return Look(live, live, False)

@@ -158,9 +158,10 @@ def newest_publication(entries: Iterable[Entry], version: int | None = None) -> 
 
 def destination(entries: Iterable[Entry], version: int | None) -> Entry | None:
     """Where a move to ``version`` leads; None is the newest snapshot that nothing but a pin kept from going live."""
-    if version is None:
-        entries = (entry for entry in entries if entry.reason in ("", PINNED))
-    return newest_publication(entries, version)
+    entries = list(entries)
+    # What the guard withheld may have the number of a version that went live: it has it only if nothing else does.
+    allowed = newest_publication((entry for entry in entries if entry.reason in ("", PINNED)), version)
+    return allowed or (None if version is None else newest_publication(entries, version))
 
 
 def superfluous(

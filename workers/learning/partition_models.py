@@ -148,6 +148,7 @@ class OwnedModels:
         """Bring the reference back if the guard says that what went live since then is worse."""
         for model in models:
             if model.guard.take_back:
+                self._require_placement()
                 with self._unless_deleted(model):
                     yardstick, store = model.guard.yardstick, self._services.store
                     reason = f"to what version {yardstick.version} had: {yardstick.withheld}"

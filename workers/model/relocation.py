@@ -37,10 +37,10 @@ def close_stretch(store: Store, name: str) -> Written | None:
 
     A crash before the save leaves it as it was, and the same events are read again.
     """
-    checkpoint = store.peek(name)
-    if checkpoint is None or is_closed(checkpoint):
-        return None
     try:
+        checkpoint = store.peek(name)
+        if checkpoint is None or is_closed(checkpoint):
+            return None
         epoch, checkpoint, fell_back = store.claim(name)
     except CorruptError:
         return None

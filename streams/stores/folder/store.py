@@ -227,6 +227,11 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             return super().move(model, version, pin)
 
+    def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
+        """Tell the history something about the live snapshot."""
+        with self._reaching():
+            return super().note(model, epoch, what, reason)
+
     def watch(self, models: Iterable[str]) -> Watch:
         """A look at the journals every few milliseconds."""
         with self._reaching():

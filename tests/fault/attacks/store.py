@@ -56,8 +56,8 @@ def installation(folder: Path) -> None:
         learned = 0
         for _ in itertools.repeat(None, 200):
             worker.step()
-            learned = max((part.models["shop"].learner.version for part in worker.partitions.values() if part.models),
-                          default=0)  # fmt: skip
+            loaded = [part.models.loaded for part in worker.partitions.values() if part.models.loaded]
+            learned = max((models["shop"].learner.version for models in loaded), default=0)
             if learned == 200:
                 break
         worker._finish()
