@@ -24,8 +24,7 @@ class _Node(KafkaServer):
     """One node of a cluster: a broker, or the controller, which lives alone so that any broker can be killed."""
 
     def __init__(self, number: int, cluster: str, controller_port: int, properties: Mapping[str, str]) -> None:
-        fast_start = ("-XX:TieredStopAtLevel=1",)
-        super().__init__(properties=properties, java_options=fast_start, heap_mb=HEAP_MB, start_limit_s=120.0)
+        super().__init__(properties=properties, heap_mb=HEAP_MB)
         self.number = number
         self.cluster = cluster
         self.controller_port = controller_port
