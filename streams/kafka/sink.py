@@ -77,7 +77,7 @@ class KafkaSink:
         self._first_failure = ""
         self._closed = False
         self._delivery_s = delivery_s
-        self.max_message_bytes = self._require_topic()
+        self.max_message_bytes = kafka_topic.message_limit(options, topic)
         self._producer: Any = self._connect()
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
@@ -160,11 +160,13 @@ class KafkaSink:
                 metrics_enabled=False,
             )
             try:
-                producer.partitions_for(self.topic)  # or the first send would wait for it
+                # Otherwise the first send would wait for it.
+                producer.partitions_for(self.topic)
             except BaseException as error:
                 producer.close(timeout=0)
                 if isinstance(error, kafka.errors.KafkaTimeoutError):
-                    self._require_topic()  # says so where it is missing
+                    # This says so if the topic is missing.
+                    kafka_topic.message_limit(self.options, self.topic)
                 raise
         return producer
 
@@ -174,14 +176,6 @@ class KafkaSink:
         with contextlib.suppress(kafka.errors.KafkaError):
             self._producer.close(timeout=0)
         self._producer = None
-
-    def _require_topic(self) -> int:
-        admin = kafka_topic.open_admin(self.options)
-        try:
-            kafka_topic.require(admin, self.options, self.topic)
-            return kafka_topic.max_message_bytes(admin, self.options, self.topic)
-        finally:
-            admin.close()
 
     def _make_room(self, size: int) -> None:
         deadline = time.monotonic() + self.block_s
@@ -195,7 +189,8 @@ class KafkaSink:
     def _settle(self, deadline: float, down_to: int = 0) -> None:
         """Take acknowledged and failed events off the buffer, oldest first, until few bytes are left or time is up."""
         self._unsettled = 0
-        while self._on_the_way and self._bytes > down_to and not self._failures:  # after one the others are stuck
+        # After one has failed, those behind it are stuck.
+        while self._on_the_way and self._bytes > down_to and not self._failures:
             if not self._is_over(self._on_the_way[0], deadline):
                 return
             self._bytes -= self._on_the_way.popleft().size
@@ -207,7 +202,8 @@ class KafkaSink:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
-            with contextlib.suppress(kafka.errors.KafkaError):  # out of time, or failed: asked below
+            # Whether it is out of time or failed is asked below.
+            with contextlib.suppress(kafka.errors.KafkaError):
                 acknowledgement.get(timeout=left_s)
         if acknowledgement.failed():
             self._note_failure(sent, acknowledgement.exception)
@@ -236,4 +232,5 @@ class KeyPartitioner:
         return self._number(serialized_key, len(cluster.partitions_for_topic(topic)))
 
 
-Partitioner.register(KeyPartitioner)  # an untyped class cannot be inherited from under strict checking
+# An untyped class cannot be inherited from under strict checking.
+Partitioner.register(KeyPartitioner)

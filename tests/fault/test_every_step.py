@@ -139,6 +139,7 @@ def until_killed(place, doomed):
     while any(worker.running for worker in doomed):
         assert time.monotonic() < deadline, "\n".join(worker.said[-2000:] for worker in doomed)
         place.send()
+        # Events keep coming, at a pace that workers keep up with.
         time.sleep(PAUSE_S)
     for worker in doomed:
         assert worker.wait() == -signal.SIGKILL, worker.said[-2000:]
@@ -152,6 +153,7 @@ def end(place, workers):
         said = "\n".join(worker.said[-2000:] for worker in workers)
         assert time.monotonic() < deadline, f"{found}\n{said}"
         assert all(worker.running for worker in workers), f"{found}\n{said}"
+        # Each look reads the whole log, beside the workers that it waits for.
         time.sleep(0.2)
     for worker in workers:
         wait_for(lambda worker=worker: "partition_assigned" in worker.said, "the worker to be at work", 60, worker)

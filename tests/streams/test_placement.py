@@ -12,8 +12,19 @@ from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError,
 from streams.placement import Placement, Step
 from streams.protocols import Position
 from streams.stores.memory import MemoryStore
-from tests.support.worlds import World, events, extents, letters, living_on, other_than, rehomed, run_until_idle
-from tests.workers.learning.test_protocol import _no_waiting, kill, mark  # noqa: F401
+from tests.support.pauses import _no_waiting  # noqa: F401
+from tests.support.worlds import (
+    World,
+    events,
+    extents,
+    kill,
+    letters,
+    living_on,
+    mark,
+    other_than,
+    rehomed,
+    run_until_idle,
+)
 from workers.operate import topics
 
 COUNTS = st.lists(st.sampled_from([1, 2, 3]), max_size=3)

@@ -7,12 +7,8 @@ import redis
 
 from deploy.local import RedisServer, ValkeyServer
 from streams.stores.redis.store import RedisStore
+from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import World, events, learned_directly, run_until_idle
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
 
 
 @pytest.fixture(params=[RedisServer, ValkeyServer])

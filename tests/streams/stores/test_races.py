@@ -33,7 +33,8 @@ def meanwhile(monkeypatch, owner, name, something):
 
 
 def test_an_owner_that_is_succeeded_while_it_publishes_is_fenced_and_moves_nothing(monkeypatch):
-    store = MemoryStore()  # a folder tells only when the epoch's own folder is gone
+    # A folder tells only when the epoch's own folder is gone.
+    store = MemoryStore()
     epoch = published(store, 1)
     meanwhile(monkeypatch, MemoryModel, "append", lambda: store.claim("shop"))
     assert store.publish(snapshot(2), epoch) is Written.FENCED

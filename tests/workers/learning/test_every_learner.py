@@ -36,11 +36,6 @@ KINDS = ("triplet", "quadruplet", "pair", "set")
 EVENTS = 40  # of each kind, for each model
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 def options(name):
     """What a model with this learner is configured with: small, and with the tasks of our pairs."""
     there = inspect.signature(LEARNERS[name]).parameters
@@ -138,7 +133,8 @@ def shelf(tmp_path):
 def test_models_of_every_learner_live_in_one_worker_and_survive_its_death_to_the_byte(shelf):
     said = everything()
     shelf.tell(*said)
-    for _ in range(3):  # each is killed in the middle: most of what it learned is in no checkpoint
+    # Each worker is killed in the middle: most of what it learned is in no checkpoint.
+    for _ in range(3):
         worker = shelf.work(max_poll_records=len(said) // 7, checkpoint_interval_s=2.0)
         for _ in range(3):
             worker.step()

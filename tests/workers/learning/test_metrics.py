@@ -43,12 +43,6 @@ NODE = {
 COUNTERS = {"events", "events_ahead", "mistakes", "updates", "snapshots", "dead_letters", "fenced"}
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
-
-
 def read(worker, name, **labels):
     """The value of a sample of a worker's; 0 where there is none."""
     return worker.services.metrics.registry.get_sample_value(f"omdml_{name}", labels) or 0.0

@@ -12,12 +12,6 @@ from streams.stores.memory import MemoryModel, MemoryStore
 from tests.support.worlds import World, events, learned_directly, run_until_idle
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
-
-
 class KeptMemory(MemoryStore):
     """A memory store of which copies can be made, and brought back."""
 

@@ -7,11 +7,23 @@ from dataclasses import replace
 import pytest
 
 from omdml import comparisons
-from omdml.errors import GapError, SourceError, StoreError
+from omdml.errors import GapError, SourceError
 from omdml.feedback import Ranking, encode
 from streams.files.source import FileSink, FileSource
 from streams.memory import MemorySource
-from tests.support.worlds import World, catalogue, events, learned_directly, letters, living_on, run_until_idle
+from tests.support.worlds import (
+    World,
+    catalogue,
+    events,
+    kill,
+    learned_directly,
+    letters,
+    living_on,
+    mark,
+    paced,
+    refuse,
+    run_until_idle,
+)
 from workers.configuration.config import WorkerConfig
 from workers.learning.watermark import Mark
 from workers.learning.worker import LearnerWorker
@@ -29,34 +41,6 @@ class Bystander:
         pass
 
     lost = revoked
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
-
-
-def paced(worker, publish=0.02, save=1.0):
-    """The same worker, which publishes and saves so often."""
-    worker.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
-    worker._published_at = worker._saved_at = 0.0
-    return worker
-
-
-def kill(world, worker):
-    """Its partitions are others' from now on; nothing was saved, nothing was said."""
-    world.log.expel(worker.services.source)
-
-
-def refuse(*_, **__):
-    """What a server that is away answers."""
-    raise StoreError("store memory: away")
-
-
-def mark(world, partition=0):
-    """Where a successor begins."""
-    return world.store.marks(world.log.partitions).get(world.log.partitions[partition])
 
 
 def members(world, first=0):
@@ -188,7 +172,8 @@ def test_what_was_polled_before_a_new_beginning_is_not_taken_before_what_is_soug
     monkeypatch.setattr(world.store, "publish", outrun)
     world.send(*said[30:], key=name)
     world.log.expel(sitting)
-    worker.step()  # gets the other partition, publishes version 0 there, and is refused
+    # This step gets the other partition, publishes version 0 there, and is refused.
+    worker.step()
     assert worker._waiting
     run_until_idle(paced(worker))
     assert world.store.claim(name).checkpoint.version == 40

@@ -14,7 +14,6 @@ from streams.letters import Resent, headers_again, read_book
 from tests.support.oracle import not_learned_once
 from tests.support.records import Event
 from tests.support.worlds import World, items
-from tests.workers.learning.test_protocol import _no_waiting as _no_waiting
 from tests.workers.learning.test_random_lives import NAMES, WEIGHTS, Life
 from tests.workers.operate.test_audit import audited
 from workers.configuration.specs import Specs

@@ -31,11 +31,6 @@ from workers.configuration.process import serve_metrics
 from workers.learning.worker import LearnerWorker
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 def test_what_is_sent_is_learned_published_and_saved(tmp_path):
     world = World(tmp_path)
     world.send(*events(100))

@@ -40,9 +40,8 @@ TABLE, _ = items()
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.model.guard.SHARE", math.inf)  # there is always time for a look
+def _always_time_for_a_look(monkeypatch):
+    monkeypatch.setattr("workers.model.guard.SHARE", math.inf)
 
 
 # candidates
@@ -436,7 +435,8 @@ def test_freshness_counts_from_the_oldest_event_that_was_kept_from_going_live(bu
 
 
 def test_between_two_looks_what_is_near_goes_live_and_what_is_not_waits(tmp_path, monkeypatch):
-    monkeypatch.setattr("workers.model.guard.SHARE", 1e-9)  # after the first look there is no time for a second
+    # After the first look there is no time for a second.
+    monkeypatch.setattr("workers.model.guard.SHARE", 1e-9)
     world = guarded(tmp_path, hold_out=10**6)
     worker = world.worker()
     worker.config, worker._saved_at = WorkerConfig(checkpoint_interval_s=NEVER), 0.0

@@ -13,7 +13,6 @@ from streams.protocols import Partition
 from streams.stores.folder.store import DirectoryStore
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import World, catalogue, events, rehomed, run_until_idle
-from tests.workers.learning.test_protocol import _no_waiting  # noqa: F401
 from workers.cli import main
 from workers.commands.audit import show
 from workers.configuration.specs import Specs

@@ -28,23 +28,6 @@ from workers.node.http.openapi import openapi
 from workers.node.http.server import HttpServer
 
 
-@pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def node(shop):
-    with shop.serving() as node:
-        yield node
-
-
-@pytest.fixture
-def client(node):
-    with asking(node) as client:
-        yield client
-
-
 def test_a_search_names_the_nearest_items_and_the_version_that_says_so(shop, client):
     body = client.get("/search", params={"id": "i5", "k": 3}).raise_for_status().json()
     ids, distances = shop.expected(0, "i5", 3)
