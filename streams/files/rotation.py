@@ -141,7 +141,8 @@ class RotatedLog:
             places = match(known, found, self.path)
             self._last = known[-1].number if known else FIRST - 1
             strangers = found[max((found.index(file) + 1 for file in places.values()), default=0) :]
-            for file in strangers:  # newer than all that is known: older ones are none of ours
+            # These are newer than all that is known; older ones are none of ours.
+            for file in strangers:
                 self._last += 1
                 places[self._last] = file
                 ledger.write(f"{self._last} {file.inode} {file.sha256}\n".encode())

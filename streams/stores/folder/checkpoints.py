@@ -56,7 +56,8 @@ class CheckpointFolder:
     def peek(self) -> Checkpoint | None:
         """The newest checkpoint that can be read."""
         for file in reversed(self._files()):
-            with suppress(FileNotFoundError):  # dropped since we looked: a newer one took its place
+            # It may have been dropped since we looked, because a newer one took its place.
+            with suppress(FileNotFoundError):
                 data = b"" if file.damaged else read_state(file.path)
                 if found := read_checkpoint(self.model, data, str(file.path), quiet=True):
                     return found
@@ -68,7 +69,8 @@ class CheckpointFolder:
         while True:
             try:
                 return self._resume(epoch)
-            except FileNotFoundError:  # the owner before us was just saving, and dropped what we were about to read
+            except FileNotFoundError:
+                # The owner before us was just saving, and dropped what we were about to read.
                 continue
 
     def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
@@ -90,7 +92,8 @@ class CheckpointFolder:
                     (self.path / EVER).touch()
                     sync(self.path)
             except FileNotFoundError:
-                return Written.FENCED  # a later owner, or who deleted the model, removed the folder of this epoch
+                # A later owner, or whoever deleted the model, has removed the folder of this epoch.
+                return Written.FENCED
             if sound:
                 self._drop_old()
         return outcome
@@ -101,12 +104,14 @@ class CheckpointFolder:
             epoch = next_epoch(self.owner())
             (self.path / epoch).mkdir()
             sync(self.path)
-            if self.owner() == epoch:  # or another one came first with the same counter and a higher nonce
+            # Otherwise another one came first with the same counter and a higher nonce.
+            if self.owner() == epoch:
                 return epoch
 
     def _resume(self, epoch: str) -> Claim:
         files = self._files()
-        fell_back = len(files) == 1 and files[0].number > 1  # two are kept, so one was removed: perhaps a newer one
+        # Two are kept, so one was removed, and that was perhaps a newer one.
+        fell_back = len(files) == 1 and files[0].number > 1
         for file in reversed(files):
             if not file.damaged:
                 checkpoint = read_checkpoint(self.model, read_state(file.path), str(file.path))

@@ -386,7 +386,8 @@ class RedisStore:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
         keys, moved = self._keys.model(model), None
         with reaching(self._where, model):
-            for attempt in range(ATTEMPTS):  # a publication may come between the look and the move
+            # A publication may come between the look and the move.
+            for attempt in range(ATTEMPTS):
                 live, found = self.current(model), self._entries(model)
                 entries = [entry for _, entry in found]
                 if (target := destination(entries, version)) is None:
