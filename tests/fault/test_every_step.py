@@ -171,7 +171,7 @@ def end(place, workers):
     + deep_after(1, [("Kafka and Valkey", step) for step in STORED]),
     indirect=["place"],
 )
-def test_killed_right_after_a_step_and_again_it_ends_with_the_bytes_of_a_run_never_killed(place, step):
+def test_killed_after_a_step_twice_it_ends_with_the_bytes_of_a_run_never_killed(place, step):
     # Given events that keep coming, and workers that die right after this step, all of them, twice
     for _ in range(2):
         until_killed(place, place.workers(step, 1))

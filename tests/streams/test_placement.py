@@ -301,7 +301,7 @@ def test_a_rewind_to_after_the_rehome_keeps_it(tmp_path):
     assert placement.rewound({0: 10, 1: 19, 2: 0, 3: 0}, "murmur2") == Placement.first("murmur2", 2)
 
 
-def test_a_checkpoint_that_is_ahead_of_the_log_stops_the_worker_unless_it_is_accepted(tmp_path):
+def test_a_checkpoint_ahead_of_the_log_stops_the_worker_unless_accepted(tmp_path):
     world = World(tmp_path)
     world.send(*events(10))
     saved(world, world.worker())

@@ -97,7 +97,7 @@ def test_a_batch_that_was_damaged_on_the_way_is_fetched_once_more(
     assert damaged == []
 
 
-def test_a_batch_that_becomes_too_large_stops_nothing_and_each_of_its_events_is_refused(
+def test_a_batch_that_becomes_too_large_stops_nothing_and_is_refused_whole(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a batch of three events in few bytes that stand for many, between others

@@ -280,7 +280,7 @@ def test_a_gap_before_a_router_names_the_command_that_goes_on_behind_it(route, k
     assert router.stop() == 0, router.said
 
 
-def test_the_first_router_into_a_topic_that_others_write_to_as_well_asks_where_to_begin(route, kafka):
+def test_the_first_router_into_a_topic_of_others_asks_where_to_begin(route, kafka):
     # Given events to be routed, and some that came by another way
     route.send(100)
     producer = KafkaProducer(bootstrap_servers=kafka.servers)

@@ -140,7 +140,7 @@ def test_the_start_tells_random_triplets_apart_by_one_in_every_modality():
         np.testing.assert_array_equal(W, W[0, 0] * np.eye(len(W), dtype=np.float32))
 
 
-def test_a_start_without_anything_to_tell_apart_warns_and_without_items_or_numbers_is_refused():
+def test_a_start_of_equal_items_warns_and_one_without_items_is_refused():
     features, _, _ = world(6)
     model = learner(features)
     with pytest.warns(UserWarning, match="'m0': all sampled items are alike"):

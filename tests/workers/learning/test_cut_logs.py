@@ -71,7 +71,7 @@ def test_what_is_written_on_behind_a_cut_is_learned_however_little_comes_at_once
     assert (world.store.peek("shop").version, mark(world)) == (40, 30)
 
 
-def test_a_model_that_is_idle_while_a_cut_is_accepted_learns_what_comes_after_a_restart(tmp_path):
+def test_a_model_that_is_idle_at_an_accepted_cut_learns_on_after_a_restart(tmp_path):
     world = World(tmp_path)
     first = world.worker()
     world.send(*events(20))
@@ -118,9 +118,7 @@ def killing(*_):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was_written_on(
-    tmp_path, monkeypatch, killed
-):
+def test_a_worker_killed_right_after_accepting_a_cut_loses_nothing(tmp_path, monkeypatch, killed):
     world = World(tmp_path)
     worker = accepting(world.worker())
     world.send(*events(20))
@@ -138,7 +136,7 @@ def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was
     assert (world.store.peek("shop").version, mark(world)) == (50, 40)
 
 
-def test_an_accepted_cut_of_a_log_of_which_one_model_cannot_be_read_lets_the_others_learn_on(tmp_path):
+def test_at_an_accepted_cut_a_model_that_cannot_be_read_stops_no_other(tmp_path):
     # Given two models, one of them with nothing left to read, and a cut below what both have learned
     world, sound = unreadable(tmp_path, "user-1", "user-2")
     worker = accepting(world.worker())
@@ -195,7 +193,7 @@ def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, mo
     assert (world.store.peek("shop").version, mark(world)) == (50, 40)
 
 
-def test_an_accepted_cut_of_a_partition_that_was_lost_meanwhile_is_left_to_its_next_owner(tmp_path, monkeypatch):
+def test_an_accepted_cut_of_a_lost_partition_is_left_to_its_next_owner(tmp_path, monkeypatch):
     world = World(tmp_path)
     worker = accepting(world.worker())
     world.send(*events(20))

@@ -63,7 +63,7 @@ def versions(world, *names):
     return [world.store.claim(name).checkpoint.version for name in names]
 
 
-def test_a_store_that_comes_back_older_under_a_living_worker_loses_no_event_of_an_idle_model(world, capsys):
+def test_an_older_store_under_a_living_worker_loses_no_event_of_an_idle_model(world, capsys):
     worker = world.worker()
     world.send(*events(10, seed=1, model="user-1"))
     world.send(*list(events(20))[:10])

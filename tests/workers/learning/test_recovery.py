@@ -359,7 +359,7 @@ def test_a_stray_event_does_not_hide_its_model_from_its_home(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["user-1", "shop"])
-def test_a_stray_event_and_a_damaged_checkpoint_rewind_the_home_and_no_other_partition(tmp_path, name):
+def test_a_stray_event_and_a_damaged_checkpoint_rewind_only_the_home(tmp_path, name):
     world = World(tmp_path, partitions=2)
     world.store = DirectoryStore(tmp_path / "state")
     worker = world.worker()

@@ -80,7 +80,7 @@ def test_the_draw_is_the_keyed_hash_word_for_word(secret, model, partition, offs
     assert drawn is is_held_out(secret, model, partition, offset, every)
 
 
-def test_about_one_event_of_fifty_is_held_out_and_others_under_another_secret_model_or_partition():
+def test_one_event_of_fifty_is_held_out_by_secret_model_and_partition():
     def drawn(secret, model, partition):
         draw = Draw(secret, model)
         return {offset for offset in range(50_000) if draw.holds_out(partition, offset, 50)}

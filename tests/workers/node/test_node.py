@@ -114,7 +114,7 @@ def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
         assert_exact(shop, node.search(ids=["i3"]), "i3")
 
 
-def test_where_the_metric_jumped_the_version_before_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
+def test_after_a_jump_the_older_version_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
     monkeypatch.setattr("workers.node.transition.REFINED", 0)
     with shop.serving(patience_s=0.0) as node:

@@ -186,7 +186,7 @@ def test_a_copy_in_the_place_of_a_deleted_model_adds_up(world):
     assert (found.models["user-1"].tally.learned, found.models["user-1"].before, report.wrong) == (3, 5, {})
 
 
-def test_a_checkpoint_of_a_release_that_did_not_count_begins_its_counts_where_it_ends(world):
+def test_a_checkpoint_of_a_release_that_did_not_count_begins_at_its_end(world):
     epoch, checkpoint, _ = world.store.claim("shop")
     older = {name: value for name, value in checkpoint.progress.items() if name != "tally"}
     world.store.save(msgspec.structs.replace(checkpoint, progress=older), epoch, back=True)

@@ -90,7 +90,7 @@ def test_a_posted_search_that_makes_no_sense_is_refused_saying_why(client, body,
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 3600.0], ids=["over bridges", "embedded whole"])
-def test_vectors_too_large_to_be_compared_are_refused_and_the_largest_others_find_all(shop, patience_s):
+def test_vectors_too_large_to_be_compared_are_refused_and_no_others(shop, patience_s):
     features, _ = items()
     vectors = {name: matrix[5].tolist() for name, matrix in features.items()}
     with shop.serving(patience_s=patience_s) as node, asking(node) as client:

@@ -158,7 +158,7 @@ def test_more_trailers_than_the_limit_are_refused_in_a_sentence(tmp_path):
         assert (status(heard), heard.count(b"HTTP/1.1"), b"100 fields" in heard) == (431, 1, True)
 
 
-def test_trailers_behind_a_request_that_waits_for_its_answer_end_the_connection_with_no_other(tmp_path):
+def test_trailers_behind_a_request_that_waits_end_its_connection(tmp_path):
     with served(tmp_path) as server:
         asked_first = b"GET /models HTTP/1.1\r\nhost: localhost\r\n\r\n"
         heard = exchange(server, asked_first + CHUNKED + b'b\r\n{"id":"i1"}\r\n0\r\n' + b"x: y\r\n" * 150 + b"\r\n")
