@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError, StoreLost, StoreRefused
 from streams.placement import Placement, Step
-from streams.protocols import Position
+from streams.protocols import ModelPosition
 from streams.stores.memory import MemoryStore
 from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import (
@@ -315,7 +315,7 @@ def test_a_checkpoint_ahead_of_the_log_stops_the_worker_unless_accepted(tmp_path
     kill(world, first)
     worker = world.worker(accept_gap=True)
     run_until_idle(worker)
-    assert world.store.positions(["shop"]) == {"shop": Position(world.log.partitions[0], 15)}
+    assert world.store.positions(["shop"]) == {"shop": ModelPosition(world.log.partitions[0], 15)}
     world.send(*events(5, 2))
     run_until_idle(worker)
     assert (world.store.peek("shop").version, mark(world)) == (15, 20)

@@ -299,7 +299,7 @@ class KafkaSource:
         self._ends |= ends
         for at, partition in given.items():
             start = starts[partition]
-            self._epochs.begin(at, committed[at] if at in known else None)
+            self._epochs.know(at, committed[at] if at in known else None)
             self._epochs.seek(self._consumer, at, begins[at] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere))
         for at in elsewhere & given.keys():

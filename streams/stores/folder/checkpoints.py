@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from omdml.snapshot import Checkpoint
 from streams.disk import put, sync
-from streams.protocols import Claim, Position, Written
+from streams.protocols import Claim, ModelPosition, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
 from streams.stores.folder.states import read_state
 
@@ -47,7 +47,7 @@ class CheckpointFolder:
         """The epoch that owns the model; None where nobody claimed it."""
         return max(self._epochs(), default=None)
 
-    def position(self) -> Position | None:
+    def position(self) -> ModelPosition | None:
         """That of the newest checkpoint that was not found to be damaged, if there is such a one; None without any."""
         files = self._files()
         newest = ([file for file in files if not file.damaged] or files)[-1:]

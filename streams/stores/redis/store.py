@@ -37,7 +37,7 @@ from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from streams.addresses import masked, without_prefix
 from streams.placement import Placement
-from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
+from streams.protocols import Claim, Marks, ModelPosition, Partition, Pointer, Watch, Written
 from streams.stores.checkpoints import (
     Saved,
     new_secret,
@@ -51,7 +51,7 @@ from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_mov
 from streams.stores.many import the_only
 from streams.stores.redis import scripts
 from streams.stores.redis.client import connect, reaching, run_of
-from streams.stores.redis.keys import Found, StoreKeys, read_entry, read_pointer, read_position, understanding
+from streams.stores.redis.keys import ClaimAnswer, StoreKeys, read_entry, read_pointer, read_position, understanding
 from streams.stores.redis.watch import RedisWatch
 from streams.stores.retention import RETENTION, SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
@@ -125,7 +125,7 @@ class RedisStore:
                 keys = self._keys.model(model)
                 names = [keys.epoch, keys.checkpoint, keys.newest, keys.previous]
                 run(pipeline, self._claim, names, [secrets.token_hex(8)])
-        found = [Found(*answer) for answer in answers[2:]]
+        found = [ClaimAnswer(*answer) for answer in answers[2:]]
         claims: dict[str, Claim | CorruptError] = {}
         for model, one in zip(models, found, strict=True):
             try:
@@ -139,7 +139,7 @@ class RedisStore:
         claims |= self._fall_back(rest)
         return [claims[model] for model in models]
 
-    def _fall_back(self, found: Mapping[str, Found]) -> dict[str, Claim | CorruptError]:
+    def _fall_back(self, found: Mapping[str, ClaimAnswer]) -> dict[str, Claim | CorruptError]:
         """The claims of models whose newest checkpoint is gone or damaged, or that have none."""
         damaged = [model for model, one in found.items() if one.data is not None]
         before = {model: one.before for model, one in found.items()}
@@ -190,7 +190,7 @@ class RedisStore:
                 with reaching(self._where, model):
                     raise type(answer)(said)
 
-    def positions(self, models: Sequence[str]) -> dict[str, Position]:
+    def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
         """Those of the newest checkpoints."""
         fields = ("home_topic", "home_partition", "next", "damaged")
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:

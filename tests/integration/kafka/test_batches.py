@@ -10,7 +10,7 @@ from omdml.errors import FeedbackError, SourceRefused
 from omdml.feedback import decode
 from streams.kafka.newest import newest_records
 from streams.kafka.options import KafkaOptions
-from streams.kafka.reading.batches import Batch, Unreadable
+from streams.kafka.reading.batches import RecordBatch, Unreadable
 from streams.kafka.reading.expansion import too_large
 from streams.protocols import Partition
 from tests.integration.kafka.test_gaps import gap
@@ -84,15 +84,15 @@ def test_a_batch_that_was_damaged_on_the_way_is_fetched_once_more(
     topic = new_topic()
     for begin in (0, 10, 20):
         write(kafka, topic, numbered(10, begin))
-    damaged, sound = [10], Batch.validate_crc
+    damaged, sound = [10], RecordBatch.validate_crc
 
-    def once(batch: Batch) -> bool:
+    def once(batch: RecordBatch) -> bool:
         if batch.base_offset in damaged:
             damaged.remove(batch.base_offset)
             raise Unreadable("its checksum does not fit", 20)
         return sound(batch)
 
-    monkeypatch.setattr(Batch, "validate_crc", once)
+    monkeypatch.setattr(RecordBatch, "validate_crc", once)
     assert open_reader(topic).read_to_the_end().values == numbered(30)
     assert damaged == []
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import SourceError, SourceRefused
 from omdml.feedback import MESSAGEPACK, Triplet, encode
 from streams.kafka.options import KafkaOptions
-from streams.kafka.routing.beginning import settle_beginning
+from streams.kafka.routing.beginning import decide_beginning
 from streams.kafka.routing.origin import RoutedSource
 from streams.kafka.routing.router import Router, Targets
 from streams.kafka.routing.transaction import KafkaTransactions
@@ -146,7 +146,7 @@ def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noti
     producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
     producer.close()
 
-    settle_beginning(options, origin, target, name, None)
+    decide_beginning(options, origin, target, name, None)
 
     def router(number):
         source = RoutedSource(options, topic=origin, group=name)
@@ -188,7 +188,7 @@ def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
     producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
     producer.close()
     options = KafkaOptions(servers=kafka.servers)
-    settle_beginning(options, origin, target, f"route-{origin}", None)
+    decide_beginning(options, origin, target, f"route-{origin}", None)
     source = RoutedSource(options, topic=origin, group=f"route-{origin}")
     told = RouterMetrics(CollectorRegistry())
     router = Router(source, Targets(target, letters), key_of, told, name=origin, partitioner="murmur2")

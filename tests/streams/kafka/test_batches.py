@@ -9,7 +9,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from streams.kafka.reading import gap
-from streams.kafka.reading.batches import Batch, Unreadable
+from streams.kafka.reading.batches import RecordBatch, Unreadable
 from streams.protocols import Partition
 
 FIRST = 500  # offset of the batch
@@ -49,10 +49,10 @@ def sealed(data: bytearray) -> bytes:
     return bytes(data)
 
 
-def opened(data: bytes) -> Batch:
+def opened(data: bytes) -> RecordBatch:
     """The batch that a client makes of these bytes."""
     batch = MemoryRecords(data).next_batch()
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, RecordBatch)
     return batch
 
 

@@ -47,7 +47,7 @@ def test_a_reader_whose_snapshot_is_dropped_before_it_is_read_gets_the_one_after
 
     def moves_on():
         store.publish(snapshot(2), epoch)
-        store.journal("shop").erase([(first.version, first.digest)])
+        store.journal("shop").drop_snapshots([(first.version, first.digest)])
 
     meanwhile(monkeypatch, type(store.journal("shop")), "read", moves_on)
     assert store.load("shop")[1].version == 2
