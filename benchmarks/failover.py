@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import processes
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode
@@ -61,15 +60,7 @@ class Fleet:
 
     def worker(self, member: str) -> subprocess.Popen[bytes]:
         """A worker that is a static member of the group."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
-            "OMDML_LOG__MEMBER": member,
-        }
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation is compiled
-        with (self.folder / f"{member}.log").open("ab") as log:
-            command = [sys.executable, "-m", "workers.cli", "worker"]
-            return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
+        return processes.start(self.folder, "worker", name=member, environment={"OMDML_LOG__MEMBER": member})
 
     def version(self) -> int:
         """The live one."""

@@ -111,7 +111,8 @@ class BlockSpectrum:
     def _negative(self, X: Array, c: Array) -> tuple[float, Array]:
         """The negative eigenvalue that the newest of these terms left, 0 where there is none, and its unit vector."""
         values, rows = self.basis
-        for row in X[len(self._turned) :]:  # one by one: a row's bytes must not depend on the others
+        # They are turned one by one, because a row's bytes must not depend on the others.
+        for row in X[len(self._turned) :]:
             self._turned.append(rows @ row.astype(np.float64))
         Y = np.array(self._turned[: len(X)])
         near = self.near * (values[-1] + Y[-1] @ Y[-1])
@@ -191,7 +192,8 @@ def negative_eigenpair(lam: Array, Y: Array, g: Array, y: Array, near: float) ->
     resolvent = Resolvent(lam, Y, g, y, near)
     z = -near
     u, x = resolvent.at(z)
-    while not resolvent.phi(u, x) >= 0.0 and np.isfinite(z):  # rounding left B an eigenvalue in (z, 0): look beyond
+    # If rounding left B an eigenvalue in (z, 0), the search goes on beyond it.
+    while not resolvent.phi(u, x) >= 0.0 and np.isfinite(z):
         z *= 2.0
         u, x = resolvent.at(z)
     phi = resolvent.phi(u, x)

@@ -169,7 +169,7 @@ class Written(enum.StrEnum):
     MOVED = "moved"  # the models were placed on other partitions: nothing was written
 
 
-class Position(NamedTuple):
+class ModelPosition(NamedTuple):
     """How far a model is taken: ``next`` is the offset after the last event taken from its ``home``."""
 
     home: Partition
@@ -212,7 +212,7 @@ class CheckpointStore(Protocol):
         After any other error some of them may have been claimed.
         """
 
-    def positions(self, models: Sequence[str]) -> dict[str, Position]:
+    def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
         """Those of the newest checkpoints, whose bytes are not read, in about the time of one; absent where none is.
 
         Where the newest was found to be damaged, that of the one before it: what a claim would answer.

@@ -93,7 +93,8 @@ def session(tmp_path):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "OMDML_NODE__BIND": f"127.0.0.1:{port}",
-        "OMDML_GUARD__ON": "false",  # else one click in fifty is held out, and no new version follows it
+        # Otherwise one click in fifty is held out, and no new version follows it.
+        "OMDML_GUARD__ON": "false",
     }
     with (tmp_path / "errors").open("wb") as errors:
         shell = subprocess.Popen(

@@ -49,7 +49,8 @@ def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
 def compute(table: ModuleType, unit: Mapping[str, Any]) -> Kept:
     """Run one unit, and keep what it gives, whole or not at all."""
     place = path(table, unit)
-    place.parent.mkdir(parents=True, exist_ok=True)  # before the work: what cannot be kept is not begun
+    # Before the work: what cannot be kept is not begun.
+    place.parent.mkdir(parents=True, exist_ok=True)
     began = time.process_time()
     found = Kept(table.run(**unit), time.process_time() - began)
     part = place.with_suffix(f".part{os.getpid()}")

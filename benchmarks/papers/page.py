@@ -163,7 +163,8 @@ def verdict(blocks: Sequence[Block]) -> str:
 def publish(sections: Mapping[str, str], order: Sequence[str]) -> None:
     """Put these sections, by name, into the page; others stay, last those that only another checkout's order has."""
     with PAGE.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # of two runs at once each keeps what the other has written
+        # Of two runs at once each keeps what the other one has written.
+        fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         held = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)(?=<!-- |\Z)", file.read(), re.DOTALL)) | dict(sections)
         text = whole({name: held[name].strip() for name in [*order, *held] if name in held})

@@ -92,7 +92,8 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
 
     try:
         yield
-    except kafka.errors.AuthorizationError as error:  # its own text may be pages of requests and answers
+    except kafka.errors.AuthorizationError as error:
+        # Its own text may be pages of requests and answers.
         what, user = type(error).__name__, options.sasl_plain_username or "this client"
         do = f"give {user} the rights (ACLs) that deploy/SECURITY.md lists"
         raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {do}") from error

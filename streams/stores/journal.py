@@ -72,8 +72,8 @@ class Journal(Protocol):
     def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
         """Add an entry; False, and nothing done, where ``number`` was taken, or ``epoch`` is gone, meanwhile."""
 
-    def drop(self, numbers: Iterable[int]) -> None:
-        """Forget entries; never the last one."""
+    def drop_entries(self, numbers: Iterable[int]) -> None:
+        """Keep these entries no longer; never the last one."""
 
     def write(self, key: SnapshotKey, data: bytes) -> None:
         """Keep the bytes of a snapshot."""
@@ -81,8 +81,8 @@ class Journal(Protocol):
     def read(self, key: SnapshotKey) -> bytes | None:
         """The bytes of a snapshot; None where they are not kept."""
 
-    def erase(self, keys: Iterable[SnapshotKey]) -> None:
-        """Forget the bytes of snapshots."""
+    def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
+        """Keep the bytes of these snapshots no longer."""
 
 
 def publication(

@@ -146,11 +146,11 @@ class JournaledSnapshots(ABC):
         _, last = book.last()
         retention = self.retention.of(model)
         snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, retention)
-        book.drop(itertools.chain(moves, *snapshots.values()))
+        book.drop_entries(itertools.chain(moves, *snapshots.values()))
         _, last = book.last()
         if last and last.live:  # somebody may have gone back to it by now
             snapshots.pop((last.live.version, last.live.digest), None)
-        book.erase(snapshots)
+        book.drop_snapshots(snapshots)
 
     def _too_busy(self, model: str) -> StoreError:
         return StoreError(

@@ -169,9 +169,7 @@ class TestSnapshotsOfAnyStore:
         assert live(store).version == 1
         assert store.move("shop", 1, pin=False).version == 1
 
-    def test_unpinning_leads_to_what_the_pin_kept_from_going_live_but_not_to_what_was_held_for_a_reason(
-        self, store: Store
-    ) -> None:
+    def test_unpinning_leads_to_what_the_pin_kept_back_but_to_nothing_withheld(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.publish(snapshot(1), epoch)
         store.publish(snapshot(2), epoch, held="mistakes rose")

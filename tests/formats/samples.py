@@ -23,7 +23,7 @@ from streams.files.group_state import Books, Committed
 from streams.files.segments import SegmentedLog
 from streams.letters import Dismissed, Letter, Resent, read_book
 from streams.placement import Placement
-from streams.protocols import Partition, Record
+from streams.protocols import Partition, Record, Store
 from streams.stores.folder.store import DirectoryStore
 from streams.stores.memory import MemoryStore
 from tests.contracts.test_learners import comparisons, learn, made
@@ -170,9 +170,8 @@ def read_catalogue(folder: Path) -> None:
     assert (len(catalogue.ids), len(catalogue.sets)) == (worlds.ITEMS, worlds.ITEMS)
 
 
-def write_store(folder: Path) -> None:
-    """A folder store in which everything has happened once."""
-    store = DirectoryStore(folder)
+def fill(store: Store) -> None:
+    """Have everything happen once in a store."""
     epoch = store_samples.published(store, 1, 2)
     for offset in (1, 2):
         store.save(store_samples.checkpoint(offset), epoch)
@@ -182,25 +181,34 @@ def write_store(folder: Path) -> None:
     store.move_mark(PARTITION, None, 7)
 
 
+def check_filled(store: Store) -> None:
+    """All that :func:`fill` did is there."""
+    pointer, snapshot = store.load("shop") or (None, None)
+    assert pointer
+    assert snapshot
+    assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
+    assert [line["what"] for line in store.history("shop")] == [
+        "published",
+        "published",
+        "held",
+        "drift",
+        "rolled back",
+    ]
+    checkpoint = store.claim("shop").checkpoint
+    assert checkpoint
+    assert checkpoint.next == 2
+    assert store.marks([PARTITION]) == {PARTITION: 7}
+
+
+def write_store(folder: Path) -> None:
+    """A folder store in which everything has happened once."""
+    fill(DirectoryStore(folder))
+
+
 def read_store(folder: Path) -> None:
     """All of it is there."""
     with tempfile.TemporaryDirectory() as other:
-        store = DirectoryStore(shutil.copytree(folder, Path(other) / "state"))
-        pointer, snapshot = store.load("shop") or (None, None)
-        assert pointer
-        assert snapshot
-        assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
-        assert [line["what"] for line in store.history("shop")] == [
-            "published",
-            "published",
-            "held",
-            "drift",
-            "rolled back",
-        ]
-        checkpoint = store.claim("shop").checkpoint
-        assert checkpoint
-        assert checkpoint.next == 2
-        assert store.marks([PARTITION]) == {PARTITION: 7}
+        check_filled(DirectoryStore(shutil.copytree(folder, Path(other) / "state")))
 
 
 def renumber_store(folder: Path, number: int) -> None:

@@ -62,7 +62,8 @@ class SecuredKafka(KafkaServer):
                 "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": scram,
                 "listener.name.sasl_ssl.plain.sasl.jaas.config": plain,
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "super.users": "User:admin;User:ANONYMOUS",  # the latter is the controller, on a listener of its own
+                # ANONYMOUS is the controller, on a listener of its own.
+                "super.users": "User:admin;User:ANONYMOUS",
             },
             client_options=login("admin", self.authority.certificate) | self._own_side,
             format_options=[part for pair in added for part in pair],

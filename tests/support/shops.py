@@ -102,9 +102,9 @@ class Shop:
 
 
 @contextmanager
-def listening(node, token=""):
+def listening(node, token="", hosts=(), port=0):
     """A real server."""
-    server = HttpServer(create_app(node, token), port=0)
+    server = HttpServer(create_app(node, token, hosts), port=port)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.builders import from_labels
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, StoreError
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
@@ -161,6 +161,55 @@ def run_until_idle(worker, turns=50):
     """Take turns until nothing is waiting."""
     for _ in range(turns):
         worker.step()
+
+
+def paced(worker, publish=0.02, save=1.0):
+    """The same worker, which publishes and saves so often."""
+    worker.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
+    worker._published_at = worker._saved_at = 0.0
+    return worker
+
+
+def kill(world, worker):
+    """Its partitions are others' from now on; nothing was saved, nothing was said."""
+    world.log.expel(worker.services.source)
+
+
+def refuse(*_, **__):
+    """What a server that is away answers."""
+    raise StoreError("store memory: away")
+
+
+def mark(world, partition=0):
+    """Where a successor begins."""
+    return world.store.marks(world.log.partitions).get(world.log.partitions[partition])
+
+
+def damage(world, model):
+    """Cut the end off every checkpoint of a model; answers them as they were."""
+    sound = world.store._models[model].checkpoints
+    world.store._models[model].checkpoints = [(saved, data[:-9]) for saved, data in sound]
+    return sound
+
+
+def damage_newest(world, model):
+    """Cut the end off the newer checkpoint of a model."""
+    kept = world.store._models[model].checkpoints
+    kept[0] = (kept[0][0], kept[0][1][:-9])
+
+
+def unreadable(folder, *names):
+    """A world in which a worker learned ten events of each model and was killed; the first can then not be read.
+
+    Answers the checkpoints of that as they were, too.
+    """
+    world = World(folder)
+    first = world.worker()
+    for name in reversed(names):
+        world.send(*events(10, model=name))
+    run_until_idle(first)
+    kill(world, first)
+    return world, damage(world, names[0])
 
 
 def extents(world):

@@ -106,7 +106,8 @@ def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figur
         with observer, open_screen(console) as show, Crowd(task, *shown.truths, form=shown.form) as crowd:
             return observer.watch(crowd, show)
     except OmdmlError:
-        stage.check(DYING_S)  # a process that does not answer may have ended: its last words say more
+        # A process that does not answer may have ended, and its last words say more.
+        stage.check(DYING_S)
         raise
 
 

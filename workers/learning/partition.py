@@ -32,7 +32,7 @@ import structlog
 
 from omdml.errors import CorruptError, StoreLost
 from streams.placement import Placement
-from streams.protocols import Partition, Position, Record
+from streams.protocols import ModelPosition, Partition, Record
 from streams.stores.checkpoints import none_valid
 from workers.configuration.names import can_be_kept
 from workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
@@ -201,7 +201,7 @@ class OwnedPartition:
         self,
         name: str,
         last: int,
-        kept: Position | None,
+        kept: ModelPosition | None,
         offset: int,
         claimed: Claimed | CorruptError | StoreLost | None = None,
     ) -> None:
@@ -220,15 +220,15 @@ class OwnedPartition:
             self._look()
         self.models.load(model)
         self._adopt(model, changes)
-        waited = self._blocked.release(name, offset)
+        waited = self._blocked.unblock(name, offset)
         if fell_back or waited < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
             raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
 
-    def _must_claim(self, name: str, last: int, kept: Position | None) -> bool:
+    def _must_claim(self, name: str, last: int, kept: ModelPosition | None) -> bool:
         return name not in self.models.loaded and not self._blocked.waits(name) and not self._took(last, kept)
 
-    def _took(self, last: int, kept: Position | None) -> bool:
+    def _took(self, last: int, kept: ModelPosition | None) -> bool:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
         if kept is None or kept.home != self.partition or last >= kept.next:
             return False
@@ -251,7 +251,7 @@ class OwnedPartition:
         self._arrival.forget_end()
         self._cut_placement(offset)
         for name in list(self.models.loaded):
-            self.models.let_go(name)
+            self.models.keep_and_drop(name)
         for name, error in take_back(self.services.store, self.placement, self.partition, offset).items():
             self._blocked.add(name, offset, error)
         self._blocked.cut(offset)
@@ -271,7 +271,7 @@ class OwnedPartition:
         if (name := self._blocked.due()) is None:
             return
         store, source = self.services.store, self.services.source
-        offset = self._blocked.begin_at(name, source.begin(self.partition))
+        offset = self._blocked.forget_before(name, source.begin(self.partition))
         try:
             kept = store.positions([name])
             if kept and store.peek(name) is None:
@@ -281,7 +281,7 @@ class OwnedPartition:
             self._blocked.add(name, offset, error)
             return
         back = self._back(name, min(offset, model.next) if kept else offset, "model_goes_on")
-        self._blocked.release(name, offset)
+        self._blocked.unblock(name, offset)
         raise back
 
     def _back(self, name: str, begin: int, why: str) -> Rewind:
@@ -290,8 +290,8 @@ class OwnedPartition:
         self.services.source.seek(self.partition, begin)
         return Rewind(name, self.partition, begin, why)
 
-    def forget(self) -> None:
-        """Let go of everything in memory, as it is."""
+    def drop_all(self) -> None:
+        """Drop every model from memory, unsaved."""
         for name in list(self.models.loaded):
             self.models.drop(name)
         self._unconfigured.clear()
@@ -368,10 +368,10 @@ class OwnedPartition:
             self.models.keep(models)
             if self.services.clock() >= until:
                 break
-        self.settle(untaken, commit)
+        self.advance(untaken, commit)
 
     # 6 to 9
-    def settle(self, untaken: int | None, commit: bool = True) -> None:
+    def advance(self, untaken: int | None, commit: bool = True) -> None:
         """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
         position = self._taken if untaken is None else untaken
         if untaken is None and commit:  # the log's own position, where it tells, passes what is no event

@@ -70,15 +70,15 @@ class OwnedModels:
 
     def use(self, model: OwnedModel) -> None:
         """Note that a model is needed just now."""
-        self._services.residents.use(model.name, model.size, self.let_go)
+        self._services.residents.use(model.name, model.size, self.keep_and_drop)
 
-    def let_go(self, name: str) -> None:
-        """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
+    def keep_and_drop(self, name: str) -> None:
+        """Bring one model to the nodes and into the store, then drop it from memory; raises Fenced."""
         self.keep([self.loaded[name]])
         self.drop(name)
 
     def drop(self, name: str) -> None:
-        """Have a model in memory no more, as it is."""
+        """Have a model in memory no more; what it learned since it was saved is lost here, and read again."""
         for models in (self.loaded, self.unsaved, self.unpublished):
             models.pop(name, None)
         self._services.residents.forget(name)

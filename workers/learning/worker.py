@@ -107,7 +107,7 @@ class LearnerWorker:
         try:
             self._measure()
             if self._doubt:
-                self._begin_again(self._doubt)
+                self._start_over(self._doubt)
             if self._gap:
                 self._go_on(self._gap)
             if not self._waiting:
@@ -248,7 +248,7 @@ class LearnerWorker:
             if allowance.left <= 0 or self.services.clock() >= until:
                 break
         for owned in self.partitions.values():
-            owned.settle(self._untaken(owned.partition))
+            owned.advance(self._untaken(owned.partition))
         self._saved_at = self.services.clock()
         self.services.metrics.saved()
         for owned in self.partitions.values():
@@ -305,7 +305,7 @@ class LearnerWorker:
         else:
             log.error("store_changed", reason=str(doubt), then="what its copies lack is learned again from the log")
 
-    def _begin_again(self, doubt: Fenced | StoreChanged) -> None:
+    def _start_over(self, doubt: Fenced | StoreChanged) -> None:
         """Prove the membership by a commit, then begin every partition again from what is stored.
 
         A worker that its group has expelled meanwhile (it was paused, or cut off) owns nothing any more. It lets go of
@@ -320,7 +320,7 @@ class LearnerWorker:
                 self.lost(list(self.partitions))
                 break
             begin = next((at for at in (start, before.first, self._untaken(partition)) if at is not None), None)
-            before.forget()
+            before.drop_all()
             self.partitions[partition] = again
             self._waiting.pop(partition, None)
             if begin is not None:
@@ -392,7 +392,7 @@ class LearnerWorker:
                 if isinstance(error, StoreError | SourceError) and not isinstance(error, Fenced | StoreLost):
                     until = -math.inf  # the others would wait for it too
             finally:
-                owned.forget()
+                owned.drop_all()
                 self.services.metrics.given_up(partition)
 
     def lost(self, partitions: Iterable[Partition]) -> None:
@@ -400,7 +400,7 @@ class LearnerWorker:
         for partition in partitions:
             self._waiting.pop(partition, None)
             if partition in self.partitions:
-                self.partitions.pop(partition).forget()
+                self.partitions.pop(partition).drop_all()
             self.services.metrics.given_up(partition)
             log.warning("partition_lost", partition=str(partition))
 

@@ -152,7 +152,7 @@ class OwnedModel:
             Events of this model that came with these and are no part of the batch.
         """
         here = batch.records[0].partition
-        self.stretches.begin(here, batch.records[0].offset)
+        self.stretches.open(here, batch.records[0].offset)
         self.stretches.refuse(here, offsets_of(refused))
         if batch.identified or batch.resent:
             found = self._take_new(batch, timed)

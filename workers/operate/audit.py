@@ -2,7 +2,7 @@
 
 Each event at home is learned, held out, or a dead letter; every other event is a dead letter. What is stored is read
 in an order that living workers do not disturb: marks, then checkpoints, then letters, then the log. Workers write the
-other way round, so whatever lies below a mark or below a model's position was settled before it is looked at.
+other way round, so whatever lies below a mark or below a model's position has its fate before it is looked at.
 
 Memory: some numbers a model and a partition, and eight bytes a dead letter.
 """
@@ -50,15 +50,15 @@ class ModelSum(msgspec.Struct):
     first: int | None = None
     last: int | None = None
 
-    def add(self, partition: Partition, offset: int, letter: bool, moved: bool, settled: bool) -> None:
+    def add(self, partition: Partition, offset: int, letter: bool, moved: bool, passed: bool) -> None:
         """Count an event at home.
 
-        ``moved`` if that is the partition that the model lives on since a rehome; ``settled`` if it lies below the
+        ``moved`` if that is the partition that the model lives on since a rehome; ``passed`` if it lies below the
         mark.
         """
         tally = self.tally
         if tally is None:
-            if settled and not letter:
+            if passed and not letter:
                 self._count(offset)
             return
         letter = letter and not self.stretches.learned_in_place(partition, offset)
@@ -93,11 +93,11 @@ class Strays(msgspec.Struct):
     missing: int = 0
     first: int | None = None
 
-    def add(self, offset: int, letter: bool, settled: bool) -> None:
-        """Count an event; ``settled`` if it lies below the mark."""
+    def add(self, offset: int, letter: bool, passed: bool) -> None:
+        """Count an event; ``passed`` if it lies below the mark."""
         if letter:
             self.letters += 1
-        elif settled:
+        elif passed:
             self.missing += 1
             self.first = offset if self.first is None else self.first
 

@@ -84,7 +84,7 @@ def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], sec
     model = ReplayedModel(name, spec.fresh(), spec, placement, secret)
     rows, margin, features = gathered(model.locate(first), list(dims))
     init = {modality: x.astype(plain.dtype) for modality, x in batch_start(plain, rows, features, margin).items()}
-    model.begin_at(spec.learner(dims=dims, **{**spec.parameters, "init": init}))
+    model.go_on_with(spec.learner(dims=dims, **{**spec.parameters, "init": init}))
     return model
 
 

@@ -55,14 +55,14 @@ def weights(metric: Metric) -> dict[str, float]:
     )
 
 
-class Change(NamedTuple):
+class TensorChange(NamedTuple):
     """How one tensor changed: ``relative`` is the norm of the difference, as a share of the norm before."""
 
     name: str
     relative: float
 
 
-def changes(before: Snapshot, after: Snapshot) -> list[Change]:
+def changes(before: Snapshot, after: Snapshot) -> list[TensorChange]:
     """How the tensors changed, weights among them.
 
     Raises StoreError where the two are of different kinds or shapes.
@@ -78,7 +78,7 @@ def changes(before: Snapshot, after: Snapshot) -> list[Change]:
     for name, tensor in old.items():
         norm = float(np.linalg.norm(tensor))
         difference = float(np.linalg.norm(new[name].astype(np.float64) - tensor))
-        found.append(Change(name, difference / norm if norm else float(difference > 0)))
+        found.append(TensorChange(name, difference / norm if norm else float(difference > 0)))
     return found
 
 

@@ -186,7 +186,7 @@ class Router:
         except SourceRefused:
             raise
         except SourceError as error:
-            self._begin_again(error)
+            self._start_over(error)
 
     def _go_on(self, gap: GapError, partition: Partition, resume: int) -> None:
         """Go on after a gap that is accepted."""
@@ -253,7 +253,7 @@ class Router:
             transactions.send(topic, value, key, headers, at_ms)
             fates[fate] += 1
 
-    def _begin_again(self, error: SourceError) -> None:
+    def _start_over(self, error: SourceError) -> None:
         """After an error: drop the producer and what was gathered. Raises SourceRefused if that was tried enough."""
         if self._gathered:
             self._told.repeated()

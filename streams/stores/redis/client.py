@@ -56,7 +56,8 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
     """A client with bounded patience; it connects when it is first used. Raises ConfigurationError."""
     scheme, _, rest = url.partition("://")
     try:
-        int(urlsplit(url).path.strip("/") or 0)  # of what is no number, redis-py would make database 0
+        # Of what is no number, redis-py would make database 0.
+        int(urlsplit(url).path.strip("/") or 0)
         client = redis.Redis.from_url(
             f"{SCHEMES[scheme]}://{rest}",
             socket_timeout=timeout_s,
@@ -65,7 +66,8 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
             retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), retries),
         )
         pool = client.connection_pool
-        pool.connection_class(**pool.connection_kwargs)  # options that it does not know are found out only here
+        # Options that the class does not know are found out only here.
+        pool.connection_class(**pool.connection_kwargs)
         _readable(pool.connection_kwargs)
     except (ValueError, KeyError, TypeError):  # their texts may quote a password
         raise ConfigurationError(
@@ -115,7 +117,8 @@ def reaching(where: str, model: str | None = None) -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        told = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")  # the rest of the command may be a random value
+        # The rest of the command is left out, because it may hold a random value.
+        told = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")
         advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
         if any(sign in told for sign in MISFITS):
             where, advice = where if model is None else f"{where}: model {model!r}", MISFIT_ADVICE

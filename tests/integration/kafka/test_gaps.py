@@ -44,7 +44,7 @@ def gap(reader: Reader) -> GapError:
     return caught.value
 
 
-def test_a_position_that_retention_passed_stops_its_partition_alone_until_it_is_sought(
+def test_a_position_that_retention_passed_stops_only_its_partition(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     topic = new_topic(partitions=2)
@@ -123,7 +123,7 @@ def test_a_cut_that_was_written_on_is_told_to_every_process_until_one_accepts_it
     assert open_reader(topic).read_to_the_end().values == numbered(5)
 
 
-def test_no_cut_is_told_where_an_aborted_transaction_lies_under_a_later_leader_than_the_last_event(
+def test_an_aborted_transaction_under_a_later_leader_is_no_cut(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     topic = new_topic()

@@ -84,7 +84,8 @@ def test_another_generation_takes_the_place_in_redis_only_where_asked_to(items: 
     assert open_catalogue(target).generation == before.generation
     assert run(target, other, "--replace").exit_code == 0
     assert open_catalogue(target).generation != before.generation
-    assert before.refresh() == 0  # whoever has the old one open goes on with it
+    # Whoever has the old one open goes on with it.
+    assert before.refresh() == 0
 
 
 @pytest.mark.parametrize(

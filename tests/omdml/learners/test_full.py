@@ -95,7 +95,7 @@ def test_the_lazy_projection_equals_the_dense_one(seed, dims, rank, C, memory, f
 
 
 @pytest.mark.parametrize("below", [0.0, 1e-9, 1e-7])
-def test_a_start_that_rounding_made_negative_in_most_directions_is_learned_from_past_a_block(below):
+def test_a_start_that_rounding_made_negative_is_learned_from_past_a_block(below):
     features, rows, margins = world(0, [8], events=40)
     direction = np.ones(8) / np.sqrt(8)
     init = {"m0": 0.5 * np.outer(direction, direction) - below * np.eye(8)}

@@ -93,7 +93,8 @@ def test_items_that_do_not_fit_are_not_added(tmp_path: Path, raw: Vectors, ids: 
 
 def test_a_full_disk_is_told_before_a_vector_is_written(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # no file may be larger: as if the disk ended there
+    # No file may become larger, as if the disk ended there.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(CatalogueError, match="cannot be written"):
             build_catalogue(tmp_path / "c", {"v": np.ones((1000, 10))})

@@ -21,33 +21,13 @@ from streams.stores.folder.states import read_state
 from streams.stores.folder.store import DirectoryStore
 from tests.support import store_samples, worlds
 from tests.support.files import read_records
+from tests.support.misfits import device, folder, huge, pipe
 from tests.support.processes import ROOT
 from workers.configuration.config import load
 from workers.demo.people.labels import read_labels
 
 Put = Callable[[Path], None]
 PARTITION = Partition("t", 0)
-
-
-def pipe(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-
-
-def device(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.symlink_to("/dev/zero")
-
-
-def folder(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.mkdir()
-
-
-def huge(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
 
 
 in_its_place = pytest.mark.parametrize("put", [pipe, device, folder, huge])

@@ -37,7 +37,7 @@ def test_a_sound_installation_is_well_in_every_respect(findings):
 
 
 @pytest.mark.parametrize("learner", ["lomdml", "diagonal", "oasis", "omdml", "cpmtml"])
-def test_features_so_small_that_the_rate_does_nothing_are_a_finding_with_a_rate_that_is_none(tmp_path, learner):
+def test_a_rate_that_does_nothing_to_small_features_is_a_finding(tmp_path, learner):
     # Given a catalogue of numbers around 0.001, which no scaling has brought up
     features, _ = items()
     small = {name: 1e-3 * x for name, x in features.items()}

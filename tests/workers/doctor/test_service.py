@@ -89,11 +89,6 @@ class Installation(World):
         return " ".join(printed.output.replace("│", " ").split())
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 @pytest.fixture
 def shop(tmp_path):
     return Installation(tmp_path)

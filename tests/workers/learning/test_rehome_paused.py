@@ -8,8 +8,7 @@ import pytest
 from omdml.errors import CorruptError, StoreError
 from streams.partitioners import by_crc32
 from tests.streams.test_placement import saved
-from tests.support.worlds import World, events, extents, letters, living_on, rehomed, run_until_idle
-from tests.workers.learning.test_protocol import _no_waiting, kill, mark  # noqa: F401
+from tests.support.worlds import World, events, extents, kill, letters, living_on, mark, rehomed, run_until_idle
 from workers.events.decoding import by_partition
 from workers.learning.interruptions import PlacementChanged
 from workers.learning.partition_models import OwnedModels

@@ -13,7 +13,6 @@ from streams.protocols import Partition
 from streams.stores.folder.store import DirectoryStore
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import World, catalogue, events, rehomed, run_until_idle
-from tests.workers.learning.test_protocol import _no_waiting  # noqa: F401
 from workers.cli import main
 from workers.commands.audit import show
 from workers.configuration.specs import Specs
@@ -187,7 +186,7 @@ def test_a_copy_in_the_place_of_a_deleted_model_adds_up(world):
     assert (found.models["user-1"].tally.learned, found.models["user-1"].before, report.wrong) == (3, 5, {})
 
 
-def test_a_checkpoint_of_a_release_that_did_not_count_begins_its_counts_where_it_ends(world):
+def test_a_checkpoint_of_a_release_that_did_not_count_begins_at_its_end(world):
     epoch, checkpoint, _ = world.store.claim("shop")
     older = {name: value for name, value in checkpoint.progress.items() if name != "tally"}
     world.store.save(msgspec.structs.replace(checkpoint, progress=older), epoch, back=True)

@@ -92,8 +92,7 @@ class Shop(World):
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
+def _no_pause_between_polls(monkeypatch):
     monkeypatch.setattr("workers.operate.replay.POLL_S", 0.0)
 
 

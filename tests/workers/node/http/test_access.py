@@ -26,11 +26,6 @@ VERBS = ("rollback", "pin", "unpin")
 
 
 @pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@pytest.fixture
 def open_client(shop):
     """Of a node that has no token."""
     with shop.serving() as node, listening(node) as server, httpx.Client(base_url=server.url) as client:
@@ -190,7 +185,8 @@ class Slow:
 
     def __init__(self, server: HttpServer) -> None:
         self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # little fits between the two
+        # Little fits between the two.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.settimeout(20.0)
         self.socket.connect((server.host, server.port))
 
@@ -201,6 +197,7 @@ class Slow:
         """Say it for ever, and read nothing."""
         while True:
             self.say(words)
+            # A client that is slower than the limit on what is sent ahead is to be ended by the limit on time.
             time.sleep(every_s)
 
     def hear(self) -> bytes:
@@ -268,6 +265,7 @@ def test_more_connections_than_allowed_are_refused_until_others_end(shop, monkey
         for one in held:
             one.socket.close()
         until(lambda: answers(server))
+        assert answers(server)
 
 
 def answers(server):

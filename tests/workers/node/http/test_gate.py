@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from contextlib import contextmanager
 
 import httpx
@@ -11,30 +10,20 @@ import pytest
 import structlog
 
 from tests.integration.waiting import until
-from tests.support.shops import Shop, refused
+from tests.support.shops import Shop, listening, refused
 from tests.support.worlds import events
 from workers.configuration.config import load
 from workers.node.http import gate
-from workers.node.http.api import create_app
 from workers.node.http.limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
-from workers.node.http.server import HttpServer
 
 TOKEN = "0123456789abcdef-known"
 
 
 @contextmanager
 def served(tmp_path, token="", hosts=()):
-    """A real server of a node, and the shop behind it."""
-    shop = Shop(tmp_path)
-    with shop.serving() as node:
-        server = HttpServer(create_app(node, token, hosts), port=0)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-            thread.join()
+    """A real server of a node of a shop."""
+    with Shop(tmp_path).serving() as node, listening(node, token, hosts) as server:
+        yield server
 
 
 def exchange(server, words, timeout_s=20.0):
@@ -169,7 +158,7 @@ def test_more_trailers_than_the_limit_are_refused_in_a_sentence(tmp_path):
         assert (status(heard), heard.count(b"HTTP/1.1"), b"100 fields" in heard) == (431, 1, True)
 
 
-def test_trailers_behind_a_request_that_waits_for_its_answer_end_the_connection_with_no_other(tmp_path):
+def test_trailers_behind_a_request_that_waits_end_its_connection(tmp_path):
     with served(tmp_path) as server:
         asked_first = b"GET /models HTTP/1.1\r\nhost: localhost\r\n\r\n"
         heard = exchange(server, asked_first + CHUNKED + b'b\r\n{"id":"i1"}\r\n0\r\n' + b"x: y\r\n" * 150 + b"\r\n")
