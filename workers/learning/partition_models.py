@@ -20,6 +20,7 @@ from workers.learning.portions import portions
 from workers.learning.services import Services
 from workers.learning.watermark import Mark
 from workers.model.owned_model import OwnedModel
+from workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
 
@@ -151,12 +152,16 @@ class OwnedModels:
                 self._require_placement()
                 with self._unless_deleted(model):
                     yardstick, store = model.guard.yardstick, self._services.store
-                    reason = f"to what version {yardstick.version} had: {yardstick.withheld}"
+                    reason = why_taken_back(yardstick.version, yardstick.withheld)
                     self.written(store.publish(model.reference_again(), model.epoch), model.name)
-                    self.written(store.note(model.name, model.epoch, "taken back", reason), model.name)
+                    self.written(store.note(model.name, model.epoch, TAKEN_BACK, reason), model.name)
+                    model.guard.take_back = False
+                    live = store.current(model.name)
+                    if live and live.pinned:
+                        # Nothing changed for nodes. The reference goes live once it is unpinned.
+                        continue
                     self._services.metrics.snapshots.labels("taken_back").inc()
                     log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
-                    model.guard.take_back = False
 
     def _require_placement(self) -> None:
         """Raise PlacementChanged if models were placed elsewhere since this partition was taken over.

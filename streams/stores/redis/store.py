@@ -47,7 +47,7 @@ from streams.stores.checkpoints import (
     read_secret,
     store_lost,
 )
-from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
+from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, superfluous
 from streams.stores.many import the_only
 from streams.stores.redis import scripts
 from streams.stores.redis.client import connect, reaching, run_of
@@ -389,7 +389,7 @@ class RedisStore:
             for attempt in range(ATTEMPTS):  # a publication may come between the look and the move
                 live, found = self.current(model), self._entries(model)
                 entries = [entry for _, entry in found]
-                if (target := destination(entries, version)) is None:
+                if (target := destination(entries, version, live)) is None:
                     break
                 what, seen = kind_of_move(live, target.version, pin), found[-1][0] if attempt + 1 < ATTEMPTS else b""
                 moved = self._move(
@@ -414,12 +414,12 @@ class RedisStore:
         REDIS_STORE.check(found, f"store {self._where}", StoreError)
 
     def _pointer(self, model: str, version: int | None) -> Pointer | None:
-        """The live pointer, or that to the last publication of ``version``."""
+        """The live pointer, or that to the publication that ``version`` stands for."""
         live = self.current(model)
         if version is None or (live and live.version == version):
             return live
         with reaching(self._where, model):
-            entry = newest_publication((entry for _, entry in self._entries(model)), version)
+            entry = destination((entry for _, entry in self._entries(model)), version, live)
             store_id = self._client.get(self._keys.store) or b""
         return entry.pointer(store_id.decode()) if entry else None
 
