@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omdml import LOMDML
-from omdml.errors import ConfigurationError
+from omdml.errors import ConfigurationError, StoreError
 from streams.catalogues.build import add_items, build_catalogue
 from streams.catalogues.folder import MappedCatalogue
 from streams.stores.folder.store import DirectoryStore
@@ -17,6 +17,7 @@ SAID = list(events(100))
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
     monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
+    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
 
 
 def learned(folder, count=45, store=None, **options):
@@ -145,3 +146,28 @@ def test_items_that_were_added_since_change_no_start(tmp_path):
     again.send(*said)
     run_until_idle(again.worker())
     assert again.store.peek("shop").state == world.store.peek("shop").state
+
+
+def test_a_store_that_is_away_while_settings_are_adopted_passes_over_no_event_and_notes_them(tmp_path, monkeypatch):
+    # Given a model that falls back to the checkpoint before its newest, under other settings
+    world = learned(tmp_path, 20)
+    world.send(*SAID[20:45])
+    run_until_idle(first := world.worker())
+    first.services.source.close()
+    kept = world.store._models["shop"].checkpoints
+    assert [saved.position.next for saved, _ in kept] == [45, 20]
+    kept[0] = (kept[0][0], kept[0][1][:-9])
+    again = changed(world, tmp_path, eta=0.5)
+    again.send(*SAID[45:])
+    # When the store is away just as they are noted
+    note = again.store.note
+
+    def away(*_):
+        monkeypatch.setattr(again.store, "note", note)
+        raise StoreError("store memory: away")
+
+    monkeypatch.setattr(again.store, "note", away)
+    run_until_idle(again.worker())
+    # Then what the older checkpoint lacks is learned again, and the history tells of the settings.
+    assert again.store.peek("shop").version == 100
+    assert [reason.split(",")[0] for reason in told(again, "adopted")] == ["eta 0.01 -> 0.5"]

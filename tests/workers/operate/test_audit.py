@@ -176,7 +176,8 @@ def test_a_copy_in_the_place_of_a_deleted_model_adds_up(world):
     stop(world.worker())
     world.store.delete("user-1")
     spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
-    upkeep.copy(world.store, "shop", "user-1", spec, world.log.partitions[0], "test")
+    topic_id = world.log.topic_id
+    upkeep.copy(world.store, "shop", "user-1", spec, topic_id, world.store.placement(topic_id), "test")
     assert world.store.peek("user-1").next == 46
     world.send(*events(3, 3, model="user-1"))
     configuration = world.configuration
