@@ -430,6 +430,21 @@ def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monke
     assert (shop.store.peek("shop") is not None) == before_the_claim
 
 
+def test_a_replay_that_cannot_be_published_closes_the_dead_letters(shop, monkeypatch):
+    shop.tell(*events(10))
+    letters = letters_of(shop)
+    monkeypatch.setattr("workers.wiring.open_letters", lambda log: letters)
+    closed = []
+    monkeypatch.setattr(letters, "close", lambda: closed.append(True))
+    monkeypatch.setattr(fit, "publish", refuse)
+    assert shop.omdml("--publish").exit_code == 1
+    assert closed == [True]
+
+
+def refuse(*_):
+    raise StoreError("store: away")
+
+
 def letters_of(shop):
     return shop.worker().services.letters
 
