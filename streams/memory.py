@@ -234,8 +234,9 @@ class MemorySource:
             self._forget(lost)
             self._listener.lost(sorted(lost))
         if surplus:
-            self._listener.revoked(sorted(surplus))
+            # As with Kafka, whoever is told of it can seek there no more.
             self._forget(surplus)
+            self._listener.revoked(sorted(surplus))
             with self.log.changed:
                 self.group.release(surplus)
                 self.log.changed.notify_all()

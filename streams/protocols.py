@@ -341,7 +341,8 @@ class SnapshotStore(Protocol):
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at a kept version and pin or unpin. Raises StoreError if it is not kept.
 
-        None is the newest that was published, or would have been but for a pin: never one withheld for a reason.
+        None is the newest that was published, or would have been but for a pin: never one withheld for a reason. Of
+        several snapshots with one number it is, here and in ``load``, what is live, else the newest that was allowed.
         """
 
     def watch(self, models: Iterable[str]) -> Watch:

@@ -156,10 +156,17 @@ def newest_publication(entries: Iterable[Entry], version: int | None = None) -> 
     return found
 
 
-def destination(entries: Iterable[Entry], version: int | None) -> Entry | None:
-    """Where a move to ``version`` leads; None is the newest snapshot that nothing but a pin kept from going live."""
+def destination(entries: Iterable[Entry], version: int | None, live: Pointer | None) -> Entry | None:
+    """The publication that ``version`` stands for, whoever asks; None is the newest that nothing but a pin held.
+
+    Several snapshots may have one number: what the guard took back goes live under that of the version it judged. The
+    number stands for what is live, else for the newest that was allowed, and for a withheld one if there is no other.
+    """
     entries = list(entries)
-    # What the guard withheld may have the number of a version that went live: it has it only if nothing else does.
+    if live and live.version == version:
+        found = newest_publication((entry for entry in entries if entry.digest == live.digest), version)
+        if found:
+            return found
     allowed = newest_publication((entry for entry in entries if entry.reason in ("", PINNED)), version)
     return allowed or (None if version is None else newest_publication(entries, version))
 

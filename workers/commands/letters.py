@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
@@ -70,7 +71,8 @@ def list_letters(
     found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     if as_json:
         for letter in found[-(last or 0) :]:
-            click.echo(letter.encode())
+            # ASCII, so that a terminal is told nothing by what a sender wrote.
+            click.echo(json.dumps(json.loads(letter.encode())).replace("\x7f", "\\u007f"))
         return
     rows = [
         (f"{partition}/{offset}", when(letter.at), letter.reason, letter.model or "",

@@ -30,14 +30,14 @@ import math
 import msgspec
 import structlog
 
-from omdml.errors import CorruptError, StoreLost
-from streams.placement import Placement
+from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
+from streams.placement import Placement, PlacementChanged
 from streams.protocols import ModelPosition, Partition, Record
 from streams.stores.checkpoints import none_valid
 from workers.configuration.names import can_be_kept
 from workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
 from workers.learning.arrival import Arrival
-from workers.learning.interruptions import PlacementChanged, Rewind
+from workers.learning.interruptions import Rewind
 from workers.learning.newcomers import begin_turn, claim_next, too_many_models
 from workers.learning.partition_models import OwnedModels
 from workers.learning.pending_letters import Burial
@@ -91,14 +91,20 @@ class OwnedPartition:
         self._arrival.admit(claimed, self.placement, self._taken or 0, cut)
         return claimed
 
-    def _adopt(self, model: OwnedModel, changes: list[Change]) -> None:
-        """Go on with settings that are others by now: tell the history, save a checkpoint that names them."""
-        for what, told in changes:
-            log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
-            reason = f"{told}, from offset {model.next} of {self.partition} on"
-            self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
-        if changes:
-            self.models.write([model])
+    def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
+        """Go on with settings that are others by now: tell the history, save a checkpoint that names them.
+
+        A model that is deleted meanwhile begins anew with the events at hand, which lie at ``offset`` and after it.
+        """
+        if not changes:
+            return
+        self.models.changed(model, offset)
+        with self.models.unless_deleted(model):
+            for what, told in changes:
+                log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
+                reason = f"{told}, from offset {model.next} of {self.partition} on"
+                self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
+        self.models.write([model])
 
     # 3
     def take(self, records: list[Record]) -> list[Record]:
@@ -185,7 +191,7 @@ class OwnedPartition:
             if refused[name][0].error.reason != "unknown_model":
                 batches[name] = Batch()
             elif name not in self._unconfigured:
-                answer = close_stretch(self.services.store, name)
+                answer = close_stretch(self.services.store, name, self.placement)
                 if answer is not None:
                     self.models.written(answer, name)
                 self._unconfigured.add(name)
@@ -219,7 +225,12 @@ class OwnedPartition:
         if not claimed:
             self._look()
         self.models.load(model)
-        self._adopt(model, changes)
+        try:
+            self._adopt(model, changes, offset)
+        except (StoreError, SourceError):
+            # It is claimed again: what it waited for, or lacks of an older checkpoint, must not be passed over.
+            self.models.drop(name)
+            raise
         waited = self._blocked.unblock(name, offset)
         if fell_back or waited < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
@@ -287,7 +298,6 @@ class OwnedPartition:
     def _back(self, name: str, begin: int, why: str) -> Rewind:
         """Take again what lies from there on. Never forward: another model may have gone back to before."""
         begin = self._taken = begin if self._taken is None else min(begin, self._taken)
-        self.services.source.seek(self.partition, begin)
         return Rewind(name, self.partition, begin, why)
 
     def drop_all(self) -> None:
@@ -344,7 +354,9 @@ class OwnedPartition:
             new = model.snapshot()
             if live and model.withheld:  # what is withheld stays so: nodes go on with what they have
                 new = msgspec.structs.replace(live, generation=new.generation)
-            self.models.written(self.services.store.publish(new, model.epoch), name)
+            self.models.require_placement()
+            with self.models.unless_deleted(model):
+                self.models.written(self.services.store.publish(new, model.epoch), name)
 
     # 5 to 9
     def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:

@@ -32,9 +32,10 @@ MOST_LETTERS = 10_000_000
 class ModelSum(msgspec.Struct):
     """Events of one model at its home.
 
-    ``events`` and ``letters`` lie in the stretch that its checkpoint counts, without and with a dead letter;
-    ``before`` lie before it, and ``behind`` are not taken yet. ``events`` must have been learned or held out. An event
-    that was learned although it has a letter, because it was taken again, counts as one without.
+    ``events`` lie in the stretch that its checkpoint counts, ``before`` lie before it, and ``behind`` are not taken
+    yet: all three without a dead letter. ``letters`` lie in the stretch or after it, with one. ``events`` must have
+    been learned or held out. An event that was learned although it has a letter, because it was taken again, counts as
+    one without.
 
     Of a model without a checkpoint ``events`` lie below the mark.
     """
@@ -65,6 +66,7 @@ class ModelSum(msgspec.Struct):
         here = tally.home == str(partition)
         if offset >= tally.until if here else moved:
             self.behind += not letter
+            self.letters += letter
         elif not here or offset < tally.since:
             self.before += not letter
         elif letter:
@@ -87,7 +89,8 @@ class ModelSum(msgspec.Struct):
 
 
 class Strays(msgspec.Struct):
-    """Events of a partition that no model there learns; those without a letter below the mark have no fate."""
+    """Events of a partition that no model of the store learns there, and of models that the store does not hold if they
+    have a letter. Those without one below the mark have no fate."""
 
     letters: int = 0
     missing: int = 0
@@ -184,7 +187,9 @@ class Audit:
                 elif name in self.models:
                     moved = self.placement.home(name) == partition.number and record.offset >= since
                     self.models[name].add(partition, record.offset, letter, moved, record.offset < mark)
-                elif not letter and record.offset < mark:
+                elif letter:
+                    self.strays.setdefault(partition, Strays()).letters += 1
+                elif record.offset < mark:
                     self.unknown[name] = self.unknown.get(name, 0) + 1
 
 

@@ -40,7 +40,7 @@ from streams.stores.checkpoints import (
     read_checkpoint,
     store_lost,
 )
-from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
+from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, superfluous
 from streams.stores.many import the_only
 from streams.stores.redis import scripts
 from streams.stores.redis.client import reaching
@@ -303,7 +303,7 @@ class RedisStore(RedisMarks):
             for attempt in range(ATTEMPTS):
                 live, found = self.current(model), self._entries(model)
                 entries = [entry for _, entry in found]
-                if (target := destination(entries, version)) is None:
+                if (target := destination(entries, version, live)) is None:
                     break
                 what, seen = kind_of_move(live, target.version, pin), found[-1][0] if attempt + 1 < ATTEMPTS else b""
                 moved = self._move(
@@ -322,12 +322,12 @@ class RedisStore(RedisMarks):
         return RedisWatch(self._url, {model: self._keys.model(model).updates for model in models})
 
     def _pointer(self, model: str, version: int | None) -> Pointer | None:
-        """The live pointer, or that to the last publication of ``version``."""
+        """The live pointer, or that to the publication that ``version`` stands for."""
         live = self.current(model)
         if version is None or (live and live.version == version):
             return live
         with reaching(self._where, model):
-            entry = newest_publication((entry for _, entry in self._entries(model)), version)
+            entry = destination((entry for _, entry in self._entries(model)), version, live)
             store_id = self._client.get(self._keys.store) or b""
         return entry.pointer(store_id.decode()) if entry else None
 

@@ -258,6 +258,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
     for write in (
         lambda: store.save(checkpoint(2), epoch),
         lambda: store.publish(snapshot(2), epoch),
+        lambda: store.note("shop", epoch, "drift", "mistakes rose"),
         lambda: store.move_mark(Partition("t", 0), None, 1),
     ):
         with pytest.raises(StoreError, match="No space left"):

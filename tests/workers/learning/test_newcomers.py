@@ -203,8 +203,8 @@ def test_an_operator_may_begin_more_than_the_limit(tmp_path):
     world = limited(tmp_path, 1)
     world.send(*of_each(NAMES[:1], 1))
     run_until_idle(worker := world.worker())
-    spec, home = worker.services.specs.of(NAMES[1]), world.log.partitions[0]
-    upkeep.copy(world.store, NAMES[0], NAMES[1], spec, home, "test")
+    spec, topic_id = worker.services.specs.of(NAMES[1]), world.log.topic_id
+    upkeep.copy(world.store, NAMES[0], NAMES[1], spec, topic_id, world.store.placement(topic_id), "test")
     world.send(*of_each(NAMES[1:3], 1))
     run_until_idle(worker)
     assert listed(world) == NAMES[:2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from itertools import pairwise
 
 import msgspec
@@ -14,6 +15,7 @@ from streams.stores.memory import MemoryStore
 from tests.support.worlds import World, events, not_held_out, run_until_idle, whole_log
 from workers.configuration.config import GuardConfig, WorkerConfig
 from workers.model.guard import NEAR
+from workers.versions import moves
 
 NEVER = 1e9  # seconds
 
@@ -51,6 +53,12 @@ def told_of(world):
     return [(line["what"], line["version"], line["reason"]) for line in lines]
 
 
+def taken_back_count(worker):
+    """What Prometheus sees; None before it counted any."""
+    labels = {"outcome": "taken_back"}
+    return worker.services.metrics.registry.get_sample_value("omdml_snapshots_total", labels)
+
+
 def held_gauge(worker):
     """What Prometheus sees."""
     return worker.services.metrics.registry.get_sample_value("omdml_snapshot_held", {"model": "shop"})
@@ -85,7 +93,9 @@ def test_what_a_burst_of_inverted_clicks_makes_is_withheld_while_learning_goes_o
     assert held_gauge(worker) == 1.0
 
 
-def test_what_was_live_before_a_burst_is_live_again_if_the_burst_made_it_worse(tmp_path, monkeypatch):
+@pytest.fixture
+def unseen(tmp_path, monkeypatch):
+    """A world and its worker before a burst that no look finds, and what they go back to after it."""
     # No look finds anything: the whole burst up to the decision goes live.
     monkeypatch.setattr("workers.model.guard.Guard.look", lambda *_: "")
     monkeypatch.setattr("workers.model.guard.GRID", 64)
@@ -94,17 +104,39 @@ def test_what_was_live_before_a_burst_is_live_again_if_the_burst_made_it_worse(t
     world.send(*events(1000))
     run_until_idle(worker)
     (partition,) = worker.partitions.values()
-    before = partition.models.loaded["shop"].guard.reference
-    # So short that it does not pass for a change of mind.
+    return world, worker, partition.models.loaded["shop"].guard.reference
+
+
+def break_in(world, worker):
+    """A burst, so short that it does not pass for a change of mind."""
     for seed in range(5, 11):
         world.send(*inverted(events(20, seed=seed)))
         run_until_idle(worker)
+
+
+def test_what_was_live_before_a_burst_is_live_again_if_the_burst_made_it_worse(unseen):
+    world, worker, before = unseen
+    break_in(world, worker)
     (note,) = [line for line in world.store.history("shop") if line["what"] == "taken back"]
     assert "queries held out" in note["reason"]
     live = world.store.load("shop")[1]
     assert live.metric.weights == before.weights
     assert (live.event_time, live.oldest_event_time) == (None, None)
     assert held_gauge(worker) == 1.0
+    assert taken_back_count(worker) == 1.0
+    # What went live of the burst is nothing to go back to.
+    earlier = moves.rollback(world.store, "shop", kind=None).version
+    assert earlier <= int(re.findall(r"version (\d+) had", note["reason"])[0])
+
+
+def test_what_is_pinned_is_not_counted_as_taken_back_and_leads_to_the_reference(unseen):
+    world, worker, before = unseen
+    pinned = world.store.move("shop", world.store.current("shop").version, pin=True)
+    break_in(world, worker)
+    assert world.store.current("shop") == pinned
+    assert taken_back_count(worker) is None
+    world.store.move("shop", None, pin=False)
+    assert world.store.load("shop")[1].metric.weights == before.weights
 
 
 def test_it_goes_live_by_itself_once_it_is_better(burst):
