@@ -156,6 +156,8 @@ class CoordinateMap:
             parts = {name: Part(*(tensors[f"{name}/{field}"] for field in Part._fields)) for name in names}
         except UNLIKE as error:
             raise CorruptError(f"{MAP.what}: not of this kind ({error})") from error
+        if not parts or offset.ndim != 1 or offset.dtype != np.float64:
+            raise CorruptError(f"{MAP.what}: it has no modality, or no offset of float64 numbers: damaged")
         for name, part in parts.items():
             dim, count = part.mean.size, len(part.kernel) if part.kernel.ndim else 0
             shapes = ((dim,), (count, dim), (1,), (dim, offset.size), (count, offset.size))
