@@ -60,7 +60,8 @@ def build(
         built = add_at(target, list(inputs), **options)
     else:
         built = build_at(target, list(inputs), scaling=scaling or "minmax", replace=replace, mapped=mapped, **options)
-    modalities = ", ".join(f"{name} {size}" for name, size in {**built.dims, **built.manifest.mapped_dims}.items())
+    modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
     sets = f", {amount(len(built.sets), 'set')}" if built.sets else ""
-    told = f"{amount(len(built.ids), 'item')}{sets}, {modalities}, generation {built.generation[:12]}"
+    coordinates = f", {amount(built.map.dim, 'mapped coordinate')}" if built.map else ""
+    told = f"{amount(len(built.ids), 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
     say(f"{masked(target)}: {told}")

@@ -39,10 +39,10 @@ def run(*arguments: object) -> Result:
 
 def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Path, redis_url: str) -> None:
     target = f"{redis_url}#shop"
-    assert f"{target}: 25 items, color 3, text 12, generation " in run(target, items).output
+    assert f"{target}: 25 items, color 3, text 12, 24 mapped coordinates, generation " in run(target, items).output
     assert list(Path().iterdir()) == [items]
 
-    expected, opened = build_catalogue("folder", [items]), open_catalogue(target)
+    expected, opened = build_catalogue("folder", [items], mapped=True), open_catalogue(target)
 
     assert (opened.generation, list(opened.ids)) == (expected.generation, IDS[:25])
     for name, matrix in expected.features.items():
