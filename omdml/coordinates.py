@@ -61,6 +61,8 @@ class CoordinateMap:
 
     def __init__(self, parts: Mapping[str, Part], offset: Array) -> None:
         self._parts, self._offset = dict(parts), offset
+        # every query would read the landmarks twice without these
+        self._squares = {name: _squares(part.landmarks) for name, part in self._parts.items()}
         self.dims = {name: len(part.mean) for name, part in self._parts.items()}
         self.dim = len(offset)
 
@@ -127,7 +129,7 @@ class CoordinateMap:
                 total = -self._offset
                 for name, part in self._parts.items():
                     z = np.asarray(features[name][start : start + CHUNK_ROWS], np.float64) - part.mean
-                    k = np.exp(-_squared_distances(z, part.landmarks) / part.width)
+                    k = np.exp(-_squared_distances(z, part.landmarks, self._squares[name]) / part.width)
                     total = total + z @ part.linear + k @ part.kernel
                 made[start : start + CHUNK_ROWS] = total
         return made
@@ -190,7 +192,7 @@ def _begin(x: Array, chosen: Array) -> tuple[_Begun, list[Array]]:
     mean = x.mean(axis=0)
     z = x - mean
     landmarks = z[chosen]
-    squares = _squared_distances(z, landmarks)
+    squares = _squared_distances(z, landmarks, _squares(landmarks))
     width = float(squares.mean())
     size = float((x**2).sum(axis=1).mean())
     if not width > NOISE * size:
@@ -206,10 +208,14 @@ def _begin(x: Array, chosen: Array) -> tuple[_Begun, list[Array]]:
     return _Begun(mean, landmarks, width, scale, whitening * other, centre), [z * scale, coordinates * other]
 
 
-def _squared_distances(z: Array, landmarks: Array) -> Array:
-    """Squared distances (n, L) of rows (n, D) and (L, D)."""
-    squares = np.einsum("ij,ij->i", z, z)[:, None] + np.einsum("ij,ij->i", landmarks, landmarks)
-    return np.maximum(squares - 2 * z @ landmarks.T, 0.0)
+def _squares(rows: Array) -> Array:
+    """Squared lengths (n,)."""
+    return np.einsum("ij,ij->i", rows, rows)
+
+
+def _squared_distances(z: Array, landmarks: Array, squares: Array) -> Array:
+    """Squared distances (n, L) of rows (n, D) and (L, D), whose squared lengths are given."""
+    return np.maximum(_squares(z)[:, None] + squares - 2 * z @ landmarks.T, 0.0)
 
 
 def _unit_variance(columns: Array, size: float) -> float:

@@ -129,8 +129,8 @@ def configuration(folder, models=None, **options) -> Configuration:
 class World:
     """A log, a store and a clock that tests move; workers come and go."""
 
-    def __init__(self, folder, partitions: int = 1, models=None, **options) -> None:
-        self.catalogue = catalogue(folder / "items")
+    def __init__(self, folder, partitions: int = 1, models=None, mapped: bool = False, **options) -> None:
+        self.catalogue = catalogue(folder / "items", mapped=mapped)
         self.configuration = configuration(folder / "items", models, **options)
         self.log, self.graves = MemoryLog(partitions), MemoryLog()
         # Always the same events are held out.
