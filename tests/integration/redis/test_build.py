@@ -50,6 +50,24 @@ def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Pa
     assert run(target, items).exit_code == 0  # once more: the same generation
 
 
+def test_items_are_added_in_redis_with_their_coordinates_and_an_unmapped_one_stays_so(
+    items: Path, redis_url: str
+) -> None:
+    target, plain = f"{redis_url}#shop", f"{redis_url}#plain"
+    run(target, items)
+    run(plain, items, "--no-map")
+    whole = open_catalogue(target)
+    assert "27 items" in run(target, rows("more.npz", 25, 27), "--add").output
+
+    added = open_catalogue(target).in_coordinates("mapped")
+    more = {modality: matrix[25:27] for modality, matrix in RAW.items()}
+    assert added.generation == whole.generation
+    assert_array_equal(added.features["mapped"][:25], whole.in_coordinates("mapped").features["mapped"])
+    np.testing.assert_allclose(added.features["mapped"][25:], added.scale(more)["mapped"], atol=1e-6)
+    assert run(plain, items).exit_code == 0
+    assert open_catalogue(plain).map is None
+
+
 def test_a_password_in_the_target_s_address_is_not_shown(items: Path, redis_url: str) -> None:
     target = redis_url.replace("://", "://default:hush-hush@") + "#shop"  # this user is let in with any password
     built, refused = run(target, items), run(target, rows("other.npz", 0, 25, seed=1))
