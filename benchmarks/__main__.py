@@ -12,6 +12,7 @@ BENCHMARKS = (
     "learners",
     "coupled",
     "quality",
+    "mapped",
     "guard",
     "drift",
     "service",

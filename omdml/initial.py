@@ -49,7 +49,7 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     with one_blas_thread():
         for name, rank in ranks.items():
             sample = np.asarray(features[name][rows], np.float64)
-            _check(sample, rows, name)
+            check_sample(sample, rows, name)
             matrix = _rows(sample, rank, init, draw, name)
             spread = _spread(matrix, sample, left, right) if size > 1 else 2 * float((matrix**2).sum())
             if spread > NOISE * float((sample**2).mean()) * float((matrix**2).sum()):
@@ -60,7 +60,8 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     return started
 
 
-def _check(sample: Array, rows: Array, name: str) -> None:
+def check_sample(sample: Array, rows: Array, name: str) -> None:
+    """Raise StartError for a value that is not finite or above 1e140; ``rows`` are the sample's row numbers."""
     sound = np.abs(sample) <= LARGEST  # false for NaN
     if not sound.all():
         row, column = (int(at[0]) for at in np.nonzero(~sound))

@@ -129,25 +129,47 @@ class Sink(Protocol):
 
 
 class Catalogue(Protocol):
-    """The items' vectors, immutable within a generation; scaled already."""
+    """The items' vectors, immutable within a generation; scaled already, and mapped if a model learns on that."""
 
-    dims: Mapping[str, int]
-    generation: str
-    first: int
-    """How many items the generation began with: starts look at these rows alone, so that adding items changes none."""
-    ids: Sequence[str]
-    sets: Mapping[str, NDArray[np.int64]]
-    """Row numbers of a set's elements by its id; empty where there are no sets. No set is named like an item."""
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Numbers an item has in each modality of ``features``."""
+
+    @property
+    def raw_dims(self) -> Mapping[str, int]:
+        """Numbers an item has in each modality that raw vectors bring."""
+
+    @property
+    def generation(self) -> str:
+        """Its name."""
+
+    @property
+    def first(self) -> int:
+        """How many items the generation began with: starts look at these rows alone, so adding items changes none."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Ids of the items, in the order of the rows."""
+
+    @property
+    def sets(self) -> Mapping[str, NDArray[np.int64]]:
+        """Row numbers of a set's elements by its id; empty where there are no sets. No set is named like an item."""
 
     @property
     def features(self) -> Mapping[str, NDArray[np.float32]]:
         """A matrix (n, d) a modality, float32, C-contiguous; a memory map will do. Row i belongs to ``ids[i]``."""
 
+    def in_coordinates(self, coordinates: str) -> Catalogue:
+        """The same items as models with ``coordinates = "features"``, or ``"mapped"``, see them.
+
+        Raises CatalogueError where there is no map to make such coordinates.
+        """
+
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Row numbers of these ids, -1 for an unknown one."""
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """Raw vectors (n, d) a modality, scaled as the catalogue's own were.
+        """Raw vectors (n, d) a modality, scaled (and mapped) as the catalogue's own were: a table as ``features`` is.
 
         Raises CatalogueError naming a missing or unknown modality, a wrong dimension, a value that is not finite.
         """

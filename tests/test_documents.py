@@ -114,6 +114,8 @@ def session(tmp_path):
 def same(shown: str, printed: str) -> bool:
     """Whether a line is the one that the document shows, whose numbers are shortened."""
     if not shown.startswith("{"):
+        # the last digits of a map, and so its catalogue's generation, depend on the processor
+        shown, printed = (re.sub("(mapped coordinates, generation) .*", r"\1", line) for line in (shown, printed))
         return shown == printed
     first, second = json.loads(shown), json.loads(printed)
     items = [[(item["id"], pytest.approx(item["distance"], abs=1e-3)) for item in first.pop("items", [])]]

@@ -25,7 +25,7 @@ from omdml.feedback import MESSAGEPACK, REASONS, decode, encode
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
 from streams.catalogues.folder import MANIFEST, MappedCatalogue
-from streams.catalogues.manifest import IDS, SETS
+from streams.catalogues.manifest import IDS, MAP, SETS
 from streams.memory import MemoryLog
 from streams.protocols import Partition, Record
 from streams.stores.memory import MemoryStore
@@ -257,7 +257,7 @@ def test_damaged_bytes_of_states_snapshots_and_checkpoints_are_refused(data):
 def files() -> dict[str, bytes]:
     """What a catalogue's folder holds."""
     with tempfile.TemporaryDirectory() as folder:
-        worlds.catalogue(folder)
+        worlds.catalogue(folder, mapped=True)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
@@ -274,6 +274,8 @@ def another_catalogue(draw):
     if name in (IDS, SETS):
         manifest["parts"][0]["sha256"][name] = hashlib.sha256(folder[name]).hexdigest()
         manifest["parts"][0]["ids_bytes" if name == IDS else "sets_bytes"] = len(folder[name])
+    if name == MAP and manifest.get("map"):
+        manifest["map"]["sha256"] = hashlib.sha256(folder[name]).hexdigest()
     if name != MANIFEST or manifest != json.loads(files()[MANIFEST]):
         folder[MANIFEST] = json.dumps(manifest).encode()
     return folder
@@ -291,4 +293,6 @@ def test_a_catalogue_of_any_files_is_read_or_refused(given_files):
         for members in found.sets.values():
             {name: matrix[members] for name, matrix in found.features.items()}
         found.scale({name: np.ones((2, dim)) for name, dim in found.dims.items() if dim < 1000})
+        if found.map:
+            found.in_coordinates("mapped").scale({name: np.ones((2, dim)) for name, dim in found.dims.items()})
         found.verify()

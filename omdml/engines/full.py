@@ -8,9 +8,9 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import BLOCK, Array, Engine, fill, near_and_far, starts
+from omdml.engines.spectral import NOISE, BlockSpectrum, add_outer, clip
 from omdml.kernels import full as kernel
 from omdml.kernels.counts import FILLED
-from omdml.spectral import NOISE, BlockSpectrum, add_outer, clip
 
 GROWN = ("X", "c")  # saved as far as they count
 

@@ -9,14 +9,20 @@ from pathlib import Path
 from omdml.errors import CatalogueError
 from streams.addresses import masked
 from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue
+from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
 from streams.catalogues.items import Items
-from streams.catalogues.manifest import FolderManifest
-from streams.catalogues.redis import RedisCatalogue, current_generation, is_redis_url, upload_catalogue
+from streams.catalogues.manifest import FolderManifest, Manifest
+from streams.catalogues.redis import (
+    RedisCatalogue,
+    current_generation,
+    is_redis_url,
+    read_redis_manifest,
+    upload_catalogue,
+)
 from streams.catalogues.scan import Scan
 from streams.catalogues.sets import ItemSet, Sets, open_sets
 from streams.catalogues.tables.inputs import Inputs, open_tables
-from streams.catalogues.writing import append_part, write_manifest
+from streams.catalogues.writing import append_coordinates, append_part, write_manifest, write_map
 
 Ids = str | Path | Sequence[str]
 
@@ -30,24 +36,28 @@ def build_at(
     id_column: str = "id",
     sets: str | Path | Sets | None = None,
     replace: bool = False,
+    mapped: bool | None = None,
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
     Parameters and errors are those of :func:`streams.catalogues.build.build_catalogue`. In Redis a generation that is
-    replaced stays, for whoever has it open.
+    replaced stays, for whoever has it open. ``mapped`` None: there is a map, unless a catalogue is there that has none
+    and is not to be replaced: so building again from the same inputs changes nothing.
     """
+    there = None if replace else what_is_at(target)
+    if mapped is None:
+        mapped = there is None or there.map is not None
     if not is_redis_url(target):
         return build_catalogue(
-            target, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets, replace=replace
+            target, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets, replace=replace, mapped=mapped
         )
-    there = current_generation(target)
     with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
         place = Path(folder) / "catalogue"
-        built = build_catalogue(place, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets)
-        if there not in (None, built.generation) and not replace:
+        built = build_catalogue(place, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets, mapped=mapped)
+        if there and there.generation != built.generation:
             raise CatalogueError(
-                f"{masked(target)} holds generation {there}, these inputs make {built.generation}: replace it "
-                f"(--replace), which running processes adopt when they open it anew, or choose another name"
+                f"{masked(target)} holds generation {there.generation}, these inputs make {built.generation}: replace "
+                f"it (--replace), which running processes adopt when they open it anew, or choose another name"
             )
         upload_catalogue(built, target)
     return RedisCatalogue(target)
@@ -84,9 +94,20 @@ def _more(
     scan.take(sets)
     scan.sets = []  # their items may not be in this folder
     modalities = before.manifest.modalities
-    part = append_part(folder, (), modalities, scan, tables, _untold)
-    write_manifest(folder, FolderManifest(generation=before.generation, modalities=modalities, parts=(part,)))
+    part, entry = append_part(folder, (), modalities, scan, tables, _untold), None
+    if before.map:
+        entry = write_map(folder, before.map)
+        part = append_coordinates(folder, (), part, scan.row_of, before.map, _untold)
+    manifest = FolderManifest(generation=before.generation, modalities=modalities, map=entry, parts=(part,))
+    write_manifest(folder, manifest)
     return MappedCatalogue(folder)
+
+
+def what_is_at(target: str) -> Manifest | None:
+    """What the catalogue there says of itself; None where there is none. Raises CatalogueError."""
+    if is_redis_url(target):
+        return read_redis_manifest(target) if current_generation(target) else None
+    return read_manifest(Path(target)) if (Path(target) / MANIFEST).exists() else None
 
 
 def _untold(rows: int) -> None:

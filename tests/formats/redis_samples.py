@@ -13,8 +13,7 @@ from omdml import formats
 from streams.catalogues.redis import RedisCatalogue, upload_catalogue
 from streams.stores.redis.store import RedisStore
 from tests.formats import redis_dump
-from tests.formats.samples import Sample, check_filled, fill
-from tests.support import worlds
+from tests.formats.samples import Sample, check_catalogue, check_filled, fill, small_catalogue
 
 DUMP = "dump.json"
 
@@ -36,14 +35,13 @@ def samples(url: str) -> list[Sample]:
     def write_catalogue(folder: Path) -> None:
         client.flushall()
         with tempfile.TemporaryDirectory() as other:
-            upload_catalogue(worlds.catalogue(other), f"{url}#shop")
+            upload_catalogue(small_catalogue(Path(other) / "items"), f"{url}#shop")
         redis_dump.dump(client, folder / DUMP)
 
     def read_catalogue(folder: Path) -> None:
         client.flushall()
         redis_dump.restore(client, folder / DUMP)
-        catalogue = RedisCatalogue(f"{url}#shop")
-        assert (len(catalogue.ids), len(catalogue.sets)) == (worlds.ITEMS, worlds.ITEMS)
+        check_catalogue(RedisCatalogue(f"{url}#shop"))
 
     def renumber(folder: Path, number: int) -> None:
         kept = json.loads((folder / DUMP).read_text())

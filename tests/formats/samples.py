@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 from safetensors.numpy import load, save
 
 from omdml import LEARNERS, formats
 from omdml import snapshot as packing
+from omdml.coordinates import CoordinateMap
 from omdml.errors import FeedbackError
 from omdml.formats import Format
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
+from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MANIFEST, MappedCatalogue
+from streams.catalogues.items import Items
 from streams.files.group_state import Books, Committed
 from streams.files.segments import SegmentedLog
 from streams.letters import Dismissed, Letter, Resent, read_book
@@ -158,16 +162,42 @@ def read_checkpoint(folder: Path) -> None:
     assert 0 < len(model.progress.hold_out.kept) <= held_out.count(True)
 
 
+def small_catalogue(folder: Path) -> MappedCatalogue:
+    """Items, sets and a map of coordinates."""
+    features, ids = {name: x[:12] for name, x in worlds.items()[0].items()}, [f"i{row}" for row in range(12)]
+    sets = {f"s{one}": [one, other] for one, other in zip(ids, reversed(ids), strict=True)}
+    return build_catalogue(folder, features, ids=ids, sets=sets, mapped=True)
+
+
 def write_catalogue(folder: Path) -> None:
-    """Items and sets."""
-    worlds.catalogue(folder)
+    """All that one can have."""
+    small_catalogue(folder)
 
 
 def read_catalogue(folder: Path) -> None:
     """Every vector is as it was."""
     catalogue = MappedCatalogue(folder)
     catalogue.verify()
-    assert (len(catalogue.ids), len(catalogue.sets)) == (worlds.ITEMS, worlds.ITEMS)
+    check_catalogue(catalogue)
+
+
+def check_catalogue(catalogue: Items) -> None:
+    """Everything is there; the first format knew no maps."""
+    assert len(catalogue.ids) == len(catalogue.sets) in (12, worlds.ITEMS)
+    if len(catalogue.ids) == 12:
+        assert catalogue.in_coordinates("mapped").features["mapped"].shape == (12, 11)
+
+
+def write_map(folder: Path) -> None:
+    """A small one."""
+    features = {name: x.astype(np.float32) for name, x in worlds.items()[0].items()}
+    (folder / "map.safetensors").write_bytes(CoordinateMap.fit(features, landmarks=5, coordinates=4).to_bytes())
+
+
+def read_map(folder: Path) -> None:
+    """It maps."""
+    made = CoordinateMap.from_bytes((folder / "map.safetensors").read_bytes())
+    assert made.apply(worlds.items()[0]).shape == (worlds.ITEMS, 4)
 
 
 def fill(store: Store) -> None:
@@ -283,6 +313,7 @@ SAMPLES = [
     Sample(formats.CHECKPOINT, write_checkpoint, read_checkpoint, sealed_again),
     Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again),
     Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
+    Sample(formats.MAP, write_map, read_map, sealed_again),
     Sample(formats.FOLDER_STORE, write_store, read_store, renumber_store),
     Sample(formats.PLACEMENT, write_placement, read_placement, in_json("placement.json")),
     Sample(formats.COMMIT, write_commit, read_commit, in_json("omdml.commit")),

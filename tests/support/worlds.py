@@ -47,14 +47,14 @@ def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return {"shape": shape, "noise": draw.normal(0, 1, (ITEMS, DIMS["noise"]))}, labels
 
 
-def catalogue(folder, seed: int = 0) -> MappedCatalogue:
+def catalogue(folder, seed: int = 0, mapped: bool = False) -> MappedCatalogue:
     """These items as a catalogue: ids ``i0`` to ``i119``, and sets of two of one label each, ``s0`` to ``s119``."""
     features, labels = items(seed)
     sets = {}
     for label in range(4):
         rows = np.flatnonzero(labels == label)
         sets |= {f"s{row}": [f"i{row}", f"i{other}"] for row, other in zip(rows, np.roll(rows, 1), strict=True)}
-    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)], sets=sets)
+    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)], sets=sets, mapped=mapped)
 
 
 def triplets(count: int, seed: int = 0) -> np.ndarray:
@@ -129,8 +129,8 @@ def configuration(folder, models=None, **options) -> Configuration:
 class World:
     """A log, a store and a clock that tests move; workers come and go."""
 
-    def __init__(self, folder, partitions: int = 1, models=None, **options) -> None:
-        self.catalogue = catalogue(folder / "items")
+    def __init__(self, folder, partitions: int = 1, models=None, mapped: bool = False, **options) -> None:
+        self.catalogue = catalogue(folder / "items", mapped=mapped)
         self.configuration = configuration(folder / "items", models, **options)
         self.log, self.graves = MemoryLog(partitions), MemoryLog()
         # Always the same events are held out.

@@ -176,13 +176,12 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
     moved = [(name, f"{was[name]:.3f}", f"{weight:.3f}") for name, weight in weights(new.metric).items()]
     if moved:
         print_table(("modality", "weight before", "after"), moved)
-    found = configuration.match(model)
-    catalogue = wiring.open_catalogues(configuration).get(found[1].catalogue) if found else None
-    if catalogue is None:
+    spec = wiring.specs(configuration).find(model) if configuration.match(model) else None
+    if spec is None:
         say("no configured catalogue: whose neighbours changed cannot be told")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
-            kept = neighbours_kept(old.metric, new.metric, catalogue.features, task)
+            kept = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
             say(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
 
 

@@ -67,7 +67,10 @@ def catalogue_kinds(configuration: Configuration) -> KindOf:
 
     def of(model: str) -> Kind | None:
         matched = configuration.match(model)
-        return looked(configuration.catalogues[matched[1].catalogue].path) if matched else None
+        if matched is None:
+            return None
+        config = matched[1]
+        return looked(configuration.catalogues[config.catalogue].path).in_coordinates(config.coordinates)
 
     return of
 

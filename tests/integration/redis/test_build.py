@@ -39,15 +39,33 @@ def run(*arguments: object) -> Result:
 
 def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Path, redis_url: str) -> None:
     target = f"{redis_url}#shop"
-    assert f"{target}: 25 items, color 3, text 12, generation " in run(target, items).output
+    assert f"{target}: 25 items, color 3, text 12, 24 mapped coordinates, generation " in run(target, items).output
     assert list(Path().iterdir()) == [items]
 
-    expected, opened = build_catalogue("folder", [items]), open_catalogue(target)
+    expected, opened = build_catalogue("folder", [items], mapped=True), open_catalogue(target)
 
     assert (opened.generation, list(opened.ids)) == (expected.generation, IDS[:25])
     for name, matrix in expected.features.items():
         assert_array_equal(opened.features[name], matrix)
     assert run(target, items).exit_code == 0  # once more: the same generation
+
+
+def test_items_are_added_in_redis_with_their_coordinates_and_an_unmapped_one_stays_so(
+    items: Path, redis_url: str
+) -> None:
+    target, plain = f"{redis_url}#shop", f"{redis_url}#plain"
+    run(target, items)
+    run(plain, items, "--no-map")
+    whole = open_catalogue(target)
+    assert "27 items" in run(target, rows("more.npz", 25, 27), "--add").output
+
+    added = open_catalogue(target).in_coordinates("mapped")
+    more = {modality: matrix[25:27] for modality, matrix in RAW.items()}
+    assert added.generation == whole.generation
+    assert_array_equal(added.features["mapped"][:25], whole.in_coordinates("mapped").features["mapped"])
+    np.testing.assert_allclose(added.features["mapped"][25:], added.scale(more)["mapped"], atol=1e-6)
+    assert run(plain, items).exit_code == 0
+    assert open_catalogue(plain).map is None
 
 
 def test_a_password_in_the_target_s_address_is_not_shown(items: Path, redis_url: str) -> None:

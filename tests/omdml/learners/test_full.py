@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from omdml import OMDML, Qwise, spectral
+from omdml import OMDML, Qwise
+from omdml.engines import spectral
 from omdml.errors import FeedbackError, ParameterError
 from omdml.snapshot import Snapshot
 from tests.naive import full as naive

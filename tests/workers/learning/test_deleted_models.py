@@ -7,7 +7,7 @@ import pytest
 from streams.memory import MemorySource
 from tests.support.worlds import World, events, living_on, run_until_idle
 from tests.workers.learning.test_adoption import changed, learned
-from tests.workers.learning.test_protocol import NEVER, Bystander, _no_waiting, mark, paced  # noqa: F401
+from tests.workers.learning.test_protocol import NEVER, Bystander, mark, paced
 
 
 def deleted_before(world, monkeypatch, step, name="shop"):
