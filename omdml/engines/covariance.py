@@ -12,10 +12,10 @@ from omdml.blas import one_blas_thread
 from omdml.discriminant import discriminant_rows, shrinkage
 from omdml.engines.base import Array, Engine, fill
 from omdml.errors import CorruptError
-from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
-from omdml.kernels.covariance import add_scores, gather
+from omdml.kernels.counts import FILLED, VERSION
+from omdml.kernels.covariance import add_scores, gather, tally
 
-BLOCK, TILE = 64, 16  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
+BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
 PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
 LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
 CONSTANT = ("mean", "basis", "deviations")
@@ -70,6 +70,7 @@ class CovarianceEngine(Engine):
         )
         super().__init__(list(dims), state)
         self.items = np.zeros((3 * TILE, D), dtype)
+        self.limit = LIMITS[dtype.name]
 
     def _keep(self, events: int) -> dict[str, Array]:
         """What undoes this many events: the open block only grows until it closes."""
@@ -83,26 +84,26 @@ class CovarianceEngine(Engine):
         # projections of what is too large overflow; the triplet is then refused
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             while t < len(rows):
-                filled, version = state.counts[FILLED], state.counts[VERSION]
-                end = min(len(rows), t + TILE - filled % TILE, t + state.next[0] - version)
-                done = self._learn_tile(rows[t:end], addresses, int(filled), scores[t:end])
+                filled, version = int(state.counts[FILLED]), int(state.counts[VERSION])
+                due = int(state.next[0]) - version
+                end = min(len(rows), t + TILE - filled % TILE, t + due)
+                done = self._learn_tile(rows[t:end], addresses, filled, scores[t:end])
                 if t + done < end:
                     self.items[:] = 0
-                    return int(t + done)
-                t = end
-                if state.counts[VERSION] == state.next[0]:
+                    return t + done
+                if end - t == due:
                     self._flush()
                     self.refresh()
-                elif state.counts[FILLED] == BLOCK:
+                elif filled + end - t == BLOCK:
                     self._flush()
+                t = end
         return t
 
     def _learn_tile(self, rows: Array, addresses: Array, filled: int, scores: Array) -> int:
         """Score some triplets of one tile and keep their near pairs; how many were sound."""
         state, first, count = self.state, filled % TILE, len(rows)
-        limit = LIMITS[self.items.dtype.name]
         near = state.X[filled : filled + count]
-        sound = gather(rows, addresses, self.shape, state.mean, first, self.items, near, limit)
+        sound = gather(rows, addresses, self.shape, state.mean, first, self.items, near, self.limit)
         if sound < count:
             return int(sound)
         scores[:] = 0.0
@@ -110,14 +111,7 @@ class CovarianceEngine(Engine):
         # how many share the call nor on what they are.
         for share, matrix in self._experts():
             add_scores(self.items @ matrix.T, first, share, scores)
-        bad = np.flatnonzero(~np.isfinite(scores))
-        if len(bad):
-            return int(bad[0])
-        state.counts[FILLED] += count
-        state.counts[VERSION] += count
-        state.counts[UPDATES] += count
-        state.counts[MISTAKES] += (scores > 0).sum()
-        return count
+        return int(tally(scores, state.counts))
 
     def _experts(self) -> list[tuple[float, Array]]:
         """Share and matrix of what is served: the plain coordinates, and the learned rows."""

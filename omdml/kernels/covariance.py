@@ -7,6 +7,7 @@ import math
 from numba import njit
 
 from omdml.kernels import Array
+from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 from omdml.kernels.memory import at_address
 
 
@@ -100,3 +101,16 @@ def add_scores(projected: Array, first: int, share: float, scores: Array) -> Non
         far = far / math.sqrt(qq) / math.sqrt(ss) if qq > 0 and ss > 0 else 0.0
         zeros = (1.0 if rr > 0 else 0.0) - (1.0 if ss > 0 else 0.0)
         scores[e] += share * (zeros + 2 * (far - near))
+
+
+@njit(cache=True)
+def tally(scores: Array, counts: Array) -> int:
+    """Count triplets of these scores (e,) as learned; e, or the index of the first score that is not finite."""
+    for e in range(scores.shape[0]):
+        if not math.isfinite(scores[e]):
+            return e
+        if scores[e] > 0:
+            counts[MISTAKES] += 1
+    for place in (FILLED, VERSION, UPDATES):
+        counts[place] += scores.shape[0]
+    return int(scores.shape[0])
