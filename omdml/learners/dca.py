@@ -25,7 +25,7 @@ class DCA(Learner):
 
     All modalities side by side are one vector, in the catalogue's principal coordinates z, whose variances are T. The
     near pair (q, r) of every triplet adds to a covariance, ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. At
-    versions that depend on the count alone (every one at first, 15 % more each time, 25 % beyond a thousand) the metric
+    versions that depend on the count alone (every one up to 15, then 7 % more each time, 20 % beyond a thousand) the metric
     is made again of the generalised eigenvectors ``T u = b S u`` with b above 1,
 
         A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
@@ -108,7 +108,9 @@ class DCA(Learner):
         arrays = {name: np.asarray(array) for name, array in self.init.items()}
         D, d = sum(self.dims.values()), len(np.atleast_1d(arrays["deviations"]))
         for name, shape in {"mean": (D,), "basis": (d, D), "deviations": (d,)}.items():
-            expect(arrays[name].shape == shape and 0 < d <= min(MOST, D), f"init[{name!r}]", arrays[name].shape, str(shape))
+            expect(
+                arrays[name].shape == shape and 0 < d <= min(MOST, D), f"init[{name!r}]", arrays[name].shape, str(shape)
+            )
         falling = bool((np.diff(arrays["deviations"]) <= 0).all() and arrays["deviations"][-1] >= 0)
         expect(falling, "init['deviations']", "others", "falling numbers of at least 0")
 
