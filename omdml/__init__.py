@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omdml.learners import (
+        DCA,
         LEARNERS,
         LOMDML,
         OASIS,
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
         Signed,
         StML,
         UtML,
+        merge,
     )
 
 __all__ = [
+    "DCA",
     "LEARNERS",
     "LOMDML",
     "OASIS",
@@ -35,6 +38,7 @@ __all__ = [
     "Signed",
     "StML",
     "UtML",
+    "merge",
 ]
 
 

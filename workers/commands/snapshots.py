@@ -173,7 +173,8 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
     rows = [(change.name, f"{change.relative:.2%}") for change in changes(old, new)]
     print_table(("tensor", "changed by"), rows, title=f"{model}: version {old.version:,} -> {new.version:,}")
     was = weights(old.metric)
-    moved = [(name, f"{was[name]:.3f}", f"{weight:.3f}") for name, weight in weights(new.metric).items()]
+    now = weights(new.metric)
+    moved = [(name, f"{was.get(name, 0.0):.3f}", f"{now.get(name, 0.0):.3f}") for name in {**was, **now}]
     if moved:
         print_table(("modality", "weight before", "after"), moved)
     spec = wiring.specs(configuration).find(model) if configuration.match(model) else None

@@ -14,7 +14,7 @@ from omdml.errors import FeedbackError, ParameterError
 from omdml.learners import LEARNERS
 
 MODELS = [MetricTransformer(**options) for options in MetricTransformer._unit_test_params()]
-EMBEDDING = ["lomdml", "omdml", "qwise", "diagonal", "cpmtml", "stml", "utml", "mtlmca"]
+EMBEDDING = ["lomdml", "dca", "omdml", "qwise", "diagonal", "cpmtml", "stml", "utml", "mtlmca"]
 
 
 def samples(count=200, seed=0):
