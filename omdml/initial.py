@@ -138,7 +138,7 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
     at = 0
     for name, matrix in features.items():
         part = np.asarray(matrix[rows], np.float64)
-        _check(part, rows, name)
+        check_sample(part, rows, name)
         sample[:, at : at + matrix.shape[1]] = part
         at += matrix.shape[1]
     mean = sample.mean(axis=0)
