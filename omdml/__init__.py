@@ -23,8 +23,12 @@ if TYPE_CHECKING:
         merge,
     )
 
+# What learns if nobody chooses.
+DEFAULT_LEARNER = "dca"
+
 __all__ = [
     "DCA",
+    "DEFAULT_LEARNER",
     "LEARNERS",
     "LOMDML",
     "OASIS",

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, ParameterError
 from streams.addresses import masked, shown
 from streams.kafka.options import KafkaOptions
@@ -81,7 +82,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     covers ``max_models`` at most: what begins with any name at all would fill the store.
     """
 
-    learner: str = "lomdml"
+    learner: str = DEFAULT_LEARNER
     catalogue: str = ""
     coordinates: Literal["features", "mapped"] = "features"
     parameters: dict[str, Any] = {}
@@ -376,7 +377,7 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
         raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
     from omdml.learners import LEARNERS
 
-    learner = options.pop("learner", "lomdml")
+    learner = options.pop("learner", DEFAULT_LEARNER)
     if not isinstance(learner, str) or learner not in LEARNERS:
         raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
     catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
