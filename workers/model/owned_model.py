@@ -37,7 +37,7 @@ Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside 
 
 
 def offsets_of(refused: Sequence[Refusal]) -> list[int]:
-    """Where refused events lie."""
+    """The offsets of refused events."""
     return [refusal.record.offset for refusal in refused]
 
 

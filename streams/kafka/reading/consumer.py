@@ -55,7 +55,7 @@ def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | No
 
 
 def milliseconds(seconds: float) -> int:
-    """As kafka-python wants them."""
+    """Seconds as the whole milliseconds that kafka-python wants."""
     return int(seconds * 1000)
 
 

@@ -194,7 +194,7 @@ class KafkaSource:
         return answer
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
-        """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.
+        """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
 
         Left out is a position that cannot be told while the cluster is out of reach; half a second is spent on all.
         """

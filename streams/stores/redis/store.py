@@ -147,7 +147,7 @@ class RedisStore(RedisMarks):
         return claims
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
-        """Those of the newest checkpoints."""
+        """The positions of the newest checkpoints."""
         fields = ("home_topic", "home_partition", "next", "damaged")
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             for model in models:

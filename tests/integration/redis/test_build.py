@@ -33,7 +33,7 @@ def rows(name: str, start: int, stop: int, seed: int = 0) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    """Without the group around the command, which makes a sentence of an error and sets up the process's log."""
+    """Run a command without the group around it, which makes a sentence of an error and sets up the process's log."""
     return CliRunner().invoke(build, [*map(str, arguments)])
 
 

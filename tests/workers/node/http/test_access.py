@@ -27,14 +27,14 @@ VERBS = ("rollback", "pin", "unpin")
 
 @pytest.fixture
 def open_client(shop):
-    """Of a node that has no token."""
+    """A client of a node that has no token."""
     with shop.serving() as node, listening(node) as server, client_of(server) as client:
         yield client
 
 
 @pytest.fixture
 def client(shop):
-    """Of a node that has one; the client sends it."""
+    """A client of a node that has a token; it sends that."""
     headers = {"authorization": f"Bearer {TOKEN}"}
     with (
         shop.serving() as node,
