@@ -265,7 +265,8 @@ class OwnedModel:
         if not times:
             return
         self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
-        if self.learner.version > self.published:  # else a replay of what is live already
+        # Otherwise this is a replay of what is live already.
+        if self.learner.version > self.published:
             self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
 
     @property

@@ -373,7 +373,8 @@ class KafkaSource:
 
     def _stop(self, positions: Mapping[TopicPartition, int | None], tell: Callable[..., GapError]) -> None:
         """Stop these partitions; the next polls tell why, one after the other."""
-        self._look()  # a topic created anew is told as such
+        # A topic that was created anew is told of as such.
+        self._look()
         self._consumer.pause(*positions)
         for at, position in positions.items():
             self._gaps.add(at, partial(self._told, at, position, tell))

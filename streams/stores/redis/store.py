@@ -143,7 +143,8 @@ class RedisStore(RedisMarks):
             else:
                 claims[model] = none_left(model, self._where) if one.saved else Claim(one.epoch.decode(), None)
                 if not one.saved:
-                    self._publications[model] = itertools.count(1)  # with its first ones nothing can be superfluous
+                    # With its first publications nothing can be superfluous.
+                    self._publications[model] = itertools.count(1)
         return claims
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:

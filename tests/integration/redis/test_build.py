@@ -51,7 +51,8 @@ def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Pa
 
 
 def test_a_password_in_the_target_s_address_is_not_shown(items: Path, redis_url: str) -> None:
-    target = redis_url.replace("://", "://default:hush-hush@") + "#shop"  # this user is let in with any password
+    # This user is let in with any password.
+    target = redis_url.replace("://", "://default:hush-hush@") + "#shop"
     built, refused = run(target, items), run(target, rows("other.npz", 0, 25, seed=1))
     assert "#shop: 25 items" in built.output
     assert "#shop holds generation" in str(refused.exception)

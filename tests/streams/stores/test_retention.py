@@ -28,7 +28,8 @@ def test_a_fortnight_of_publications_leaves_a_hundred_dense_ones_last() -> None:
     ages = [now - at for at in kept(Retention(), times, every=10)]
     assert len(ages) <= 10 + 60 + 24 + 7
     assert ages[-10:] == [10.0 * count for count in range(9, -1, -1)]
-    assert sum(age < HOUR for age in ages) == 10 + 59 - 1  # the last ten reach into the minute before
+    # The last ten reach into the minute before.
+    assert sum(age < HOUR for age in ages) == 10 + 59 - 1
     assert sum(HOUR <= age < DAY for age in ages) == 23
     assert sum(age >= DAY for age in ages) == 6
 
