@@ -87,7 +87,8 @@ def gap(fleet: Fleet, end: Callable[[], None]) -> float:
     fleet.moves()
     begin = time.monotonic()
     end()
-    time.sleep(0.05)  # what was on its way to the store
+    # What is on its way to the store arrives meanwhile.
+    time.sleep(0.05)
     fleet.moves()
     return time.monotonic() - begin
 
@@ -135,7 +136,8 @@ def restarted(fleet: Fleet, number: int) -> float:
     """SIGKILL, and the same member is started again at once."""
     first, again = fleet.worker(f"only-{number}"), []
     fleet.moves()
-    time.sleep(5)  # until it learns what comes, not a backlog
+    # The worker is to learn what comes then, not a backlog.
+    time.sleep(5)
 
     def end() -> None:
         first.kill()

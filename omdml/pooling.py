@@ -171,7 +171,8 @@ def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
     share = size / (size + count)
     with one_blas_thread():
         values, vectors = eigh((1 - share) * covariance + share * variance * np.eye(size))
-    floor = share * variance / 2  # rounding of running moments makes small eigenvalues negative
+    # Rounding of running moments makes small eigenvalues negative.
+    floor = share * variance / 2
     return Whitening(mean, (vectors / np.sqrt(np.maximum(values, floor) / variance)).T)
 
 

@@ -97,7 +97,7 @@ class Source(Protocol):
         """
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
-        """Of each owned partition: the offset of the next record to come, and the log's end, where they are known."""
+        """The offset of each owned partition's next record, and the log's end, if they are known."""
 
     def begin(self, partition: Partition) -> int:
         """The first offset that the log still holds of a partition; raises SourceError."""
@@ -235,7 +235,9 @@ class CheckpointStore(Protocol):
         """
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
-        """Those of the newest checkpoints, whose bytes are not read, in about the time of one; absent where none is.
+        """The positions of the newest checkpoints; their bytes are not read. It takes about as long as for one model.
+
+        A model without a checkpoint is absent.
 
         Where the newest was found to be damaged, that of the one before it: what a claim would answer.
         """

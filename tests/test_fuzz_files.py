@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from omdml.errors import FeedbackError, OmdmlError, SourceError, StoreError
 from omdml.feedback import decode
-from streams.files.group_state import Books
+from streams.files.group_state import GroupState
 from streams.files.lines import decode_lines
 from streams.files.segments import SegmentedLog
 from streams.letters import named, position_of, read_book
@@ -95,7 +95,7 @@ def test_a_committed_position_is_read_or_refused(data):
         (Path(folder) / "omdml.commit").write_bytes(
             data.draw(damaged([written, written.replace(b'"offset":', b'"offset":' + DIGITS)]))
         )
-        assert Books(SegmentedLog(Path(folder)), "omdml").read()
+        assert GroupState(SegmentedLog(Path(folder)), "omdml").read()
 
 
 LEDGER = b"0123456789abcdef0123456789abcdef\n1 77 " + b"a" * 64 + b"\n2 78 " + b"b" * 64 + b"\n"

@@ -1,4 +1,4 @@
-"""From configuration to running parts: the one place that knows every class."""
+"""Makes running parts of a configuration: the one place that knows every class."""
 
 from __future__ import annotations
 

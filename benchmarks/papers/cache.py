@@ -67,7 +67,7 @@ def path(table: ModuleType, unit: Mapping[str, Any]) -> Path:
 
 
 def name_of(table: ModuleType) -> str:
-    """As the command line and the page have it."""
+    """The name that the command line and the page use."""
     return table.__name__.rpartition(".")[2]
 
 
@@ -77,7 +77,7 @@ def needs(table: ModuleType) -> Sequence[str]:
 
 
 def versions(names: Sequence[str]) -> list[str]:
-    """Of installed packages."""
+    """The versions of installed packages."""
     return [f"{name} {importlib.metadata.version(name)}" for name in names]
 
 
@@ -102,7 +102,7 @@ def data(names: Sequence[str]) -> list[str]:
 
 @cache
 def plain(source: Path) -> ast.Module:
-    """Of a file: without comments and docstrings."""
+    """A file's code without comments and docstrings."""
     tree = ast.parse(source.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:

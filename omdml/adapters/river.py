@@ -29,7 +29,8 @@ UNFIT = {
 }
 
 
-class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTransformer for its final step
+# It is no SupervisedTransformer, because a pipeline takes one of those for its final step.
+class MetricTransformer(base.Transformer):
     """A supervised transformer around any learner whose metric has an embedding of single items.
 
     These are lomdml, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused. A

@@ -223,7 +223,8 @@ def clip(M: Array, values: Array, rows: Array, below: float) -> int:
         Its eigenvalues, rising, and their vectors as rows.
     """
     count = int(np.searchsorted(values, below))
-    cut = 2 * count <= len(values)  # else it is cheaper to add up what stays
+    # Otherwise it is cheaper to add up what stays.
+    cut = 2 * count <= len(values)
     if not cut:
         M[:] = 0.0
     kept = slice(0, count) if cut else slice(count, None)

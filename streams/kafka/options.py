@@ -65,7 +65,8 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return arguments | {
             "bootstrap_servers": [server.strip() for server in self.servers.split(",")],
             "bootstrap_timeout_ms": int(self.start_timeout_s * 1000),
-            "reconnect_backoff_max_ms": 1000,  # the default waits half a minute after an outage
+            # By default a client waits half a minute after an outage.
+            "reconnect_backoff_max_ms": 1000,
         }
 
     def redact(self, text: str) -> str:

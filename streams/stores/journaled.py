@@ -149,7 +149,8 @@ class JournaledSnapshots(ABC):
         snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, retention)
         book.drop_entries(itertools.chain(moves, *snapshots.values()))
         _, last = book.last()
-        if last and last.live:  # somebody may have gone back to it by now
+        # Somebody may have gone back to it in the meantime.
+        if last and last.live:
             snapshots.pop((last.live.version, last.live.digest), None)
         book.drop_snapshots(snapshots)
 

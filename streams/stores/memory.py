@@ -129,7 +129,7 @@ class MemoryStore(JournaledSnapshots):
         return one_by_one(self.claim, ((model,) for model in models))
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
-        """Those of the newest checkpoints."""
+        """The positions of the newest checkpoints."""
         with self._changed:
             known = [(model, self._models[model]) for model in models if model in self._models]
             return {model: one.checkpoints[one.damaged][0].position for model, one in known if one.checkpoints}

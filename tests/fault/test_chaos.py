@@ -23,7 +23,8 @@ def servers():
 
 @pytest.mark.parametrize("names", deep_after(1, SEQUENCES), ids=", ".join)
 def test_after_faults_under_load_every_event_is_learned_once(names, servers, tmp_path, monkeypatch):
-    monkeypatch.setattr(networks, "CUT_S", 8.0)  # more than the session timeout: another worker takes over
+    # It is longer than the session timeout, so another worker takes over.
+    monkeypatch.setattr(networks, "CUT_S", 8.0)
     monkeypatch.setattr(rebalances, "STORM_S", 5.0)
     found = trial(one_after_the_other(names), 1, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)

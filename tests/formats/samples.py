@@ -23,7 +23,7 @@ from omdml.snapshot import Checkpoint, Snapshot
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MANIFEST, MappedCatalogue
 from streams.catalogues.items import Items
-from streams.files.group_state import Books, Committed
+from streams.files.group_state import Committed, GroupState
 from streams.files.segments import SegmentedLog
 from streams.letters import Dismissed, Letter, Resent, read_book
 from streams.placement import Placement
@@ -246,20 +246,20 @@ def renumber_store(folder: Path, number: int) -> None:
     (folder / "format").write_text(f"{number}\n")
 
 
-def books(folder: Path) -> Books:
-    """Those of the group ``omdml`` of a log whose identity is known."""
+def group_state(folder: Path) -> GroupState:
+    """The state of the group ``omdml`` of a log whose identity is known."""
     (folder / "log.id").write_text(f"{PARTITION.topic_id}\n")
-    return Books(SegmentedLog(folder), "omdml")
+    return GroupState(SegmentedLog(folder), "omdml")
 
 
 def write_commit(folder: Path) -> None:
     """A committed position."""
-    books(folder).write(Committed(PARTITION.topic_id, 1 << 40 | 99, "0" * 64))
+    group_state(folder).write(Committed(PARTITION.topic_id, 1 << 40 | 99, "0" * 64))
 
 
 def read_commit(folder: Path) -> None:
     """It is the one."""
-    committed = books(folder).read()
+    committed = group_state(folder).read()
     assert committed
     assert (committed.offset, committed.fingerprint) == (1 << 40 | 99, "0" * 64)
 
@@ -273,7 +273,7 @@ def write_placement(folder: Path) -> None:
 
 
 def read_placement(folder: Path) -> None:
-    """As it was written."""
+    """Check that it is as it was written."""
     assert Placement.decode((folder / "placement.json").read_bytes(), "here") == PLACED
 
 

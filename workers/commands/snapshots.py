@@ -93,7 +93,8 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     from streams.regular import STATE_BYTES, read_regular
     from workers.versions.inspection import parts, weights
 
-    if isfile(model):  # also for a name that no file can have
+    # For a name that no file can have this answers False, where a path would raise.
+    if isfile(model):
         pointer, snapshot, order = None, Snapshot.from_bytes(read_regular(model, STATE_BYTES)), ""
     else:
         store = open_known(configuration, model)

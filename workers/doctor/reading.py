@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from streams.files.group_state import Books
+from streams.files.group_state import GroupState
 from streams.files.log import OFFSET_BITS, reaching
 from streams.files.reader import LogReader, open_log
 from streams.files.tail import MAX_LINE_BYTES
@@ -27,11 +27,11 @@ def file_log(config: FileLog, store: MarkStore, now: float) -> str | list[Remark
     Raises SourceError or GapError if the log cannot be read from where its worker stopped.
     """
     log = open_log(config.path)
-    books, partition = Books(log, config.group), Partition(log.topic_id, 0)
-    committed, mark = books.read(), store.marks([partition]).get(partition)
+    state, partition = GroupState(log, config.group), Partition(log.topic_id, 0)
+    committed, mark = state.read(), store.marks([partition]).get(partition)
     known = [offset for offset in (mark, committed.offset if committed else None) if offset is not None]
     count, first, oldest = waiting(LogReader(log), min(known, default=log.oldest() << OFFSET_BITS))
-    reader = books.reader()
+    reader = state.reader()
     if not count:
         return f"everything in {config.path} is learned and saved; " + (
             f"process {reader} reads it" if reader else "no worker reads it now"

@@ -83,7 +83,7 @@ class Refresher:
         return time.monotonic() - min(since) if since else 0.0
 
     def fall_behind(self, models: Iterable[str]) -> None:
-        """Nobody knows any more what the store points at for these."""
+        """Note that nobody knows any more what the store points at for these."""
         self._behind.update(self.views.keys() & set(models))
 
     def forget(self, model: str) -> None:

@@ -55,7 +55,7 @@ def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | No
 
 
 def milliseconds(seconds: float) -> int:
-    """As kafka-python wants them."""
+    """Seconds as the whole milliseconds that kafka-python wants."""
     return int(seconds * 1000)
 
 
@@ -97,7 +97,8 @@ def leave(consumer: Any, group: str) -> None:
     """Close the consumer; a dynamic member is out of the group by that, at once if the cluster can be reached."""
     try:
         consumer.close(autocommit=False, timeout_ms=milliseconds(ANSWER_LIMIT_S))
-    except Exception as error:  # it may be closed because it is broken
+    except Exception as error:
+        # The consumer may be closed because it is broken.
         log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
 
 

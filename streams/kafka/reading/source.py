@@ -194,7 +194,7 @@ class KafkaSource:
         return answer
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
-        """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.
+        """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
 
         Left out is a position that cannot be told while the cluster is out of reach; half a second is spent on all.
         """
@@ -373,7 +373,8 @@ class KafkaSource:
 
     def _stop(self, positions: Mapping[TopicPartition, int | None], tell: Callable[..., GapError]) -> None:
         """Stop these partitions; the next polls tell why, one after the other."""
-        self._look()  # a topic created anew is told as such
+        # A topic that was created anew is told of as such.
+        self._look()
         self._consumer.pause(*positions)
         for at, position in positions.items():
             self._gaps.add(at, partial(self._told, at, position, tell))

@@ -1,4 +1,4 @@
-"""From a topic of any partitioning into the keyed one: every record once, by transactions.
+"""A router copies a topic of any partitioning into the keyed one: every record once, by transactions.
 
 One turn, and what a kill after each of its steps means:
 
@@ -84,7 +84,7 @@ class Told(Protocol):
         """One transaction failed; its records are read again."""
 
     def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
-        """Of each owned partition the next offset, and the end: about once a second."""
+        """Told about once a second: the next offset of each owned partition, and the end."""
 
 
 def copy_of(record: Record, key: bytes | None, targets: Targets) -> Copy:

@@ -117,7 +117,8 @@ class CheckpointFolder:
                 checkpoint = read_checkpoint(self.model, read_state(file.path), str(file.path))
                 if checkpoint:
                     return Claim(epoch, checkpoint, fell_back)
-                file.path.replace(file.path.with_suffix(".damaged"))  # for the next claim, and for who examines it
+                # The name tells the next claim, and whoever examines it.
+                file.path.replace(file.path.with_suffix(".damaged"))
             fell_back = True
         if files:
             raise none_valid(self.model, str(self.path))

@@ -101,7 +101,7 @@ class DirectoryStore(JournaledSnapshots):
             return together(lambda model: self._checkpoints(model).claim(), ((model,) for model in models))
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
-        """Those of the newest checkpoints: their names tell."""
+        """The positions of the newest checkpoints, which their names tell."""
         with self._reaching():
             found = {model: self._checkpoints(model).position() for model in models}
         return {model: position for model, position in found.items() if position}

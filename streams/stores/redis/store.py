@@ -143,11 +143,12 @@ class RedisStore(RedisMarks):
             else:
                 claims[model] = none_left(model, self._where) if one.saved else Claim(one.epoch.decode(), None)
                 if not one.saved:
-                    self._publications[model] = itertools.count(1)  # with its first ones nothing can be superfluous
+                    # With its first publications nothing can be superfluous.
+                    self._publications[model] = itertools.count(1)
         return claims
 
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
-        """Those of the newest checkpoints."""
+        """The positions of the newest checkpoints."""
         fields = ("home_topic", "home_partition", "next", "damaged")
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             for model in models:

@@ -216,7 +216,8 @@ def test_a_topic_created_anew_is_a_gap_however_many_events_it_has(
         recreate(kafka, topic, meanwhile=reader.read)
     else:
         recreate(kafka, topic, meanwhile=lambda: None)
-        monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.0)  # as if it had stood still for longer
+        # It is as if it had stood still for longer.
+        monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.0)
     assert "created anew" in str(gap(reader))
     assert reader.values == numbered(10)
     with pytest.raises(GapError, match="created anew"):
@@ -230,7 +231,8 @@ def test_a_commit_made_in_an_earlier_topic_of_the_name_is_a_gap(
     write(kafka, topic, numbered(10))
     earlier = {TopicPartition(topic, 0): OffsetAndMetadata(7, "another-topic-s-id", -1)}
 
-    def committed(admin: Any) -> bool:  # a fresh broker's coordinator may not be there yet
+    # A fresh broker's coordinator may not be there yet.
+    def committed(admin: Any) -> bool:
         return admin.alter_group_offsets(f"readers-of-{topic}", earlier) == dict.fromkeys(earlier, NoError)
 
     until(lambda: administer(kafka, committed))
@@ -238,7 +240,8 @@ def test_a_commit_made_in_an_earlier_topic_of_the_name_is_a_gap(
     error = gap(reader)
     assert error.position is None
     assert "another-topic-s-id" in str(error)
-    assert list(reader.committed.values()) == [None]  # that offset says nothing of this topic's marks
+    # That offset says nothing of this topic's marks.
+    assert list(reader.committed.values()) == [None]
     assert isinstance(error.partition, Partition)
     reader.source.seek(error.partition, 0)
     assert reader.read_to_the_end().values == numbered(10)

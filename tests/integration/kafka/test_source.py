@@ -283,7 +283,8 @@ def test_a_client_that_stopped_fetching_is_replaced(
     topic = new_topic()
     reader = open_reader(topic)
     reader.read_until(lambda: reader.owned == {0})
-    reader.source._consumer.pause(TopicPartition(topic, 0))  # as the client does by itself after odd metadata
+    # The client does so by itself after odd metadata.
+    reader.source._consumer.pause(TopicPartition(topic, 0))
     write(kafka, topic, numbered(5))
     reader.read_until(lambda: reader.values == numbered(5))
     assert reader.told == [("assigned", {0}), ("revoked", {0}), ("assigned", {0})]

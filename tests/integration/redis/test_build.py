@@ -33,7 +33,7 @@ def rows(name: str, start: int, stop: int, seed: int = 0) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    """Without the group around the command, which makes a sentence of an error and sets up the process's log."""
+    """Run a command without the group around it, which makes a sentence of an error and sets up the process's log."""
     return CliRunner().invoke(build, [*map(str, arguments)])
 
 
@@ -69,7 +69,8 @@ def test_items_are_added_in_redis_with_their_coordinates_and_an_unmapped_one_sta
 
 
 def test_a_password_in_the_target_s_address_is_not_shown(items: Path, redis_url: str) -> None:
-    target = redis_url.replace("://", "://default:hush-hush@") + "#shop"  # this user is let in with any password
+    # This user is let in with any password.
+    target = redis_url.replace("://", "://default:hush-hush@") + "#shop"
     built, refused = run(target, items), run(target, rows("other.npz", 0, 25, seed=1))
     assert "#shop: 25 items" in built.output
     assert "#shop holds generation" in str(refused.exception)

@@ -25,7 +25,7 @@ class Node:
 
     def __init__(self, folder, name) -> None:
         self.process, port = start_node(folder, name)
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", verify=False, timeout=30.0)
         wait_for(self.ready, "the node to be ready", process=self.process)
 
     def ready(self):

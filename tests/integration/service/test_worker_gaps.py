@@ -100,7 +100,7 @@ class Place:
         return -1 if kept is None else kept.version
 
     def mark(self, number):
-        """Of a partition."""
+        """The mark of a partition."""
         partition = self.administer(lambda admin: Partition(describe(admin, self.topic).id, number))
         return self.store.marks([partition]).get(partition)
 

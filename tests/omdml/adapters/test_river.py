@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from river import base, checks, datasets, neighbors, preprocessing
+from river import base, neighbors, preprocessing
 
 from omdml.adapters.river import MetricTransformer
 from omdml.errors import FeedbackError, ParameterError
@@ -31,6 +31,9 @@ def nearest():
 
 def rate(model, count=None):
     """Share told right before it was learned."""
+    # It is imported late, because half a second of all tests' collection would go into it.
+    from river import datasets
+
     stream = list(datasets.ImageSegments().take(count))
     right = 0
     for x, y in stream:
@@ -41,6 +44,9 @@ def rate(model, count=None):
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.learner)
 def test_river_finds_nothing_to_complain_of(model):
+    # It is imported late, because it imports scipy.stats, a quarter of the time to collect all tests.
+    from river import checks
+
     for check in checks.yield_checks(model):
         check(model.clone())
 

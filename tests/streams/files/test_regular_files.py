@@ -12,7 +12,7 @@ import pytest
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, OmdmlError, SourceError, StoreError
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
-from streams.files.group_state import Books
+from streams.files.group_state import GroupState
 from streams.files.segments import SegmentedLog
 from streams.files.source import FileSink
 from streams.protocols import Partition
@@ -156,7 +156,7 @@ def test_a_log_is_read_from_and_written_to_regular_files(put: Put, tmp_path: Pat
 def test_a_committed_position_is_a_regular_file(put: Put, tmp_path: Path) -> None:
     put(tmp_path / "omdml.commit")
     with pytest.raises(SourceError, match=r"omdml.commit"):
-        Books(SegmentedLog(tmp_path), "omdml").read()
+        GroupState(SegmentedLog(tmp_path), "omdml").read()
 
 
 @pytest.mark.parametrize("put", [pipe, device, folder])

@@ -44,7 +44,7 @@ def written(headers: list[tuple[str, bytes]], compression: int = 0) -> bytearray
 
 
 def sealed(data: bytearray) -> bytes:
-    """With the checksum that fits."""
+    """The batch with the checksum that fits."""
     struct.pack_into(">I", data, CHECKSUM, crc32c(bytes(data[ATTRIBUTES:])))
     return bytes(data)
 

@@ -31,7 +31,6 @@ from workers.model.guard import (
 )
 from workers.model.held_out_window import HeldEvent, Window, told
 
-NEVER = 1e9  # seconds
 TABLE, _ = items()
 
 

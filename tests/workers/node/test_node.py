@@ -130,7 +130,8 @@ def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path
     shop = Shop(tmp_path)
     with shop.serving() as node, structlog.testing.capture_logs() as logs:
         good = node.view().snapshot
-        node._follower.close()  # so that nothing is loaded between publication and damage
+        # Nothing is loaded between publication and damage then.
+        node._follower.close()
         shop.learn()
         shop.publish()
         shop.damage(shop.snapshot())
@@ -300,7 +301,8 @@ def test_models_of_a_pattern_are_loaded_when_asked_for_and_followed_from_then_on
             node.search("user-8", ids=["i0"])
         with pytest.raises(SearchError, match=r"&model=NAME in a URL.* configured: user-\*"):
             node.search(ids=["i0"])
-        assert node.stale_seconds == 0  # asking for what is not there makes nothing stale
+        # Asking for what is not there makes nothing stale.
+        assert node.stale_seconds == 0
 
 
 def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
