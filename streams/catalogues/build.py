@@ -185,7 +185,7 @@ def _write(
 def _map_items(
     folder: Path, part: Part, scan: Scan, step: Advance, mapped: bool | CoordinateMap
 ) -> tuple[Part, MapEntry]:
-    """Make the map of the only part's items, which are written, unless there is one; write it and their coordinates."""
+    """Make the map of the only part's items, which are written, unless one fits them; write it, and coordinates."""
     if MAPPED in scan.modalities:
         raise CatalogueError(
             f"modality {MAPPED!r} has the name of mapped coordinates: rename it, or build without a map (--no-map)"

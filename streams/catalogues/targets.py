@@ -107,17 +107,15 @@ def _more(
 
 
 def _map_for(target: str, replace: bool) -> bool | CoordinateMap:
-    """A new map, unless a catalogue is there.
+    """A new map, unless a catalogue is there: then its map, if the items have the same modalities.
 
-    To build one again must change nothing, so one without a map gets none. To replace one keeps its map, if the items
-    have the same modalities, so that models on mapped coordinates go on.
+    So to build one again changes nothing, and models on mapped coordinates go on over one that is replaced. If there is
+    none, one is made only to replace the catalogue.
     """
     try:
         there = what_is_at(target)
         if there is None or there.map is None:
             return there is None or replace
-        if not replace:
-            return True
         return (read_redis_map(target) if is_redis_url(target) else read_map(Path(target))) or True
     except CatalogueError as error:
         if not replace:

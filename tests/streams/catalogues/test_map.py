@@ -243,6 +243,7 @@ def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_
     assert seen(kept).dims == seen(first).dims
     assert first.map
     assert_array_equal(of(seen(kept).features), first.map.apply(kept.features))
+    assert "catalogue_unchanged" in build(target, tmp_path / "1.npz")
     # not kept
     assert "new_map=true" in build(target, tmp_path / "1.npz", "--replace", "--map")
     assert seen(MappedCatalogue(target)).dims.keys() != seen(first).dims.keys()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from omdml import LEARNERS, LOMDML
 from omdml.errors import CatalogueError, ConfigurationError, FeedbackError
@@ -13,6 +16,7 @@ from streams.catalogues.build import add_items, build_catalogue
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
 from tests.workers.learning.test_every_learner import everything, learned_directly, models, told
+from workers.cli import main
 from workers.configuration.specs import Specs
 from workers.node.catalogues import Current
 from workers.node.node import RetrievalNode
@@ -143,3 +147,12 @@ def test_a_model_goes_on_over_new_items_of_its_map_and_not_under_another_map(sho
     with pytest.raises(ConfigurationError, match=r"another shape \(dims .* omdml models reset shop"):
         Specs(shop.configuration, {"items": other}).of("shop").resumed(checkpoint)
     assert misfit(shop.store.load("shop")[1], other.manifest.in_coordinates("mapped"))
+
+
+def test_the_doctor_names_a_model_whose_catalogue_has_no_map(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    build_catalogue("items", items()[0])
+    Path("omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\ncoordinates = "mapped"\n')
+    done = CliRunner().invoke(main, ["doctor"])
+    assert done.exit_code == 1
+    assert "models.shop: catalogue items has no map" in " ".join(done.output.split())
