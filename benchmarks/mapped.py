@@ -73,7 +73,7 @@ def cost(name: str, sizes: list[int]) -> list[str]:
             began = time.perf_counter()
             view.scale(query)
             took.append(time.perf_counter() - began)
-        dim = view.dims[MAPPED]
+        dim = built.map.dim
     return [
         name, f"{seconds[False]:.1f} s", f"{seconds[True]:.1f} s", f"{min(took) * 1e6:,.0f} us",
         f"{4 * sum(sizes):,} + {4 * dim:,}", f"{map_bytes / 1e6:.1f} MB",

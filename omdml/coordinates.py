@@ -2,7 +2,7 @@
 
 Beside its features, each modality gets Nystroem coordinates under a Gaussian kernel (Williams and Seeger, *Using the
 Nystroem Method to Speed Up Kernel Machines*, NIPS 2000); all of them are reduced to their principal coordinates (MATHS
-12). Learners take the result as one modality, ``mapped``.
+12). Learners take the result as one modality.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from omdml.blas import one_blas_thread
-from omdml.errors import CorruptError, StartError
+from omdml.errors import CorruptError, ParameterError, StartError
 from omdml.formats import MAP
 from omdml.initial import NOISE, check_sample
 from omdml.metrics.base import check_features
 from omdml.snapshot import UNLIKE, digest, pack, unpack
 
 Array = NDArray[Any]
-MAPPED = "mapped"  # the modality that the coordinates are
+MAPPED = "mapped"  # what the coordinates are called in configurations, files and fields
 LANDMARKS = 200
 COORDINATES = 512  # at most
 SAMPLE = 2048  # rows that a map is made from, at most
-SAMPLE_NUMBERS = 1 << 25  # of features and kernel coordinates in the sample, as far as two rows allow
+SAMPLE_NUMBERS = 1 << 24  # of features and kernel coordinates in the sample, as far as two rows allow
 LEAST = 1e-10  # share of the largest eigenvalue below which a direction is rounding, and stays out
-CHUNK_ROWS = 512  # mapped at a time
+CHUNK_ROWS, CHUNK_NUMBERS = 512, 1 << 22  # mapped at a time, at most
 
 
 class Part(NamedTuple):
@@ -65,6 +65,7 @@ class CoordinateMap:
         self._squares = {name: _squares(part.landmarks) for name, part in self._parts.items()}
         self.dims = {name: len(part.mean) for name, part in self._parts.items()}
         self.dim = len(offset)
+        self._rows = max(1, min(CHUNK_ROWS, CHUNK_NUMBERS // sum(self.dims.values())))
 
     @classmethod
     def fit(
@@ -78,7 +79,7 @@ class CoordinateMap:
     ) -> CoordinateMap:
         """The map of a catalogue: the same items give the same bytes, on one numeric platform.
 
-        Takes up to about 1 GB of memory, and a few seconds, whatever the catalogue's size.
+        Takes a few seconds and up to 1 GB of memory, whatever the catalogue's size.
 
         Parameters
         ----------
@@ -90,13 +91,17 @@ class CoordinateMap:
             At most so many, at least 1. There are fewer where the sample spans fewer directions, and a single one of
             zeros where all items are alike.
         sample
-            Rows drawn with ``seed``, fewer if these hold more than 33 million numbers.
+            Rows drawn with ``seed``, at least 1; fewer if these hold more than 16 million numbers.
 
         Raises
         ------
+        ParameterError
+            No landmarks, no coordinates or no sample asked for.
         StartError
             No items, or a value in the sample that is not finite or above 1e140.
         """
+        if min(landmarks, coordinates, sample) < 1:
+            raise ParameterError(f"{landmarks=}, {coordinates=}, {sample=}: expected at least 1 of each")
         dims = {name: x.shape[1] for name, x in features.items()}
         count = check_features(features, dims)
         if not count or not dims:
@@ -125,13 +130,13 @@ class CoordinateMap:
         count = check_features(features, self.dims)
         made = np.empty((count, self.dim), np.float32)
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, count, CHUNK_ROWS):
-                total = -self._offset
+            for start in range(0, count, self._rows):
+                rows, total = slice(start, start + self._rows), -self._offset
                 for name, part in self._parts.items():
-                    z = np.asarray(features[name][start : start + CHUNK_ROWS], np.float64) - part.mean
+                    z = np.asarray(features[name][rows], np.float64) - part.mean
                     k = np.exp(-_squared_distances(z, part.landmarks, self._squares[name]) / part.width)
                     total = total + z @ part.linear + k @ part.kernel
-                made[start : start + CHUNK_ROWS] = total
+                made[rows] = total
         return made
 
     @property

@@ -46,7 +46,7 @@ def build_catalogue(
     columns: Columns | None = None,
     sets: str | Path | Sets | None = None,
     replace: bool = False,
-    mapped: bool = False,
+    mapped: bool | CoordinateMap = False,
 ) -> MappedCatalogue:
     """Make a catalogue in the folder ``target``.
 
@@ -73,9 +73,9 @@ def build_catalogue(
     replace
         Take the place of a catalogue of another generation, or of a damaged one; it is kept as ``<target>.previous``.
     mapped
-        Make a map of coordinates (:mod:`omdml.coordinates`) from the items, and keep every item's. The map depends on
-        the machine's arithmetic in its last digits, so another machine may make another generation of the same items:
-        build on one, and copy.
+        Make a map of coordinates (:mod:`omdml.coordinates`) from the items, or take this one if they have its
+        modalities, and keep every item's coordinates. The last digits of a map depend on the processor, so another
+        machine may make another generation of the same items: build on one, and copy.
 
     Raises
     ------
@@ -89,7 +89,8 @@ def build_catalogue(
     listed = open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
     with _writing(target), progress(f"building {target.name}", _count(tables)) as advance, unfinished(target) as folder:
-        part, generation = _write(folder, Scan(scaling), tables, listed, _items_done(advance, tables, mapped), mapped)
+        step = _items_done(advance, tables, bool(mapped))
+        part, generation = _write(folder, Scan(scaling), tables, listed, step, mapped)
         if replace or _is_new(target, generation):
             put_in_place(folder, target)
             log.info("catalogue_built", path=str(target), generation=generation, items=part.count)
@@ -167,7 +168,7 @@ def _count(tables: Sequence[Table]) -> int | None:
 
 
 def _write(
-    folder: Path, scan: Scan, tables: Sequence[Table], sets: list[ItemSet], step: Advance, mapped: bool
+    folder: Path, scan: Scan, tables: Sequence[Table], sets: list[ItemSet], step: Advance, mapped: bool | CoordinateMap
 ) -> tuple[Part, str]:
     """Check the items, fit scaling and map, and write; answers the catalogue's only part and its generation."""
     scan.read(tables, step)
@@ -175,27 +176,37 @@ def _write(
     modalities = dict(sorted(scan.modalities.items()))
     part, entry = append_part(folder, (), modalities, scan, tables, step), None
     if mapped:
-        part, entry = _map_items(folder, part, scan, step)
+        part, entry = _map_items(folder, part, scan, step, mapped)
     generation = generation_of(modalities, part, entry)
     write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, map=entry, parts=(part,)))
     return part, generation
 
 
-def _map_items(folder: Path, part: Part, scan: Scan, step: Advance) -> tuple[Part, MapEntry]:
-    """Make the map of the only part's items, which are written, and write it with their coordinates."""
+def _map_items(
+    folder: Path, part: Part, scan: Scan, step: Advance, mapped: bool | CoordinateMap
+) -> tuple[Part, MapEntry]:
+    """Make the map of the only part's items, which are written, unless one fits them; write it, and coordinates."""
     if MAPPED in scan.modalities:
         raise CatalogueError(
             f"modality {MAPPED!r} has the name of mapped coordinates: rename it, or build without a map (--no-map)"
         )
     began = time.perf_counter()
-    made = CoordinateMap.fit(
-        {name: map_rows(folder / f"{name}.npy", part.count, one.dim) for name, one in scan.modalities.items()}
-    )
+    dims = {name: modality.dim for name, modality in scan.modalities.items()}
+    if isinstance(mapped, CoordinateMap) and mapped.dims == dims:
+        made, new = mapped, False
+    else:
+        features = {name: map_rows(folder / f"{name}.npy", part.count, dim) for name, dim in dims.items()}
+        made, new = CoordinateMap.fit(features), True
     entry = write_map(folder, made)
     part = append_coordinates(folder, (), part, scan.row_of, made, step)
-    seconds = round(time.perf_counter() - began, 2)
-    map_mb, item_bytes = round(made.nbytes / 1e6, 2), made.dim * DTYPE.itemsize
-    log.info("coordinates_mapped", coordinates=made.dim, map_mb=map_mb, bytes_an_item=item_bytes, seconds=seconds)
+    log.info(
+        "coordinates_mapped",
+        coordinates=made.dim,
+        new_map=new,
+        map_mb=round(made.nbytes / 1e6, 2),
+        bytes_an_item=made.dim * DTYPE.itemsize,
+        seconds=round(time.perf_counter() - began, 2),
+    )
     return part, entry
 
 

@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
-from streams.catalogues.items import Items
+from streams.catalogues.items import Items, checked_map
 from streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, Part, decode_manifest
 from streams.catalogues.matrix import map_rows, row_chunks
 from streams.catalogues.sets import decode_sets
@@ -66,7 +67,7 @@ class MappedCatalogue(Items):
         """Read every vector and compare the digests; CatalogueError names the file that is damaged."""
         first = 0
         for part in self._parts:
-            for name, matrix in {**self.features, **self.mapped}.items():
+            for name, matrix in self.stored.items():
                 if digest_of(matrix[first : first + part.count]) != part.sha256[name]:
                     last = first + part.count - 1
                     raise CatalogueError(
@@ -87,10 +88,11 @@ class MappedCatalogue(Items):
             return 0
         ids = _decoded(self.path / IDS, read_lines(self.path / IDS, self._parts, added))
         sets = decode_sets(read_lines(self.path / SETS, self._parts, added), str(self.path / SETS))
-        self.features, self.mapped = (
-            {name: map_rows(self.path / f"{name}.npy", manifest.count, dim) for name, dim in dims.items()}
-            for dims in (self.dims, manifest.mapped_dims)
-        )
+        self.features = {
+            name: map_rows(self.path / f"{name}.npy", manifest.count, dim) for name, dim in self.dims.items()
+        }
+        if manifest.map:
+            self.mapped = map_rows(self.path / f"{MAPPED}.npy", manifest.count, manifest.map.dim)
         self._know(ids)
         self._know_sets(sets)
         self._parts, self.first = manifest.parts, manifest.parts[0].count
@@ -105,6 +107,12 @@ def read_manifest(folder: Path) -> FolderManifest:
     except OSError as error:
         raise CatalogueError(f"{path}: no catalogue to read ({error.strerror}): {_advice(folder)}") from error
     return decode_manifest(data, FolderManifest, str(path))
+
+
+def read_map(folder: Path) -> CoordinateMap | None:
+    """The map of the catalogue in this folder, None where it has none; raises CatalogueError."""
+    manifest = read_manifest(folder)
+    return checked_map(manifest, str(folder), _map_bytes(folder) if manifest.map else None)
 
 
 def _map_bytes(folder: Path) -> bytes | None:

@@ -30,13 +30,13 @@ class Items:
     def __init__(self, manifest: Manifest, where: str, map_bytes: bytes | None) -> None:
         self.manifest = manifest
         self.where = where
-        self.map = _checked_map(manifest, where, map_bytes)
+        self.map = checked_map(manifest, where, map_bytes)
         self.generation = manifest.generation
         self.dims: Mapping[str, int] = manifest.dims
         self.raw_dims = self.dims
         self.first = 0
         self.features: Mapping[str, NDArray[np.float32]] = {}
-        self.mapped: Mapping[str, NDArray[np.float32]] = {}  # coordinates (n, d), where there is a map
+        self.mapped = np.empty((0, 0), np.float32)  # coordinates (n, d), where there is a map
         self._ids: list[str] = []
         self._row_of: dict[str, int] = {}
         self.ids: Sequence[str] = self._ids
@@ -49,6 +49,11 @@ class Items:
     def refresh(self) -> int:
         """Take in the items added since; answers how many. Rows that were there keep their numbers."""
         raise NotImplementedError
+
+    @property
+    def stored(self) -> Mapping[str, NDArray[np.float32]]:
+        """All matrices, by the names of what they are kept in."""
+        return {**self.features, MAPPED: self.mapped} if self.map else self.features
 
     def in_coordinates(self, coordinates: str) -> Catalogue:
         """The same items by their ``features``, or by what the map makes of them, ``mapped``.
@@ -109,7 +114,7 @@ class MappedItems:
 
     def __init__(self, items: Items, coordinate_map: CoordinateMap) -> None:
         self._items, self._map = items, coordinate_map
-        self.dims: Mapping[str, int] = {MAPPED: coordinate_map.dim}
+        self.dims: Mapping[str, int] = items.manifest.mapped_dims
         self.raw_dims = items.dims
         self.generation = items.generation
         self.ids = items.ids
@@ -127,7 +132,7 @@ class MappedItems:
     @property
     def features(self) -> Mapping[str, NDArray[np.float32]]:
         """The coordinates (n, d) of all items."""
-        return self._items.mapped
+        return dict.fromkeys(self.dims, self._items.mapped)
 
     def in_coordinates(self, coordinates: str) -> Catalogue:
         """The catalogue itself, or this."""
@@ -148,7 +153,7 @@ class MappedItems:
             raise CatalogueError(
                 f"row {at[0]} lies so far out that its coordinate {at[1]} is {made[at]}, which makes no finite float32"
             )
-        return {MAPPED: made}
+        return dict.fromkeys(self.dims, made)
 
 
 def no_map(where: str) -> CatalogueError:
@@ -159,7 +164,7 @@ def no_map(where: str) -> CatalogueError:
     )
 
 
-def _checked_map(manifest: Manifest, where: str, data: bytes | None) -> CoordinateMap | None:
+def checked_map(manifest: Manifest, where: str, data: bytes | None) -> CoordinateMap | None:
     """The map in these bytes; CatalogueError where they are not those that the manifest names."""
     if manifest.map is None:
         return None

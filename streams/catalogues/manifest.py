@@ -17,6 +17,7 @@ from streams.catalogues.scaling import MinMax, Scaling
 
 IDS, SETS, MAP = "ids.txt", "sets.jsonl", "map.safetensors"  # files of a folder
 MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"  # it names a file and a field in Redis
+MAP_DIGITS = 8  # of a sha256: enough to tell a catalogue's maps apart
 GENERATION_DIGITS = 16  # of a sha256: enough to tell generations apart, short enough for a key of each item in Redis
 
 
@@ -61,8 +62,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mapped_dims(self) -> dict[str, int]:
-        """The same of mapped coordinates, which are one modality; empty where there is no map."""
-        return {MAPPED: self.map.dim} if self.map else {}
+        """The same of mapped coordinates, which are one modality; empty where there is no map.
+
+        It is named after the map: what was learned in the coordinates of one map fits those of no other.
+        """
+        return {f"{MAPPED}-{self.map.sha256[:MAP_DIGITS]}": self.map.dim} if self.map else {}
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):  # so that sets changed no generation without them
@@ -91,7 +95,7 @@ class FolderManifest(Manifest, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ValueError if a part has no sum to hold a file against."""
         for part in self.parts:
-            files = {IDS, *self.modalities, *self.mapped_dims, *([SETS] if part.sets_bytes else [])}
+            files = {IDS, *self.modalities, *([MAPPED] if self.map else []), *([SETS] if part.sets_bytes else [])}
             if missing := files - part.sha256.keys():
                 raise ValueError(f"a part has no sha256 of {', '.join(sorted(missing))}")
 
@@ -130,7 +134,7 @@ def decode_manifest(data: bytes, kind: type[AnyManifest], what: str) -> AnyManif
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CatalogueError(f"{what}: not a manifest ({error}): build the catalogue again") from error
     if MAPPED in manifest.modalities and manifest.map:
-        raise CatalogueError(f"{what}: modality {MAPPED!r} beside a map, whose coordinates have that name: damaged")
+        raise CatalogueError(f"{what}: modality {MAPPED!r} beside a map, whose coordinates lie in a file of that name")
     for name, modality in manifest.modalities.items():
         scaling = modality.scaling
         if isinstance(scaling, MinMax) and not (scaling.low.shape == scaling.high.shape == (modality.dim,)):

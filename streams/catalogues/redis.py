@@ -32,7 +32,7 @@ from redis.retry import Retry
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from streams.addresses import masked
-from streams.catalogues.items import Items
+from streams.catalogues.items import Items, checked_map
 from streams.catalogues.manifest import Manifest, decode_manifest, encode_manifest
 from streams.catalogues.matrix import DTYPE
 from streams.catalogues.progress import progress
@@ -89,7 +89,8 @@ class RedisCatalogue(Items):
                 f"{where}: no catalogue {self.name!r} of generation {found or 'any'}: upload one, or correct the name"
             )
         super().__init__(decode_manifest(data, Manifest, where), where, map_bytes)
-        self._stored = {**self.dims, **self.manifest.mapped_dims}  # numbers of an item in each field
+        # numbers of an item in each field
+        self._stored = {**self.dims, MAPPED: self.map.dim} if self.map else self.dims
         self._listed = self._listed_sets = 0  # entries of the lists of ids and of sets that were read
         self._room: dict[str, NDArray[np.float32]] = {}
         self.refresh()
@@ -125,10 +126,9 @@ class RedisCatalogue(Items):
         self._make_room(end)
         for name, vectors in fetched.items():
             self._room[name][start:end] = vectors
-        self.features, self.mapped = (
-            {name: _read_only(self._room[name][:end]) for name in dims}
-            for dims in (self.dims, self.manifest.mapped_dims)
-        )
+        self.features = {name: _read_only(self._room[name][:end]) for name in self.dims}
+        if self.map:
+            self.mapped = _read_only(self._room[MAPPED][:end])
         self._know(new)
 
     def _fetch(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
@@ -222,6 +222,13 @@ def read_redis_manifest(url: str) -> Manifest:
     return decode_manifest(data, Manifest, where)
 
 
+def read_redis_map(url: str) -> CoordinateMap | None:
+    """The map of the current generation of a catalogue, None where it has none; raises CatalogueError."""
+    manifest, (client, name, where) = read_redis_manifest(url), _connect(url, None)
+    with _reaching(where):
+        return checked_map(manifest, where, client.get(Keys(name, manifest.generation).map))
+
+
 def is_redis_url(place: str) -> bool:
     """Whether this names a server and not a folder; raises CatalogueError for one of another kind."""
     scheme, separator, _ = place.partition("://")
@@ -242,8 +249,7 @@ def current_key(name: str) -> str:
 
 def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> None:
     pipeline = client.pipeline(transaction=True)
-    matrices = {**catalogue.features, **catalogue.mapped}
-    vectors: Mapping[str, NDArray[np.float32]] = {name: matrix[rows] for name, matrix in matrices.items()}
+    vectors: Mapping[str, NDArray[np.float32]] = {name: matrix[rows] for name, matrix in catalogue.stored.items()}
     for at, row in enumerate(rows):
         fields = {name: matrix[at].tobytes() for name, matrix in vectors.items()}
         pipeline.hset(keys.item + catalogue.ids[row], mapping=fields)

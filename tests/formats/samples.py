@@ -185,7 +185,7 @@ def check_catalogue(catalogue: Items) -> None:
     """Everything is there; the first format knew no maps."""
     assert len(catalogue.ids) == len(catalogue.sets) in (12, worlds.ITEMS)
     if len(catalogue.ids) == 12:
-        assert catalogue.in_coordinates("mapped").features["mapped"].shape == (12, 11)
+        assert [x.shape for x in catalogue.in_coordinates("mapped").features.values()] == [(12, 11)]
 
 
 def write_map(folder: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.numpy import load
 
 from omdml import coordinates
 from omdml.coordinates import CoordinateMap
-from omdml.errors import CorruptError, FeedbackError, FormatError, StartError
+from omdml.errors import CorruptError, FeedbackError, FormatError, ParameterError, StartError
 from omdml.formats import MAP
 from omdml.snapshot import pack
 from tests.naive import coordinates as naive
@@ -190,6 +190,21 @@ def test_no_items_and_no_modality_are_refused():
         CoordinateMap.fit({"color": np.empty((0, 3), np.float32)})
     with pytest.raises((StartError, FeedbackError)):
         CoordinateMap.fit({})
+
+
+@pytest.mark.parametrize("option", ["landmarks", "coordinates", "sample"])
+def test_a_map_of_nothing_is_refused(option):
+    with pytest.raises(ParameterError, match=f"{option}=0"):
+        CoordinateMap.fit(items(), **{option: 0})
+
+
+def test_wide_items_are_mapped_a_few_at_a_time(monkeypatch):
+    made, sample = CoordinateMap.fit(items()), items(1)
+    expected = made.apply(sample)
+    monkeypatch.setattr(coordinates, "CHUNK_NUMBERS", 40)
+    few = CoordinateMap.from_bytes(made.to_bytes())
+    assert few._rows == 3
+    assert_allclose(few.apply(sample), expected, atol=1e-6)
 
 
 def test_a_sample_of_many_numbers_has_fewer_rows(monkeypatch):

@@ -60,12 +60,15 @@ def test_items_are_added_in_redis_with_their_coordinates_and_an_unmapped_one_sta
     assert "27 items" in run(target, rows("more.npz", 25, 27), "--add").output
 
     added = open_catalogue(target).in_coordinates("mapped")
+    ((name, matrix),) = added.features.items()
     more = {modality: matrix[25:27] for modality, matrix in RAW.items()}
     assert added.generation == whole.generation
-    assert_array_equal(added.features["mapped"][:25], whole.in_coordinates("mapped").features["mapped"])
-    np.testing.assert_allclose(added.features["mapped"][25:], added.scale(more)["mapped"], atol=1e-6)
+    assert_array_equal(matrix[:25], whole.in_coordinates("mapped").features[name])
+    np.testing.assert_allclose(matrix[25:], added.scale(more)[name], atol=1e-6)
     assert run(plain, items).exit_code == 0
     assert open_catalogue(plain).map is None
+    run(target, rows("new.npz", 0, 25, seed=1), "--replace")
+    assert open_catalogue(target).in_coordinates("mapped").dims == added.dims
 
 
 def test_a_password_in_the_target_s_address_is_not_shown(items: Path, redis_url: str) -> None:

@@ -172,8 +172,9 @@ def test_mapped_coordinates_are_uploaded_with_their_map(mapped_shop: MappedCatal
 
     assert _is_equal(opened, mapped_shop)
     assert _is_equal(opened.in_coordinates("mapped"), expected)
-    assert_array_equal(opened.in_coordinates("mapped").scale(ONE)["mapped"], expected.scale(ONE)["mapped"])
-    assert not opened.in_coordinates("mapped").features["mapped"].flags.writeable
+    for name, matrix in opened.in_coordinates("mapped").features.items():
+        assert_array_equal(opened.in_coordinates("mapped").scale(ONE)[name], expected.scale(ONE)[name])
+        assert not matrix.flags.writeable
 
 
 def test_coordinates_that_a_client_leaves_out_are_made_by_whoever_reads(
@@ -186,7 +187,7 @@ def test_coordinates_that_a_client_leaves_out_are_made_by_whoever_reads(
     client.rpush(f"omdml:catalogue:shop:{mapped_shop.generation}:ids", "guest")
 
     assert opened.refresh() == 1
-    coordinates = opened.in_coordinates("mapped").features["mapped"]
+    (coordinates,) = opened.in_coordinates("mapped").features.values()
     np.testing.assert_allclose(coordinates[25], coordinates[3], atol=1e-6)
     assert _is_equal(opened.in_coordinates("mapped"), RedisCatalogue(redis_url, "shop").in_coordinates("mapped"))
 

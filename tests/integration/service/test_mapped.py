@@ -103,6 +103,7 @@ def test_a_model_on_mapped_coordinates_lives_as_one_on_features_does(place):
     place.feed(*events(60), *events(20, model="plain"))
     place.learned(60)
     mapped = open_catalogue(place.target).in_coordinates("mapped")
+    ((name, matrix),) = mapped.features.items()
     twin = LOMDML(dims=dict(mapped.dims), rank=3)
     twin.start(mapped.features)
     twin.learn_many(triplets(60), mapped.features)
@@ -114,10 +115,8 @@ def test_a_model_on_mapped_coordinates_lives_as_one_on_features_does(place):
     said = {"type": "triplet", "query": "i1", "relevant": "i2", "irrelevant": "brought", "features": {"brought": raw}}
     assert place.asked("POST", "/feedback", **said) == {"accepted": 1}
     place.learned(61)
-    table = np.concatenate(
-        [mapped.features["mapped"][1:3], mapped.scale({n: x[3:4] for n, x in new.items()})["mapped"]]
-    )
-    twin.learn_many([(0, 1, 2)], {"mapped": table})
+    table = np.concatenate([matrix[1:3], mapped.scale({n: x[3:4] for n, x in new.items()})[name]])
+    twin.learn_many([(0, 1, 2)], {name: table})
 
     # an item that is added is mapped, found, and learned from
     np.savez(place.folder / "new.npz", ids=np.array(["added"]), **{name: x[3:4] for name, x in new.items()})
@@ -132,7 +131,7 @@ def test_a_model_on_mapped_coordinates_lives_as_one_on_features_does(place):
 
     # what operators run
     configured = ("--config", str(place.file))
-    assert "mapped 119" in place.run("inspect", *configured, "shop")
+    assert f"{name} 119" in place.run("inspect", *configured, "shop")
     assert "nearest items are the same" in place.run("diff", *configured, "shop", "0")
     assert "62" in place.run("replay", *configured, "--model", "shop")
     assert "no: " not in place.run("history", *configured, "shop")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
 
 from omdml.coordinates import CoordinateMap
 from omdml.errors import CatalogueError, FeedbackError
@@ -36,6 +38,12 @@ def seen(items: MappedCatalogue) -> Catalogue:
     return items.in_coordinates(MAPPED)
 
 
+def of(table: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The coordinates, which are the only modality."""
+    (matrix,) = table.values()
+    return matrix
+
+
 def raw(row: int, seed: int = 0) -> dict[str, list[float]]:
     """Raw vectors of one item."""
     return {name: x[row].tolist() for name, x in worlds.items(seed)[0].items()}
@@ -44,8 +52,8 @@ def raw(row: int, seed: int = 0) -> dict[str, list[float]]:
 def test_coordinates_of_all_items_lie_beside_their_features(shop: MappedCatalogue) -> None:
     expected = CoordinateMap.fit(shop.features).apply(shop.features)
 
-    assert seen(shop).dims == {MAPPED: expected.shape[1]}
-    assert_array_equal(seen(shop).features[MAPPED], expected)
+    assert list(seen(shop).dims.values()) == [expected.shape[1]]
+    assert_array_equal(of(seen(shop).features), expected)
     assert_array_equal(np.load(shop.path / "mapped.npy"), expected)
     assert dict(shop.dims) == worlds.DIMS
     assert shop.features.keys() == worlds.DIMS.keys()
@@ -59,7 +67,7 @@ def test_a_map_makes_another_generation_and_is_a_part_of_it(shop: MappedCatalogu
     assert plain.manifest.map is None
     assert glance(shop.path).map == shop.manifest.map
     assert shop.manifest.map
-    assert shop.manifest.map.dim == seen(shop).dims[MAPPED]
+    assert seen(shop).dims == {f"mapped-{shop.manifest.map.sha256[:8]}": shop.manifest.map.dim}
 
 
 def test_both_views_number_the_same_items_and_sets(shop: MappedCatalogue) -> None:
@@ -72,19 +80,19 @@ def test_both_views_number_the_same_items_and_sets(shop: MappedCatalogue) -> Non
 
 
 def test_items_that_are_added_are_mapped_as_the_first_ones_were(shop: MappedCatalogue) -> None:
-    held, mapped = seen(shop).features[MAPPED], seen(shop)
+    held, mapped = of(seen(shop).features), seen(shop)
     more = worlds.items(1)[0]
 
     add_items(shop.path, more, ids=[f"new-{row}" for row in range(worlds.ITEMS)])
     assert mapped.refresh() == worlds.ITEMS
 
-    assert mapped.features[MAPPED].shape == (2 * worlds.ITEMS, held.shape[1])
-    assert_array_equal(mapped.features[MAPPED][: worlds.ITEMS], held)
-    assert_allclose(mapped.features[MAPPED][worlds.ITEMS :], mapped.scale(more)[MAPPED], atol=1e-6)
+    assert of(mapped.features).shape == (2 * worlds.ITEMS, held.shape[1])
+    assert_array_equal(of(mapped.features)[: worlds.ITEMS], held)
+    assert_allclose(of(mapped.features)[worlds.ITEMS :], of(mapped.scale(more)), atol=1e-6)
     opened = MappedCatalogue(shop.path)
     opened.verify()
     assert (opened.generation, opened.first) == (shop.generation, worlds.ITEMS)
-    assert_array_equal(seen(opened).features[MAPPED], mapped.features[MAPPED])
+    assert_array_equal(of(seen(opened).features), of(mapped.features))
 
 
 def test_raw_vectors_and_inline_items_are_brought_by_modality_and_mapped(shop: MappedCatalogue) -> None:
@@ -93,9 +101,9 @@ def test_raw_vectors_and_inline_items_are_brought_by_modality_and_mapped(shop: M
     event = Triplet(model="shop", query="i1", relevant="i2", irrelevant="new", features={"new": raw(7)})
     rows = table.add(event, ["i1", "i2", "new"])
 
-    assert query.keys() == table.features.keys() == {MAPPED}
-    assert_allclose(query[MAPPED][0], mapped.features[MAPPED][5], atol=1e-6)
-    assert_allclose(table.features[MAPPED][rows], mapped.features[MAPPED][[1, 2, 7]], atol=1e-6)
+    assert query.keys() == table.features.keys() == mapped.dims.keys()
+    assert_allclose(of(query)[0], of(mapped.features)[5], atol=1e-6)
+    assert_allclose(of(table.features)[rows], of(mapped.features)[[1, 2, 7]], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -154,8 +162,8 @@ def test_a_catalogue_without_a_map_says_how_to_make_one(tmp_path: Path) -> None:
 def test_a_catalogue_of_few_items_has_few_coordinates(tmp_path: Path, count: int) -> None:
     few = {name: x[:count] for name, x in worlds.items()[0].items()}
     built = build_catalogue(tmp_path / "few", few, mapped=True)
-    assert seen(built).dims == {MAPPED: max(1, count - 1)}
-    assert np.isfinite(seen(built).scale(worlds.items(1)[0])[MAPPED]).all()
+    assert list(seen(built).dims.values()) == [max(1, count - 1)]
+    assert np.isfinite(of(seen(built).scale(worlds.items(1)[0]))).all()
 
 
 # Damage
@@ -218,6 +226,32 @@ def test_the_command_makes_a_map_unless_an_unmapped_catalogue_is_there(tmp_path:
     assert MappedCatalogue(plain).map is None
     assert "119 mapped coordinates, generation" in build(plain, inputs, "--map", "--replace")
     assert glance(plain).generation == glance(new).generation
+
+
+def test_to_replace_a_catalogue_keeps_its_map_unless_a_new_one_is_asked_for(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        np.savez(tmp_path / f"{seed}.npz", **worlds.items(seed)[0])  # type: ignore[arg-type]
+    np.savez(tmp_path / "other.npz", color=worlds.items(0)[0]["shape"])
+    target = tmp_path / "c"
+    build(target, tmp_path / "0.npz")
+    first = MappedCatalogue(target)
+
+    # kept: the coordinates mean what they meant
+    assert "new_map=false" in build(target, tmp_path / "1.npz", "--replace")
+    kept = MappedCatalogue(target)
+    assert kept.generation != first.generation
+    assert seen(kept).dims == seen(first).dims
+    assert first.map
+    assert_array_equal(of(seen(kept).features), first.map.apply(kept.features))
+    assert "catalogue_unchanged" in build(target, tmp_path / "1.npz")
+    # not kept
+    assert "new_map=true" in build(target, tmp_path / "1.npz", "--replace", "--map")
+    assert seen(MappedCatalogue(target)).dims.keys() != seen(first).dims.keys()
+    assert "new_map=true" in build(target, tmp_path / "other.npz", "--replace")
+    (target / "map.safetensors").unlink()
+    assert "map_not_kept" in build(target, tmp_path / "0.npz", "--replace")
+    assert seen(MappedCatalogue(target)).dims == seen(first).dims
+    assert "mapped" not in build(target, tmp_path / "0.npz", "--replace", "--no-map")
 
 
 def test_items_are_added_with_the_map_that_is_there(tmp_path: Path) -> None:

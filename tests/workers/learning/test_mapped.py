@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from omdml import LEARNERS, LOMDML
-from omdml.errors import CatalogueError
+from omdml.errors import CatalogueError, ConfigurationError, FeedbackError
 from omdml.feedback import Triplet, encode
-from streams.catalogues.build import add_items
+from streams.catalogues.build import add_items, build_catalogue
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
 from tests.workers.learning.test_every_learner import everything, learned_directly, models, told
+from workers.cli import main
 from workers.configuration.specs import Specs
 from workers.node.catalogues import Current
 from workers.node.node import RetrievalNode
@@ -52,7 +56,7 @@ def test_models_of_every_learner_learn_on_mapped_coordinates(tmp_path):
         assert shelf.store.claim(name).checkpoint.state == twin.to_bytes(), name
         snapshot = shelf.store.load(name)[1]
         assert snapshot.version == twin.version == len(told(name))
-        assert snapshot.metric.dims == {"mapped": 119}
+        assert snapshot.metric.dims == seen(shelf).dims
 
 
 def test_items_that_are_added_or_brought_along_are_learned_by_their_coordinates(shop):
@@ -66,11 +70,12 @@ def test_items_that_are_added_or_brought_along_are_learned_by_their_coordinates(
 
     assert letters(shop) == []
     mapped, twin = seen(shop), LOMDML(dims=dict(seen(shop).dims), rank=3)
-    twin.start({"mapped": mapped.features["mapped"][:ITEMS]})
+    ((name, matrix),) = mapped.features.items()
+    twin.start({name: matrix[:ITEMS]})
     twin.learn_many([(ITEMS, 1, 2)], mapped.features)
     for row in (5, 6):
         table = mapped.scale({name: x[row : row + 1] for name, x in items(1)[0].items()})
-        twin.learn_many([(0, 1, 2)], {"mapped": np.concatenate([table["mapped"], mapped.features["mapped"][1:3]])})
+        twin.learn_many([(0, 1, 2)], {name: np.concatenate([table[name], matrix[1:3]])})
     assert shop.store.claim("shop").checkpoint.state == twin.to_bytes()
 
 
@@ -94,7 +99,7 @@ def test_a_node_searches_mapped_items_by_id_and_by_raw_vectors(shop):
 def test_a_node_checks_feedback_against_the_modalities_that_events_bring(shop):
     current = Current(Specs(shop.configuration, {"items": shop.catalogue}))
     current.check(inline("brought", 3))
-    with pytest.raises(Exception, match="lacks modality 'noise': the catalogue has noise, shape"):
+    with pytest.raises(FeedbackError, match="lacks modality 'noise': the catalogue has noise, shape"):
         current.check(msgspec.structs.replace(inline("brought", 3), features={"brought": {"mapped": [0.0] * 119}}))
 
 
@@ -104,11 +109,11 @@ def test_a_model_does_not_go_on_in_other_coordinates_before_it_is_reset(shop, tm
     swapped = {"shop": {"rank": 3}}
     again = World(tmp_path, models=swapped, mapped=True)
     checkpoint = shop.store.claim("shop").checkpoint
-    with pytest.raises(Exception, match=r"another shape \(dims .*mapped.* omdml models reset shop"):
+    with pytest.raises(ConfigurationError, match=r"another shape \(dims .*mapped-.* omdml models reset shop"):
         Specs(again.configuration, {"items": again.catalogue}).of("shop").resumed(checkpoint)
     kept = shop.store.load("shop")[1]
     assert misfit(kept, catalogue_kinds(shop.configuration)("shop")) == ""
-    assert "learned on {'mapped': 119}" in misfit(kept, catalogue_kinds(again.configuration)("shop"))
+    assert f"learned on {dict(seen(shop).dims)}" in misfit(kept, catalogue_kinds(again.configuration)("shop"))
 
 
 def test_a_model_on_a_map_that_is_not_there_is_named(tmp_path):
@@ -121,4 +126,28 @@ def test_models_of_one_catalogue_see_one_object(shop):
     specs = Specs(shop.configuration, {"items": shop.catalogue})
     assert specs.of("plain").catalogue is shop.catalogue
     assert specs.of("shop").catalogue is specs.of("shop").catalogue
-    assert dict(specs.of("shop").catalogue.dims) == {"mapped": 119}
+    assert list(specs.of("shop").catalogue.dims.values()) == [119]
+
+
+def test_a_model_goes_on_over_new_items_of_its_map_and_not_under_another_map(shop, tmp_path):
+    shop.send(*events(30))
+    run_until_idle(shop.worker())
+    checkpoint, first = shop.store.claim("shop").checkpoint, shop.catalogue
+    ids = [f"i{row}" for row in range(ITEMS)]
+    kept = build_catalogue(tmp_path / "kept", items(1)[0], ids=ids, mapped=first.map)
+    other = build_catalogue(tmp_path / "other", items(1)[0], ids=ids, mapped=True)
+    assert kept.generation != first.generation
+
+    assert Specs(shop.configuration, {"items": kept}).of("shop").resumed(checkpoint).version == 30
+    with pytest.raises(ConfigurationError, match=r"another shape \(dims .* omdml models reset shop"):
+        Specs(shop.configuration, {"items": other}).of("shop").resumed(checkpoint)
+    assert misfit(shop.store.load("shop")[1], other.manifest.in_coordinates("mapped"))
+
+
+def test_the_doctor_names_a_model_whose_catalogue_has_no_map(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    build_catalogue("items", items()[0])
+    Path("omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\ncoordinates = "mapped"\n')
+    done = CliRunner().invoke(main, ["doctor"])
+    assert done.exit_code == 1
+    assert "models.shop: catalogue items has no map" in " ".join(done.output.split())
