@@ -16,6 +16,7 @@ from omdml.kernels.counts import FILLED, VERSION
 from omdml.kernels.covariance import add_scores, gather, tally
 
 BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
+STRIDE = 10  # refreshes while as many pairs come as are remembered
 PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
 LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
 CONSTANT = ("mean", "basis", "deviations")
@@ -55,10 +56,13 @@ class CovarianceEngine(Engine):
 
     def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
         self.rule = 1.0 - 1.0 / memory if memory else 1.0
+        self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
         self.shape = np.array(list(dims.values()), np.int64)
         (d, D), dtype = start["basis"].shape, start["basis"].dtype
         state = State(
-            *(start[name].copy() for name in CONSTANT),
+            mean=start["mean"].copy(),
+            basis=start["basis"].copy(),
+            deviations=start["deviations"].copy(),
             near=np.zeros((d, d)),
             sums=np.zeros(2),
             X=np.zeros((BLOCK, D), dtype),
@@ -155,7 +159,8 @@ class CovarianceEngine(Engine):
         state.W[: len(rows)] = rows @ state.basis
         plain = PLAIN / (PLAIN + state.sums[0])
         state.share[0] = 1.0 if not len(rows) else plain if plain >= FADED else 0.0
-        state.next[0] = next_refresh(int(state.counts[VERSION]))
+        version = int(state.counts[VERSION])
+        state.next[0] = min(next_refresh(version), version + self.stride)
 
     def spread(self) -> tuple[float, Array]:
         """What is added to the covariance of near pairs, and that covariance: its upper triangle."""

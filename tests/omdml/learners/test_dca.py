@@ -359,5 +359,5 @@ def test_the_start_is_the_principal_coordinates_of_all_modalities_together(items
     overlaps = np.abs(np.einsum("ij,ji->i", start["basis"], vectors[:, ::-1][:, :10]))
     np.testing.assert_allclose(overlaps, 1, atol=1e-6)
     features["m1"][3, 2] = np.nan
-    with pytest.raises(StartError, match="row 3 of modality 'm1'.*column 2"):
+    with pytest.raises(StartError, match=r"row 3 of modality 'm1'.*column 2"):
         principal_start(features, 10, seed=0)
