@@ -32,7 +32,7 @@ UNFIT = {
 class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTransformer for its final step
     """A supervised transformer around any learner whose metric has an embedding of single items.
 
-    These are lomdml, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused. A
+    These are lomdml, dca, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused. A
     label is one task: several are refused too.
 
     Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
