@@ -67,7 +67,7 @@ def measure(dims: Mapping[str, int], events: int) -> list[str]:
 
 def main(console: Console) -> None:
     """Print the table."""
-    columns = ("items", "events/s (of)", "slowest of the first 100", "refresh", "lone event", "start", "memory", "state")
+    columns = ("items", "events/s (of)", "slowest of first 100", "refresh", "lone event", "start", "memory", "state")
     table = Table(*columns, title=f"DCA, processor time of one core, {CALL:,} events a call, refreshes included")
     with one_blas_thread():
         for name, case in CASES.items():

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from omdml.blas import one_blas_thread
-from omdml.discriminant import discriminant_rows, shrinkage
 from omdml.engines.base import Array, Engine, fill
+from omdml.engines.discriminant import discriminant_rows, shrinkage
 from omdml.errors import CorruptError
 from omdml.kernels.counts import FILLED, VERSION
 from omdml.kernels.covariance import add_scores, gather, tally

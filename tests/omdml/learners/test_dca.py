@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA, merge
-from omdml.discriminant import discriminant_rows
 from omdml.engines.covariance import next_refresh
+from omdml.engines.discriminant import discriminant_rows
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.evaluate import mean_average_precision
 from omdml.initial import principal_start
