@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
@@ -76,6 +76,11 @@ class CovarianceEngine(Engine):
         self.items = np.zeros((3 * TILE, D), dtype)
         self.limit = LIMITS[dtype.name]
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
+        memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
+        return super().__deepcopy__(memo)
+
     def _keep(self, events: int) -> dict[str, Array]:
         """What undoes this many events: the open block only grows until it closes."""
         filled, version = self.state.counts[FILLED], self.state.counts[VERSION]
@@ -129,7 +134,7 @@ class CovarianceEngine(Engine):
         return {name: (share, matrix.copy()) for name, (share, matrix) in named}
 
     def _added(self, near: Array, sums: Array) -> tuple[Array, Array]:
-        """Sums with the open block taken in: copies if it holds something."""
+        """Sums with the open block taken in; ``near`` (d, d), C-contiguous, is changed in place."""
         filled, state = int(self.state.counts[FILLED]), self.state
         if not filled:
             return near, sums
@@ -145,9 +150,8 @@ class CovarianceEngine(Engine):
 
     def _flush(self) -> None:
         """End the block: its near pairs go into the sums."""
-        near, self.state.sums[:] = self._added(self.state.near, self.state.sums)
-        if near.base is not self.state.near and not np.shares_memory(near, self.state.near):
-            self.state.near[:] = near
+        # the matrix itself was added to
+        _, self.state.sums[:] = self._added(self.state.near, self.state.sums)
         self.state.counts[FILLED] = 0
 
     def refresh(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from pathlib import Path
 
@@ -178,6 +179,20 @@ def test_plain_coordinates_are_all_there_is_at_the_start_and_fade_out():
     assert 0.04 < model.shares["plain"] < 0.06
     model.learn_many(rows[100:], features)
     assert model.shares == {"learned": 1.0}
+
+
+def test_models_of_one_start_share_what_they_know_of_the_catalogue():
+    features, rows, _, _ = world(17)
+    first = learner(features)
+    first.start(features)
+    second = copy.deepcopy(first)
+    assert second._engine.state.basis is first._engine.state.basis
+    assert second._engine.state.near is not first._engine.state.near
+    before = second.to_bytes()
+    first.learn_many(rows, features)
+    assert second.to_bytes() == before
+    second.learn_many(rows, features)
+    assert second.to_bytes() == first.to_bytes()
 
 
 @pytest.mark.parametrize("memory", [0, 200])
