@@ -1,4 +1,4 @@
-"""Mapped coordinates: LOMDML on them beside LOMDML on the features, and what a map costs (MATHS 12)."""
+"""Mapped coordinates: LOMDML on them beside LOMDML on the features, and what a map costs (MATHS 13)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Beside its features, each modality gets Nystroem coordinates under a Gaussian kernel (Williams and Seeger, *Using the
 Nystroem Method to Speed Up Kernel Machines*, NIPS 2000); all of them are reduced to their principal coordinates (MATHS
-12). Learners take the result as one modality.
+13). Learners take the result as one modality.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CoordinateMap:
         ``k_i = exp(-|z - l_i|^2 / width)``,    ``coordinates = sum over modalities (linear' z + kernel' k) - offset``
 
     where ``kernel`` holds the whitening over the landmarks too, so that nothing else is computed for a new item. For
-    figures and the derivation see MATHS 12.
+    figures and the derivation see MATHS 13.
 
     Examples
     --------

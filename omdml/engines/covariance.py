@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from omdml.blas import one_blas_thread
-from omdml.discriminant import discriminant_rows, shrinkage
 from omdml.engines.base import Array, Engine, fill
+from omdml.engines.discriminant import discriminant_rows, shrinkage
 from omdml.errors import CorruptError
 from omdml.kernels.counts import FILLED, VERSION
 from omdml.kernels.covariance import add_scores, gather, tally
 
 BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
+STRIDE = 10  # refreshes while as many pairs come as are remembered
 PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
 LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
 CONSTANT = ("mean", "basis", "deviations")
@@ -55,10 +56,13 @@ class CovarianceEngine(Engine):
 
     def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
         self.rule = 1.0 - 1.0 / memory if memory else 1.0
+        self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
         self.shape = np.array(list(dims.values()), np.int64)
         (d, D), dtype = start["basis"].shape, start["basis"].dtype
         state = State(
-            *(start[name].copy() for name in CONSTANT),
+            mean=start["mean"].copy(),
+            basis=start["basis"].copy(),
+            deviations=start["deviations"].copy(),
             near=np.zeros((d, d)),
             sums=np.zeros(2),
             X=np.zeros((BLOCK, D), dtype),
@@ -71,6 +75,11 @@ class CovarianceEngine(Engine):
         super().__init__(list(dims), state)
         self.items = np.zeros((3 * TILE, D), dtype)
         self.limit = LIMITS[dtype.name]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
+        memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
+        return super().__deepcopy__(memo)
 
     def _keep(self, events: int) -> dict[str, Array]:
         """What undoes this many events: the open block only grows until it closes."""
@@ -125,7 +134,7 @@ class CovarianceEngine(Engine):
         return {name: (share, matrix.copy()) for name, (share, matrix) in named}
 
     def _added(self, near: Array, sums: Array) -> tuple[Array, Array]:
-        """Sums with the open block taken in: copies if it holds something."""
+        """Sums with the open block taken in; ``near`` (d, d), C-contiguous, is changed in place."""
         filled, state = int(self.state.counts[FILLED]), self.state
         if not filled:
             return near, sums
@@ -141,9 +150,8 @@ class CovarianceEngine(Engine):
 
     def _flush(self) -> None:
         """End the block: its near pairs go into the sums."""
-        near, self.state.sums[:] = self._added(self.state.near, self.state.sums)
-        if near.base is not self.state.near and not np.shares_memory(near, self.state.near):
-            self.state.near[:] = near
+        # the matrix itself was added to
+        _, self.state.sums[:] = self._added(self.state.near, self.state.sums)
         self.state.counts[FILLED] = 0
 
     def refresh(self) -> None:
@@ -155,7 +163,8 @@ class CovarianceEngine(Engine):
         state.W[: len(rows)] = rows @ state.basis
         plain = PLAIN / (PLAIN + state.sums[0])
         state.share[0] = 1.0 if not len(rows) else plain if plain >= FADED else 0.0
-        state.next[0] = next_refresh(int(state.counts[VERSION]))
+        version = int(state.counts[VERSION])
+        state.next[0] = min(next_refresh(version), version + self.stride)
 
     def spread(self) -> tuple[float, Array]:
         """What is added to the covariance of near pairs, and that covariance: its upper triangle."""

@@ -25,8 +25,8 @@ class DCA(Learner):
 
     All modalities side by side are one vector, in the catalogue's principal coordinates z, whose variances are T. The
     near pair (q, r) of every triplet adds to a covariance, ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. At
-    versions that depend on the count alone (every one up to 15, then 7 % more each time, 20 % beyond a thousand) the metric
-    is made again of the generalised eigenvectors ``T u = b S u`` with b above 1,
+    versions that depend on the count alone (every one up to 15, then 7 % more each time, 20 % beyond a thousand) the
+    metric is made again of the generalised eigenvectors ``T u = b S u`` with b above 1,
 
         A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
 

@@ -63,5 +63,5 @@ def dca(rows, items, variances, memory):
             M = learned(N, n, n**2 / squares, variances)
             share = 5 / (5 + n)
             share = 1.0 if M is None else share if share >= 0.005 else 0.0
-            due = following(version)
+            due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
     return np.array(scores), N, n, M, share

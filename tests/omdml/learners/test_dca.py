@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml import DCA, merge
-from omdml.discriminant import discriminant_rows
 from omdml.engines.covariance import next_refresh
+from omdml.engines.discriminant import discriminant_rows
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.evaluate import mean_average_precision
 from omdml.initial import principal_start
@@ -178,6 +179,20 @@ def test_plain_coordinates_are_all_there_is_at_the_start_and_fade_out():
     assert 0.04 < model.shares["plain"] < 0.06
     model.learn_many(rows[100:], features)
     assert model.shares == {"learned": 1.0}
+
+
+def test_models_of_one_start_share_what_they_know_of_the_catalogue():
+    features, rows, _, _ = world(17)
+    first = learner(features)
+    first.start(features)
+    second = copy.deepcopy(first)
+    assert second._engine.state.basis is first._engine.state.basis
+    assert second._engine.state.near is not first._engine.state.near
+    before = second.to_bytes()
+    first.learn_many(rows, features)
+    assert second.to_bytes() == before
+    second.learn_many(rows, features)
+    assert second.to_bytes() == first.to_bytes()
 
 
 @pytest.mark.parametrize("memory", [0, 200])
@@ -359,5 +374,5 @@ def test_the_start_is_the_principal_coordinates_of_all_modalities_together(items
     overlaps = np.abs(np.einsum("ij,ji->i", start["basis"], vectors[:, ::-1][:, :10]))
     np.testing.assert_allclose(overlaps, 1, atol=1e-6)
     features["m1"][3, 2] = np.nan
-    with pytest.raises(StartError, match="row 3 of modality 'm1'.*column 2"):
+    with pytest.raises(StartError, match=r"row 3 of modality 'm1'.*column 2"):
         principal_start(features, 10, seed=0)

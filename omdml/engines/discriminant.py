@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from omdml.blas import one_blas_thread
 
@@ -55,11 +54,13 @@ def discriminant_rows(near: Array, variances: Array, added: float) -> Array:
     whitened = near[:width, :width] * np.outer(scale, scale)
     whitened[np.diag_indices(width)] += added * scale**2
     with one_blas_thread():
-        values, vectors = eigh(whitened, lower=False, subset_by_value=(-np.inf, 1 - LEAST), overwrite_a=True)
-    # rounding may leave a value at or below 0 where near pairs do not differ at all
-    values = np.maximum(values, np.finfo(np.float64).eps)
-    if not len(values):
+        # numpy's lets other threads run; scipy's, which could stop at the values that count, does not
+        values, vectors = np.linalg.eigh(whitened, UPLO="U")
+    kept = values < 1 - LEAST
+    if not kept.any():
         return nothing
+    # rounding may leave a value at or below 0 if near pairs do not differ at all
+    values, vectors = np.maximum(values[kept], np.finfo(np.float64).eps), vectors[:, kept]
     rows = np.zeros((len(values), len(variances)))
     rows[:, :width] = vectors.T * np.sqrt(1 / values - 1)[:, None]
     signs = np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])
