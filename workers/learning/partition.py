@@ -87,8 +87,7 @@ class OwnedPartition:
         return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
 
     def _own(self, claimed: Claimed) -> Claimed:
-        cut = self._blocked.cuts.get(claimed.model.name)
-        self._arrival.admit(claimed, self.placement, self._taken or 0, cut)
+        self._arrival.admit(claimed, self.placement, self._taken or 0, self._blocked.cuts.get(claimed.model.name))
         return claimed
 
     def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
@@ -96,8 +95,6 @@ class OwnedPartition:
 
         A model that is deleted meanwhile begins anew with the events at hand, which lie at ``offset`` and after it.
         """
-        if not changes:
-            return
         self.models.changed(model, offset)
         with self.models.unless_deleted(model):
             for what, told in changes:
@@ -191,8 +188,7 @@ class OwnedPartition:
             if refused[name][0].error.reason != "unknown_model":
                 batches[name] = Batch()
             elif name not in self._unconfigured:
-                answer = close_stretch(self.services.store, name, self.placement)
-                if answer is not None:
+                if (answer := close_stretch(self.services.store, name, self.placement)) is not None:
                     self.models.written(answer, name)
                 self._unconfigured.add(name)
 
@@ -226,7 +222,8 @@ class OwnedPartition:
             self._look()
         self.models.load(model)
         try:
-            self._adopt(model, changes, offset)
+            if changes:
+                self._adopt(model, changes, offset)
         except (StoreError, SourceError):
             # It is claimed again: what it waited for, or lacks of an older checkpoint, must not be passed over.
             self.models.drop(name)
