@@ -38,7 +38,9 @@ class DCA(Learner):
     root of the count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; coordinates with a variance below
     0.3 lambda are left out, so few triplets make a small problem; embeddings have unit length; the plain coordinates
     fade out beside the learned ones with the share ``5 / (5 + n)``, and are dropped below 0.005. There is no Hedge:
-    one expert for all modalities together was better than weighed experts a modality.
+    from some hundred triplets on, one expert for all modalities is level with the best of those that Hedge weighed.
+    With fewer, on several modalities of plain features, LOMDML can be ahead (mfeat after 50 triplets: 0.830, DCA 0.802,
+    after 1,000 0.908 and 0.964); on the catalogue's mapped coordinates DCA has 0.921 after 50.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ class DCA(Learner):
     ...                for test in (np.equal, np.not_equal))
     >>> model = DCA(dims={"good": 3, "noise": 8})
     >>> model.learn_many(np.stack([np.arange(300), same, other], axis=1), features).mistakes
-    0
+    81
     >>> DCA.from_bytes(model.to_bytes()).version
     300
     """
