@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
 
 # What learns if nobody chooses.
-DEFAULT_LEARNER = "dca"
+DEFAULT_LEARNER = "lomdml"
 
 __all__ = [
     "DCA",
