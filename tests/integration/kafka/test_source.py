@@ -230,7 +230,7 @@ def test_an_outage_is_waited_for_with_two_log_lines_and_nothing_lost_or_repeated
     topic = new_topic()
     write(kafka, topic, numbered(10))
     reader = open_reader(topic).read_to_the_end()
-    # A broker that is away for longer than a session expels its members: they go on where they committed.
+    # A pause that is longer than a session expels the member. It goes on at its commit.
     assert reader.commit()
     with structlog.testing.capture_logs() as logs:
 
