@@ -1,4 +1,5 @@
-"""Recovery after the labels of the stream change meaning: the paper's weights, Hedge with memory, memory and alarm.
+"""Recovery after the labels of the stream change meaning: the paper's weights, Hedge with memory, memory and alarm;
+and sums of near pairs that fade.
 
 The alarm is what a worker raises (workers/model/drift.py). That it shortens the memory for a while is tried here
 only: it gains a little on one set and loses as much on the others, so workers do not do it (DECISIONS.md).
@@ -15,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.quality import data_folder, split
-from omdml import LOMDML
+from omdml import DCA, LOMDML, Learner
 from omdml.builders import from_labels
 from omdml.evaluate import mean_average_precision
 from workers.model.drift import Drift
@@ -30,6 +31,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "the paper's weights": {"beta": 0.99, "memory": 0},
     "memory": {},
     "memory, shorter after the alarm": {},
+    "dca, never forgets": {"memory": 0},
+    "dca, memory 10,000": {"memory": 10_000},
+    "dca, memory 3,000": {"memory": 3_000},
 }
 
 
@@ -53,10 +57,12 @@ def triplets(labels: Array, seed: int, train: Array) -> Array:
 def recovered(name: str, seed: int, variant: str) -> tuple[list[float], float]:
     """MAP under the new labels at every look, and comparisons from the change to the alarm (NaN without one)."""
     features, labels, train, test = split(name, seed)
-    model = LOMDML(dims={name: x.shape[1] for name, x in features.items()}, seed=seed, **VARIANTS[variant])
+    kind: type[Learner] = DCA if variant.startswith("dca") else LOMDML
+    model = kind(dims={name: x.shape[1] for name, x in features.items()}, seed=seed, **VARIANTS[variant])
     model.start({name: x[train] for name, x in features.items()})
     new = later_labels(name, labels)
-    usual, drift, until, alarm, scores = model._engine.rule, Drift(), 0, np.nan, []
+    usual, drift, until, alarm = model._engine.rule, Drift(), 0, np.nan
+    scores: list[float] = []
     rows = np.concatenate([triplets(labels, seed, train), triplets(new, seed + 100, train)])
     for first in range(0, len(rows) + 1, STEP):
         if first - EACH in LOOKS:

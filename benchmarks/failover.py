@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import processes
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode
@@ -61,15 +60,7 @@ class Fleet:
 
     def worker(self, member: str) -> subprocess.Popen[bytes]:
         """A worker that is a static member of the group."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
-            "OMDML_LOG__MEMBER": member,
-        }
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation is compiled
-        with (self.folder / f"{member}.log").open("ab") as log:
-            command = [sys.executable, "-m", "workers.cli", "worker"]
-            return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=log, stderr=log)
+        return processes.start(self.folder, "worker", name=member, environment={"OMDML_LOG__MEMBER": member})
 
     def version(self) -> int:
         """The live one."""
@@ -96,7 +87,8 @@ def gap(fleet: Fleet, end: Callable[[], None]) -> float:
     fleet.moves()
     begin = time.monotonic()
     end()
-    time.sleep(0.05)  # what was on its way to the store
+    # What is on its way to the store arrives meanwhile.
+    time.sleep(0.05)
     fleet.moves()
     return time.monotonic() - begin
 
@@ -144,7 +136,8 @@ def restarted(fleet: Fleet, number: int) -> float:
     """SIGKILL, and the same member is started again at once."""
     first, again = fleet.worker(f"only-{number}"), []
     fleet.moves()
-    time.sleep(5)  # until it learns what comes, not a backlog
+    # The worker is to learn what comes then, not a backlog.
+    time.sleep(5)
 
     def end() -> None:
         first.kill()

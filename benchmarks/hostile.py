@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from omdml.builders import from_labels
 
 Array = NDArray[np.int64]
-EVERY = 50  # one event of so many is held out; whoever aims hits these, if they are held out by their order
+# One event of so many is held out. Whoever aims sends to every such position first: events used to be held out by their
+# order, and now that a keyed hash decides, aimed clicks must do no more harm than the same number at random.
+EVERY = 50
 
 
 class Clicks(NamedTuple):

@@ -15,6 +15,7 @@ from benchmarks.sets import judgements, setnet_loop
 from benchmarks.speed import BETA, best_of, one_event_loop
 from omdml import LEARNERS
 from omdml.blas import one_blas_thread
+from tests.naive import dca as naive_dca
 from tests.naive import full as naive_full
 
 Array = NDArray[Any]
@@ -100,6 +101,7 @@ def cases(dim: int) -> dict[str, Case]:
         "omdml": Case({**full, "init": {"x": eye}}, 3, nothing, omdml(eye, 0.1), few),
         "omdml, singular": Case({**full, "init": {"x": singular}}, 3, nothing, omdml(singular, 0.1), few),
         "qwise, singular": Case({"eta": 0.1, "init": {"x": singular}}, 4, nothing, qwise, few),
+        "dca": Case({}, 3, nothing, lambda rows, x: naive_dca.dca(rows, x - x.mean(0), x.var(0), 0), few),
         "oasis": Case({"C": 0.1, "init": {"x": eye}}, 3, nothing, oasis, many),
         "diagonal": Case({}, 4, nothing, diagonal, many),
         "signed": Case({}, 4, nothing, signed, many),

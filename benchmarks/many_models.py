@@ -6,10 +6,8 @@ import contextlib
 import os
 import random
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import processes
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
 from streams.catalogues.build import build_catalogue
@@ -61,8 +60,7 @@ class Fleet:
         self.store, self.client = open_store(url), redis.Redis.from_url(url)
         self.sent: dict[str, int] = dict.fromkeys((f"user-{number}" for number in range(MODELS)), 0)
 
-    @contextlib.contextmanager
-    def worker(self, number: int) -> Iterator[subprocess.Popen[bytes]]:
+    def worker(self, number: int) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
         """A worker process, ended with the block."""
         path = self.folder / f"{number}.toml"
         path.write_text(
@@ -70,15 +68,7 @@ class Fleet:
             f'[store]\nurl = "{self.url}"\n[catalogues.items]\npath = "items"\n[models."user-*"]\nrank = {RANK}\n'
             f"[worker]\nmemory_mb = {MEMORY_MB}\n"
         )
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-        arguments = [sys.executable, "-m", "workers.cli", "worker", "--config", str(path)]
-        with path.with_suffix(".log").open("wb") as log:
-            child = subprocess.Popen(arguments, cwd=self.folder, env=environment, stderr=log, stdout=log)
-            try:
-                yield child
-            finally:
-                child.terminate()
-                child.wait(30)
+        return processes.running(self.folder, "worker", "--config", str(path), name=str(number))
 
     def click(self, count: int) -> None:
         """Send so many events, each of a model by chance, some models a hundred times as often as others."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import processes
 from deploy.local import ValkeyServer
 from omdml.feedback import Triplet, encode
 from streams.catalogues.build import build_catalogue
@@ -94,11 +94,7 @@ def started(folder: Path, url: str, limit: int) -> subprocess.Popen[bytes]:
         f'[log]\nkind = "file"\npath = "feedback"\nletters = "letters"\n[store]\nurl = "{url}"\n'
         f'[catalogues.items]\npath = "items"\n[models."*"]\nrank = {RANK}\nmax_models = {limit}\n'
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    with (folder / "worker.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "workers.cli", "worker"], cwd=folder, env=environment, stderr=log, stdout=log
-        )
+    return processes.start(folder, "worker")
 
 
 def listed(store: Store) -> int:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import processes
 from benchmarks.speed import NINE
 from omdml import LOMDML
 from omdml.snapshot import Snapshot
@@ -107,16 +106,9 @@ def node(folder: Path) -> Iterator[None]:
         f'[models.shop]\nrank = {RANK}\n[node]\nbind = "{HOST}:{PORT}"\n'
     )
     publish(folder)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    with (folder / "node.log").open("wb") as log:
-        command = [sys.executable, "-m", "workers.cli", "node"]
-        child = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-        try:
-            await_ready(child, folder / "node.log")
-            yield
-        finally:
-            child.terminate()
-            child.wait(30)
+    with processes.running(folder, "node") as child:
+        await_ready(child, folder / "node.log")
+        yield
 
 
 def publish(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.processes import ROOT, running
 from benchmarks.speed import NINE
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
@@ -77,19 +77,6 @@ class Installation:
             '[worker]\nbind = "127.0.0.1:9465"\n[node]\nbind = "127.0.0.1:9466"\n'
         )
 
-    @contextlib.contextmanager
-    def process(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-        """An omdml command, ended with the block."""
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-        with (self.folder / f"{command[0]}.log").open("wb") as log:
-            arguments = [sys.executable, "-m", "workers.cli", *command]
-            child = subprocess.Popen(arguments, cwd=self.folder, env=environment, stderr=log, stdout=log)
-            try:
-                yield child
-            finally:
-                child.terminate()
-                child.wait(30)
-
     def produce(self, count: int, rate: float | None = None) -> None:
         """Send so many events, as fast as it goes or at a rate."""
         sink = KafkaSink(KafkaOptions(servers=self.servers), topic=self.topic)
@@ -125,7 +112,7 @@ class Installation:
         """Events a second from the first to the last of a backlog, and the stages' shares of the time."""
         self.produce(count)
         store = open_store(self.url)
-        with self.process("worker") as worker:
+        with running(self.folder, "worker") as worker:
             self.await_events(store, 1, worker)
             first, begin = self.version(store), time.perf_counter()
             self.await_events(store, count, worker)
@@ -139,12 +126,12 @@ class Installation:
         table = Table("after", "learned", "behind by", "worker's memory")
         table.title = f"{SUSTAINED_RATE:,} events/s offered for {SUSTAINED_S} s"
         produce = f"{SUSTAINED_RATE * SUSTAINED_S}"
-        with self.process("worker") as worker:
+        with running(self.folder, "worker") as worker:
             self.await_events(store, 0, worker)
             begin = time.monotonic()
             arguments = [str(self.folder), self.servers, produce, str(SUSTAINED_RATE)]
             script = [sys.executable, "-m", "benchmarks.service", *arguments]
-            producer = subprocess.Popen(script, cwd=Path(__file__).resolve().parents[1])
+            producer = subprocess.Popen(script, cwd=ROOT)
             for second in range(10, SUSTAINED_S + 1, 10):
                 time.sleep(max(0.0, begin + second - time.monotonic()))
                 learned = self.version(store)
@@ -158,7 +145,7 @@ class Installation:
         """Click to live at a moderate rate, as the node itself measures it."""
         table = Table("rate", "p50", "p99", title="Click-to-live: event time to the node answering with it")
         store = open_store(self.url)
-        with self.process("worker") as worker, self.process("node"):
+        with running(self.folder, "worker") as worker, running(self.folder, "node"):
             self.await_events(store, 0, worker)
             self.produce(FRESH_RATE * FRESH_S, FRESH_RATE)
             self.await_events(store, FRESH_RATE * FRESH_S, worker)
@@ -188,7 +175,8 @@ def metrics() -> str:
         return str(answer.read().decode())
 
 
-if __name__ == "__main__":  # the producer of `sustain`, in a process of its own
+# The producer of `sustain`, in a process of its own.
+if __name__ == "__main__":
     folder, servers, count, rate = sys.argv[1:]
     producer = Installation.__new__(Installation)
     producer.folder, producer.servers = Path(folder), servers

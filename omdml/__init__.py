@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omdml.learners import (
+        DCA,
         LEARNERS,
         LOMDML,
         OASIS,
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
         Signed,
         StML,
         UtML,
+        merge,
     )
 
+# What learns if nobody chooses.
+DEFAULT_LEARNER = "lomdml"
+
 __all__ = [
+    "DCA",
+    "DEFAULT_LEARNER",
     "LEARNERS",
     "LOMDML",
     "OASIS",
@@ -35,6 +42,7 @@ __all__ = [
     "Signed",
     "StML",
     "UtML",
+    "merge",
 ]
 
 

@@ -230,7 +230,8 @@ def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Qu
         raise FeedbackError(f"{n} versions: at least three are needed")
     t = draw.integers(0, n - 1, count)
     later = n - 1 - t
-    other = draw.integers(1, (t + 1) * later)  # among the pairs around (t, t + 1), which is the one of number 0
+    # Number 0 of the pairs around (t, t + 1) is that pair itself.
+    other = draw.integers(1, (t + 1) * later)
     r, s = t - other // later, t + 1 + other % later
     margin = np.where((s >= r + period) & (r + period >= t + 1), 1.0, 0.0)
     return Quadruplets(order[np.stack([t, t + 1, r, s], axis=1)], margin)

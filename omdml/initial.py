@@ -49,7 +49,7 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     with one_blas_thread():
         for name, rank in ranks.items():
             sample = np.asarray(features[name][rows], np.float64)
-            _check(sample, rows, name)
+            check_sample(sample, rows, name)
             matrix = _rows(sample, rank, init, draw, name)
             spread = _spread(matrix, sample, left, right) if size > 1 else 2 * float((matrix**2).sum())
             if spread > NOISE * float((sample**2).mean()) * float((matrix**2).sum()):
@@ -60,7 +60,8 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     return started
 
 
-def _check(sample: Array, rows: Array, name: str) -> None:
+def check_sample(sample: Array, rows: Array, name: str) -> None:
+    """Raise StartError for a value that is not finite or above 1e140; ``rows`` are the sample's row numbers."""
     sound = np.abs(sample) <= LARGEST  # false for NaN
     if not sound.all():
         row, column = (int(at[0]) for at in np.nonzero(~sound))
@@ -107,6 +108,65 @@ def principal(sample: Array, rank: int) -> tuple[Array, Array]:
         values, vectors = eigsh(operator, k=rank, v0=np.ones(width))
     values, rows = values[::-1], vectors[:, ::-1].T
     signs = np.sign(rows[np.arange(rank), np.abs(rows).argmax(axis=1)])
+    return np.maximum(values, 0.0), rows * signs[:, None]
+
+
+def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict[str, Array]:
+    """The catalogue's principal coordinates, all modalities side by side, D numbers together; float64.
+
+    Parameters
+    ----------
+    features
+        Matrices (n, d_i); a sample is drawn with ``seed``: of 10,000 rows, or of 2,000 if D is above 2,000.
+    rank
+        Coordinates to keep at most; directions without variance are left out, but one stays.
+
+    Returns
+    -------
+    ``mean`` (D,), ``basis`` (d, D), its rows orthonormal, and ``deviations`` (d,), the roots of the variances along
+    them, falling.
+
+    Raises
+    ------
+    StartError
+        A value in the sample that is not finite or above 1e140.
+    """
+    count, width = len(next(iter(features.values()))), sum(matrix.shape[1] for matrix in features.values())
+    most = min(count, SAMPLE if width <= DENSE else DENSE)
+    rows = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
+    sample = np.empty((most, width))
+    at = 0
+    for name, matrix in features.items():
+        part = np.asarray(matrix[rows], np.float64)
+        check_sample(part, rows, name)
+        sample[:, at : at + matrix.shape[1]] = part
+        at += matrix.shape[1]
+    mean = sample.mean(axis=0)
+    noise = NOISE * float((sample**2).mean())
+    sample -= mean
+    with one_blas_thread():
+        variances, basis = _principal_axes(sample, min(rank, width))
+    kept = max(1, int((variances > max(1e-9 * variances[0], noise)).sum()))
+    return {"mean": mean, "basis": basis[:kept], "deviations": np.sqrt(variances[:kept])}
+
+
+def _principal_axes(centred: Array, rank: int) -> tuple[Array, Array]:
+    """Variances (r,), falling, and directions (r, d) of centred rows, by the smaller of their two Gram matrices.
+
+    A direction's largest entry is positive.
+    """
+    count, width = centred.shape
+    if width <= count:
+        values, vectors = eigh(centred.T @ centred / count, subset_by_index=[width - rank, width - 1])
+        rows = vectors.T
+    else:
+        rank = max(1, min(rank, count - 1))
+        values, vectors = eigh(centred @ centred.T / count, subset_by_index=[count - rank, count - 1])
+        rows = vectors.T @ centred
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = np.divide(rows, lengths, out=np.eye(len(rows), width), where=lengths > 0)
+    values, rows = values[::-1], rows[::-1]
+    signs = np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])
     return np.maximum(values, 0.0), rows * signs[:, None]
 
 

@@ -107,7 +107,8 @@ def reduction(blocks: Array, rank: int) -> tuple[Array, Array]:
     ``P V + p0`` has mean 0, equal variances and mean square 1.
     """
     values, rows = principal(blocks, rank)
-    kept = values > max(1e-12 * values[0], NOISE)  # a direction without variance would be divided by zero: it stays out
+    # A direction without variance would be divided by zero, so it stays out.
+    kept = values > max(1e-12 * values[0], NOISE)
     P = rows * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0) * kept.sum()), 0.0)[:, None]
     return P, -P @ blocks.mean(axis=0)
 
@@ -170,7 +171,8 @@ def shrunk_whitening(count: int, mean: Array, covariance: Array) -> Whitening:
     share = size / (size + count)
     with one_blas_thread():
         values, vectors = eigh((1 - share) * covariance + share * variance * np.eye(size))
-    floor = share * variance / 2  # rounding of running moments makes small eigenvalues negative
+    # Rounding of running moments makes small eigenvalues negative.
+    floor = share * variance / 2
     return Whitening(mean, (vectors / np.sqrt(np.maximum(values, floor) / variance)).T)
 
 
@@ -199,7 +201,8 @@ def generalised_mean(
     vectors, p, first = np.abs(np.asarray(elements, np.float64))[np.concatenate(sets)], np.asarray(power), begins(sets)
     vectors = unit(vectors)
     sizes = np.array([len(rows) for rows in sets])
-    top = np.maximum.reduceat(vectors, first)  # powers are of shares of it: large ones would underflow
+    # Powers are taken of shares of the largest, because high powers of small numbers would underflow.
+    top = np.maximum.reduceat(vectors, first)
     shares = vectors / np.repeat(np.where(top > 0, top, 1.0), sizes, axis=0)
     means = unit(top * (np.add.reduceat(shares**p, first) / sizes[:, None]) ** (1 / p))
     return means if whitening is None else whitening(means)

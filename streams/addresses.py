@@ -15,7 +15,8 @@ def masked(url: str) -> str:
     rest, sign, fragment = rest.rpartition("#")
     rest, name = (rest, sign + fragment) if sign and "@" not in fragment else (rest + sign + fragment, "")
     place, question, query = rest.partition("?")
-    if question and "@" in query:  # a password may hold a question mark, and an option's value an @: who can tell?
+    # A password may hold a question mark, and an option's value an @: nobody can tell which it is.
+    if question and "@" in query:
         return f"{scheme}{separator}***{name}"
     return f"{scheme}{separator}{place.rpartition('@')[2]}{name}" if separator else url
 

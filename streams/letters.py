@@ -266,7 +266,8 @@ def read_book(records: Iterable[Record]) -> Book:
             try:
                 letter = Letter.decode(record.value)
                 book.letters.setdefault(letter.position, letter)
-            except FormatError as error:  # it may say that an event was sent again
+            except FormatError as error:
+                # The line may say that an event was sent again.
                 raise FormatError(f"{record.partition}/{record.offset}: {error}") from error
             except CorruptError as error:
                 _log.warning("letter_skipped", partition=str(record.partition), offset=record.offset, error=str(error))

@@ -135,14 +135,14 @@ class Group:
         """What of a member's share nobody owns."""
         return self.share(member) - self.owners.keys()
 
-    def give_up(self, partitions: Iterable[Partition]) -> None:
+    def release(self, partitions: Iterable[Partition]) -> None:
         """Let others own these."""
         for partition in partitions:
             self.owners.pop(partition, None)
 
     def leave(self, member: MemorySource) -> None:
         """Be no member any more."""
-        self.give_up(self.owned(member))
+        self.release(self.owned(member))
         if member in self.members:
             self.members.remove(member)
 
@@ -227,17 +227,18 @@ class MemorySource:
                 self.group.members.append(self)
                 self.log.changed.notify_all()
             self._unread &= self.group.owned(self) & self.group.share(self)
-            self.group.give_up(self.group.owned(self) - self.group.share(self) - self._positions.keys())
+            self.group.release(self.group.owned(self) - self.group.share(self) - self._positions.keys())
             lost = self._positions.keys() - self.group.owned(self)
             surplus = self._positions.keys() - lost - self.group.share(self)
         if lost:
             self._forget(lost)
             self._listener.lost(sorted(lost))
         if surplus:
-            self._listener.revoked(sorted(surplus))
+            # As with Kafka, whoever is told of it can seek there no more.
             self._forget(surplus)
+            self._listener.revoked(sorted(surplus))
             with self.log.changed:
-                self.group.give_up(surplus)
+                self.group.release(surplus)
                 self.log.changed.notify_all()
         self._own(self._listener)
 

@@ -13,9 +13,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from omdml.errors import StoreError
+from omdml.errors import StoreError, StoreRefused
 from omdml.formats import PLACEMENT
 from streams.partitioners import PARTITIONERS
+
+
+class PlacementChanged(StoreRefused):
+    """The models of a log were placed otherwise while a process was at work that knows only the earlier record."""
+
+    def __init__(self, topic_id: str) -> None:
+        super().__init__(
+            f"log {topic_id}: the record of where its models live changed (omdml topics rehome, or a cut of the log "
+            "that was accepted) while this process was at work: it ends without saving, start it again"
+        )
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -97,7 +97,7 @@ class Source(Protocol):
         """
 
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
-        """Of each owned partition: the offset of the next record to come, and the log's end, where they are known."""
+        """The offset of each owned partition's next record, and the log's end, if they are known."""
 
     def begin(self, partition: Partition) -> int:
         """The first offset that the log still holds of a partition; raises SourceError."""
@@ -129,25 +129,47 @@ class Sink(Protocol):
 
 
 class Catalogue(Protocol):
-    """The items' vectors, immutable within a generation; scaled already."""
+    """The items' vectors, immutable within a generation; scaled already, and mapped if a model learns on that."""
 
-    dims: Mapping[str, int]
-    generation: str
-    first: int
-    """How many items the generation began with: starts look at these rows alone, so that adding items changes none."""
-    ids: Sequence[str]
-    sets: Mapping[str, NDArray[np.int64]]
-    """Row numbers of a set's elements by its id; empty where there are no sets. No set is named like an item."""
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Numbers an item has in each modality of ``features``."""
+
+    @property
+    def raw_dims(self) -> Mapping[str, int]:
+        """Numbers an item has in each modality that raw vectors bring."""
+
+    @property
+    def generation(self) -> str:
+        """Its name."""
+
+    @property
+    def first(self) -> int:
+        """How many items the generation began with: starts look at these rows alone, so adding items changes none."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Ids of the items, in the order of the rows."""
+
+    @property
+    def sets(self) -> Mapping[str, NDArray[np.int64]]:
+        """Row numbers of a set's elements by its id; empty where there are no sets. No set is named like an item."""
 
     @property
     def features(self) -> Mapping[str, NDArray[np.float32]]:
         """A matrix (n, d) a modality, float32, C-contiguous; a memory map will do. Row i belongs to ``ids[i]``."""
 
+    def in_coordinates(self, coordinates: str) -> Catalogue:
+        """The same items as models with ``coordinates = "features"``, or ``"mapped"``, see them.
+
+        Raises CatalogueError where there is no map to make such coordinates.
+        """
+
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Row numbers of these ids, -1 for an unknown one."""
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """Raw vectors (n, d) a modality, scaled as the catalogue's own were.
+        """Raw vectors (n, d) a modality, scaled (and mapped) as the catalogue's own were: a table as ``features`` is.
 
         Raises CatalogueError naming a missing or unknown modality, a wrong dimension, a value that is not finite.
         """
@@ -169,7 +191,7 @@ class Written(enum.StrEnum):
     MOVED = "moved"  # the models were placed on other partitions: nothing was written
 
 
-class Position(NamedTuple):
+class ModelPosition(NamedTuple):
     """How far a model is taken: ``next`` is the offset after the last event taken from its ``home``."""
 
     home: Partition
@@ -212,8 +234,10 @@ class CheckpointStore(Protocol):
         After any other error some of them may have been claimed.
         """
 
-    def positions(self, models: Sequence[str]) -> dict[str, Position]:
-        """Those of the newest checkpoints, whose bytes are not read, in about the time of one; absent where none is.
+    def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
+        """The positions of the newest checkpoints; their bytes are not read. It takes about as long as for one model.
+
+        A model without a checkpoint is absent.
 
         Where the newest was found to be damaged, that of the one before it: what a claim would answer.
         """
@@ -341,7 +365,8 @@ class SnapshotStore(Protocol):
     def move(self, model: str, version: int | None, pin: bool) -> Pointer:
         """Point at a kept version and pin or unpin. Raises StoreError if it is not kept.
 
-        None is the newest that was published, or would have been but for a pin: never one withheld for a reason.
+        None is the newest that was published, or would have been but for a pin: never one withheld for a reason. Of
+        several snapshots with one number it is, here and in ``load``, what is live, else the newest that was allowed.
         """
 
     def watch(self, models: Iterable[str]) -> Watch:

@@ -93,7 +93,8 @@ def session(tmp_path):
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "OMDML_NODE__BIND": f"127.0.0.1:{port}",
-        "OMDML_GUARD__ON": "false",  # else one click in fifty is held out, and no new version follows it
+        # Otherwise one click in fifty is held out, and no new version follows it.
+        "OMDML_GUARD__ON": "false",
     }
     with (tmp_path / "errors").open("wb") as errors:
         shell = subprocess.Popen(
@@ -113,6 +114,8 @@ def session(tmp_path):
 def same(shown: str, printed: str) -> bool:
     """Whether a line is the one that the document shows, whose numbers are shortened."""
     if not shown.startswith("{"):
+        # the last digits of a map, and so its catalogue's generation, depend on the processor
+        shown, printed = (re.sub("(mapped coordinates, generation) .*", r"\1", line) for line in (shown, printed))
         return shown == printed
     first, second = json.loads(shown), json.loads(printed)
     items = [[(item["id"], pytest.approx(item["distance"], abs=1e-3)) for item in first.pop("items", [])]]

@@ -120,6 +120,17 @@ def test_what_a_letter_says_in_a_later_key_is_not_lost_silently():
         read_book([Record(Partition("t", 0), 4, line)])
 
 
+def test_a_newer_checkpoint_of_a_model_that_is_not_configured_ends_no_worker(tmp_path, monkeypatch):
+    world = worlds.World(tmp_path, models={"shop": {"rank": 3}})
+    with monkeypatch.context() as release:
+        newer(release)
+        world.store.save(store_samples.checkpoint(0, model="user-1"), world.store.claim("user-1").epoch)
+    world.send(*worlds.events(5, model="user-1"), *worlds.events(20))
+    worlds.run_until_idle(world.worker())
+    assert world.store.peek("shop").version == 20
+    assert [letter.reason for letter in worlds.letters(world)] == ["unknown_model"] * 5
+
+
 def test_a_reset_does_not_throw_away_what_a_newer_release_learned(tmp_path, monkeypatch):
     world = worlds.World(tmp_path)
     epoch = world.store.claim("shop").epoch

@@ -25,13 +25,13 @@ from omdml.feedback import MESSAGEPACK, REASONS, decode, encode
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
 from streams.catalogues.folder import MANIFEST, MappedCatalogue
-from streams.catalogues.manifest import IDS, SETS
+from streams.catalogues.manifest import IDS, MAP, SETS
 from streams.memory import MemoryLog
 from streams.protocols import Partition, Record
 from streams.stores.memory import MemoryStore
 from tests.contracts.test_learners import DIMS, comparisons, learn, made
 from tests.support import worlds
-from tests.support.damage import altered, altered_arrays, damaged
+from tests.support.damage import altered, altered_arrays, damaged, raises_at_most
 from tests.support.processes import ROOT
 from workers.configuration.config import Configuration, load
 from workers.configuration.specs import Specs
@@ -60,7 +60,7 @@ def world() -> worlds.World:
 
 def turned(payload: bytes, content_type: str) -> bytes:
     """An event's JSON as it travels under this content type; as it is where MessagePack cannot hold its numbers."""
-    with contextlib.suppress(OverflowError):
+    with raises_at_most(OverflowError):
         return payload if content_type == BOTH[0] else msgspec.msgpack.encode(msgspec.json.decode(payload))
     return payload
 
@@ -96,7 +96,7 @@ def test_every_event_is_learned_or_becomes_a_dead_letter(sent):
 @given(packed)
 def test_what_decodes_as_an_event_survives_the_wire(sent):
     payload, content_type = sent
-    with contextlib.suppress(FeedbackError):
+    with raises_at_most(FeedbackError):
         event = decode(payload, content_type)
         assert decode(encode(event, content_type), content_type) == event
 
@@ -113,7 +113,7 @@ variables = st.dictionaries(
 ).map(lambda named: {f"OMDML_{name}": value for name, value in named.items()})
 
 
-def used(configuration: Configuration) -> None:
+def check_that_it_can_be_used(configuration: Configuration) -> None:
     """What every command does with a configuration."""
     repr(configuration)
     for name, model in configuration.models.items():
@@ -130,16 +130,16 @@ def used(configuration: Configuration) -> None:
 @example(b'[log]\npath = "a\\u0000b"', {})
 @example(b'[catalogues.c]\npath = "c"\n[models.m]\nlearner = "diagonal"\ngroups = {a = [[1], [2, 3]]}', {})
 def test_a_configuration_is_sound_or_refused(text, environment):
-    with tempfile.NamedTemporaryFile() as file, contextlib.suppress(ConfigurationError):
+    with tempfile.NamedTemporaryFile() as file, raises_at_most(ConfigurationError):
         Path(file.name).write_bytes(text)
-        used(load(file.name, environment))
+        check_that_it_can_be_used(load(file.name, environment))
 
 
 @fuzzed
 @given(altered(tomllib.loads(SAMPLE.decode())), variables)
 def test_options_of_any_type_and_size_are_sound_or_refused(table, environment):
-    with contextlib.suppress(ConfigurationError):
-        used(load(None, environment, table if isinstance(table, dict) else {"models": table}))
+    with raises_at_most(ConfigurationError):
+        check_that_it_can_be_used(load(None, environment, table if isinstance(table, dict) else {"models": table}))
 
 
 @functools.cache
@@ -161,12 +161,12 @@ def changed(draw, arrays, described, keep=()):
     return pack(arrays, words)
 
 
-def goes_on(model: Learner, name: str) -> None:
+def check_that_it_goes_on(model: Learner, name: str) -> None:
     """What a worker does with a learner that it loaded."""
     assert Learner.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
     model.metric.to_tensors()
     if dict(model.dims) == DIMS and model.name == name:
-        with contextlib.suppress(FeedbackError):
+        with raises_at_most(FeedbackError):
             learn(model, *comparisons(name, 40))
         model.metric.to_tensors()
 
@@ -175,8 +175,8 @@ def goes_on(model: Learner, name: str) -> None:
 @given(st.data())
 def test_a_learner_s_state_of_any_content_goes_on_or_is_refused(data):
     name = data.draw(st.sampled_from(NAMES))
-    with contextlib.suppress(CorruptError), np.errstate(all="ignore"):
-        goes_on(Learner.from_bytes(data.draw(changed(*state(name)))), name)
+    with raises_at_most(CorruptError), np.errstate(all="ignore"):
+        check_that_it_goes_on(Learner.from_bytes(data.draw(changed(*state(name)))), name)
 
 
 @functools.cache
@@ -188,7 +188,7 @@ def snapshot(name: str) -> bytes:
     ).to_bytes()  # fmt: skip
 
 
-def answers(found: Snapshot) -> None:
+def check_that_it_answers(found: Snapshot) -> None:
     """What a node does with a snapshot that it loaded."""
     metric = Snapshot.from_bytes(found.to_bytes()).metric
     if metric.dims == DIMS:
@@ -201,8 +201,8 @@ def answers(found: Snapshot) -> None:
 @given(st.data())
 def test_a_snapshot_of_any_content_answers_or_is_refused(data):
     sound = unpack(snapshot(data.draw(st.sampled_from(NAMES))))
-    with contextlib.suppress(CorruptError), np.errstate(all="ignore"):
-        answers(Snapshot.from_bytes(data.draw(changed(*sound))))
+    with raises_at_most(CorruptError), np.errstate(all="ignore"):
+        check_that_it_answers(Snapshot.from_bytes(data.draw(changed(*sound))))
 
 
 @functools.cache
@@ -217,12 +217,13 @@ def checkpoint() -> bytes:
     return place.store.peek("shop").to_bytes()
 
 
-def resumed(found: Checkpoint) -> None:
+def check_that_it_is_resumed(found: Checkpoint) -> None:
     """What a worker does with a checkpoint that its store has of a model."""
     place, store = world(), MemoryStore()
     store.save(msgspec.structs.replace(found, model="shop"), store.claim("shop").epoch)
     spec = Specs(place.configuration, {"items": place.catalogue}).find("shop")
-    with contextlib.suppress(ConfigurationError):  # of another shape than is configured
+    # It may be of another shape than is configured.
+    with raises_at_most(ConfigurationError):
         model = claim("shop", spec, store, "test").model
         model.judge(model.learner.metric)
         records = [Record(Partition("t", 0), 10**6 + at, event) for at, event in enumerate(worlds.events(20))]
@@ -236,8 +237,8 @@ def resumed(found: Checkpoint) -> None:
 @fuzzed
 @given(st.data())
 def test_a_checkpoint_of_any_content_is_resumed_or_refused(data):
-    with contextlib.suppress(CorruptError), np.errstate(all="ignore"):
-        resumed(Checkpoint.from_bytes(data.draw(changed(*unpack(checkpoint())))))
+    with raises_at_most(CorruptError), np.errstate(all="ignore"):
+        check_that_it_is_resumed(Checkpoint.from_bytes(data.draw(changed(*unpack(checkpoint())))))
 
 
 @fuzzed
@@ -247,7 +248,7 @@ def test_damaged_bytes_of_states_snapshots_and_checkpoints_are_refused(data):
     samples = [pack(*state(name)), snapshot(name), checkpoint()]
     sent = data.draw(damaged(samples))
     for load_it in (Learner.from_bytes, Snapshot.from_bytes, Checkpoint.from_bytes, unpack):
-        with contextlib.suppress(CorruptError):
+        with raises_at_most(CorruptError):
             load_it(sent)
             assert sent in samples
 
@@ -256,7 +257,7 @@ def test_damaged_bytes_of_states_snapshots_and_checkpoints_are_refused(data):
 def files() -> dict[str, bytes]:
     """What a catalogue's folder holds."""
     with tempfile.TemporaryDirectory() as folder:
-        worlds.catalogue(folder)
+        worlds.catalogue(folder, mapped=True)
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
@@ -273,6 +274,8 @@ def another_catalogue(draw):
     if name in (IDS, SETS):
         manifest["parts"][0]["sha256"][name] = hashlib.sha256(folder[name]).hexdigest()
         manifest["parts"][0]["ids_bytes" if name == IDS else "sets_bytes"] = len(folder[name])
+    if name == MAP and manifest.get("map"):
+        manifest["map"]["sha256"] = hashlib.sha256(folder[name]).hexdigest()
     if name != MANIFEST or manifest != json.loads(files()[MANIFEST]):
         folder[MANIFEST] = json.dumps(manifest).encode()
     return folder
@@ -281,7 +284,7 @@ def another_catalogue(draw):
 @fuzzed
 @given(another_catalogue())
 def test_a_catalogue_of_any_files_is_read_or_refused(given_files):
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(CatalogueError):
+    with tempfile.TemporaryDirectory() as folder, raises_at_most(CatalogueError):
         for name, data in given_files.items():
             (Path(folder) / name).write_bytes(data)
         found = MappedCatalogue(folder)
@@ -290,4 +293,6 @@ def test_a_catalogue_of_any_files_is_read_or_refused(given_files):
         for members in found.sets.values():
             {name: matrix[members] for name, matrix in found.features.items()}
         found.scale({name: np.ones((2, dim)) for name, dim in found.dims.items() if dim < 1000})
+        if found.map:
+            found.in_coordinates("mapped").scale({name: np.ones((2, dim)) for name, dim in found.dims.items()})
         found.verify()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,9 +22,6 @@ from workers.commands import (
     topics,
 )
 from workers.commands.options import say
-
-if TYPE_CHECKING:
-    pass
 
 
 class Omdml(click.Group):

@@ -1,4 +1,4 @@
-"""From configuration to running parts: the one place that knows every class."""
+"""Makes running parts of a configuration: the one place that knows every class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
 from streams.kafka.reading.source import KafkaSource
 from streams.kafka.resending import KafkaSender
-from streams.kafka.routing.beginning import Begin, settle_beginning
+from streams.kafka.routing.beginning import Begin, decide_beginning
 from streams.kafka.routing.origin import RoutedSource
 from streams.kafka.routing.router import Router, Targets
 from streams.kafka.routing.transaction import KafkaTransactions
@@ -271,7 +271,7 @@ def build_router(
     if not log.letters:
         create_topic(options, letters)
     targets = Targets(log.topic, letters).measured(options)
-    settle_beginning(options, origin, log.topic, group, begin)
+    decide_beginning(options, origin, log.topic, group, begin)
     source = RoutedSource(
         options,
         topic=origin,

@@ -108,7 +108,7 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
 
 
 def figures(results: list[dict[str, Any]]) -> Found:
-    """By set and variant (seeds, etas, 3): MAP of validation and of test queries, mistakes."""
+    """MAP of validation and of test queries, and mistakes, by set and variant (seeds, etas, 3)."""
     of = {name: [one for unit, one in zip(UNITS, results, strict=True) if unit["name"] == name] for name in DATA}
     return {
         name: {variant: np.array([one[variant] for one in runs]) for variant in VARIANTS} for name, runs in of.items()

@@ -49,7 +49,8 @@ def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
 def compute(table: ModuleType, unit: Mapping[str, Any]) -> Kept:
     """Run one unit, and keep what it gives, whole or not at all."""
     place = path(table, unit)
-    place.parent.mkdir(parents=True, exist_ok=True)  # before the work: what cannot be kept is not begun
+    # Before the work: what cannot be kept is not begun.
+    place.parent.mkdir(parents=True, exist_ok=True)
     began = time.process_time()
     found = Kept(table.run(**unit), time.process_time() - began)
     part = place.with_suffix(f".part{os.getpid()}")
@@ -66,7 +67,7 @@ def path(table: ModuleType, unit: Mapping[str, Any]) -> Path:
 
 
 def name_of(table: ModuleType) -> str:
-    """As the command line and the page have it."""
+    """The name that the command line and the page use."""
     return table.__name__.rpartition(".")[2]
 
 
@@ -76,7 +77,7 @@ def needs(table: ModuleType) -> Sequence[str]:
 
 
 def versions(names: Sequence[str]) -> list[str]:
-    """Of installed packages."""
+    """The versions of installed packages."""
     return [f"{name} {importlib.metadata.version(name)}" for name in names]
 
 
@@ -101,7 +102,7 @@ def data(names: Sequence[str]) -> list[str]:
 
 @cache
 def plain(source: Path) -> ast.Module:
-    """Of a file: without comments and docstrings."""
+    """A file's code without comments and docstrings."""
     tree = ast.parse(source.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:

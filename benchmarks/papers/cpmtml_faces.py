@@ -205,7 +205,7 @@ def at_ends(results: list[Result]) -> Claim:
 
 
 def told(scores: Iterable[float], digits: int = 3) -> str:
-    """By identity, by illumination."""
+    """Scores in words: by identity, then by illumination."""
     return " and ".join(f"{score:.{digits}f}" for score in scores)
 
 

@@ -190,5 +190,5 @@ def beside(ours: Array, other: Array) -> str:
 
 
 def told(values: Array, digits: int = 3, sign: str = "") -> str:
-    """By number of main pairs."""
+    """Values in words, by number of main pairs."""
     return ", ".join(f"{value:{sign}.{digits}f}" for value in values)

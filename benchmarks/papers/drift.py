@@ -54,7 +54,7 @@ class Case(NamedTuple):
     seed: int
 
     def model(self, **options: Any) -> LOMDML:
-        """At its start."""
+        """A model at its start."""
         made = LOMDML({name: x.shape[1] for name, x in self.features.items()}, seed=self.seed, **options)
         made.start({name: x[self.train] for name, x in self.features.items()})
         return made

@@ -76,7 +76,7 @@ def by_elements(encode: Encode, where: Gallery, size: int) -> Array:
 
 
 def set_vectors(case: Case, given: World, method: str, metrics: Mapping[str, SetMetric]) -> dict[str, Any]:
-    """Of learned metrics, the one that validation chooses, and the same with its vectors whitened.
+    """The learned metric that validation chooses, and the same with its vectors whitened.
 
     That is by the learner's own ``whiten``: all directions are kept, the covariance is shrunk, and nothing is chosen.
     Averages keep as many directions as validation chooses among RANKS.
@@ -113,7 +113,7 @@ def averages(given: World) -> dict[str, Encode]:
 
 
 def whitenings(sample: Array) -> dict[str, Whitening]:
-    """Of a sample (n, d), by rank."""
+    """The whitenings of a sample (n, d), by rank."""
     return {f"rank {rank}": fit_whitening(sample, rank) for rank in RANKS}
 
 
@@ -138,6 +138,6 @@ def learned(given: World, judged: Sequence[Judgement], init: Any, seed: int) -> 
 
 
 def encoder(given: World, metric: SetMetric, whiten: bool = False) -> Encode:
-    """Of a metric that was learned, its vectors whitened or not."""
+    """The encoder of a metric that was learned, its vectors whitened or not."""
     served = metric if whiten else SetMetric(metric.dims, metric.parameters)
     return partial(served.embed_sets, {"x": given.x})

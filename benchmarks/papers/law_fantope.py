@@ -58,7 +58,7 @@ class World(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """Of one descent; mu and trace stand beside the mean loss of the quadruplets."""
+    """The options of one descent; mu and trace stand beside the mean loss of the quadruplets."""
 
     eta: float
     mu: float = 0.0
@@ -165,7 +165,7 @@ def run(seed: int) -> dict[str, Any]:
 
 
 def measured(given: World, M: Array) -> dict[str, Any]:
-    """On the test part; the distance, and the matrix to show, once the largest entries are 1."""
+    """What the test part says; the distance, and the matrix to show, once the largest entries are 1."""
     values = np.linalg.eigvalsh(M)
     apart = M / np.abs(M).max() - given.target / np.abs(given.target).max()
     rank = int((values > NOTHING * values[-1]).sum())
@@ -209,7 +209,7 @@ def edges(results: list[dict[str, Any]]) -> str:
 
 
 def hyperparameters(setting: str) -> dict[str, float]:
-    """Of a setting as text, by hyperparameter."""
+    """The hyperparameters of a setting as text."""
     pairs = (part.split() for part in setting.split(", "))
     return {name: float(value.replace(",", "")) for name, value in pairs}
 

@@ -63,7 +63,7 @@ started with online: no comparison says anything about them.
 
 
 def constraints(first: int, seed: int) -> Quadruplets:
-    """Of five days from version ``first`` on, within the thesis' hours."""
+    """The constraints of five days from version ``first`` on, within the thesis' hours."""
     rows, margin = from_versions(np.arange(first, first + DAYS * 24), PERIOD, DRAWN, seed)
     near = (rows[:, 2] >= rows[:, 0] - BEFORE) & (rows[:, 3] <= rows[:, 0] + AFTER)
     return Quadruplets(rows[near], margin[near])
@@ -114,7 +114,7 @@ def best(candidates: dict[float, Array], x: Array, held: Quadruplets) -> dict[st
 
 
 def measured(w: Array, x: Array, news: Array) -> dict[str, Any]:
-    """On successive versions after the first ten days."""
+    """What successive versions after the first ten days say."""
     left = np.arange(2 * DAYS * 24, len(x) - 1)
     distance, differs = regions(x, left, left + 1) @ w, news[left]
     order = np.argsort(distance)
@@ -228,5 +228,5 @@ def both(result: dict[str, Any], name: str) -> float:
 
 
 def mean(results: list[dict[str, Any]], name: str, what: str) -> float:
-    """Of one figure of a method over the seeds."""
+    """The mean of one figure of a method over the seeds."""
     return float(np.mean([result[name][what] for result in results]))

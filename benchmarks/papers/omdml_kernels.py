@@ -76,7 +76,7 @@ def tried(case: Case, made: Callable[..., Any], value: float, given: Callable[[]
 
 
 def chosen(case: Case, candidates: Sequence[Tried]) -> dict[str, float]:
-    """Of the candidate that validation chooses: mAP of test queries, seconds, value."""
+    """The candidate that validation chooses: mAP of test queries, seconds, value."""
     best = case.best([one.scorer for one in candidates])
     picked = candidates[best.index]
     return {"score": case.score(best.scorer, case.test), "seconds": picked.seconds, "value": picked.value}

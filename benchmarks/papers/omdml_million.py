@@ -80,7 +80,7 @@ class Photos(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of one stage: seconds of processor, and megabytes resident at its end."""
+    """What one stage costs: seconds of processor, and megabytes resident at its end."""
 
     seconds: float
     own: float  # this process's alone

@@ -59,7 +59,7 @@ def run(seed: int) -> dict[str, Times]:
 
 
 def few(case: Case) -> Times:
-    """On the five global descriptors: starts, and learning up to each of STOPS."""
+    """Times on the five global descriptors: starts, and learning up to each of STOPS."""
     features = {one: case.features[one] for one in GLOBAL}
     joint = np.concatenate(list(features.values()), axis=1)
     return {
@@ -73,7 +73,7 @@ def few(case: Case) -> Times:
 
 
 def nine(case: Case) -> Times:
-    """On all descriptors: STOPS[-1] and LONG triplets."""
+    """Times on all descriptors: STOPS[-1] and LONG triplets."""
     joint, stops = np.concatenate(list(case.features.values()), axis=1), (STOPS[-1], LONG)
     found = {
         "LOMDML": online(case, LOMDML, case.features, stops),
@@ -86,7 +86,7 @@ def nine(case: Case) -> Times:
 
 
 def by_dimensions(case: Case) -> Times:
-    """On one vector of so many principal directions, BRIEF triplets."""
+    """Times on one vector of so many principal directions, BRIEF triplets."""
     found: Times = {name: {} for name in ("LOMDML", "OASIS-C", "OMDML", "RCA-C", "LMNN-C")}
     joint, rows = np.concatenate(list(case.features.values()), axis=1), case.rows[:BRIEF]
     directions = case.reduced(joint, SIZES[-1])
@@ -123,7 +123,7 @@ def descended(case: Case, x: Array, rows: Array) -> Array:
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """Of processor."""
+    """Seconds that the processor took."""
     began = time.process_time()
     work()
     return time.process_time() - began

@@ -89,12 +89,12 @@ def listed(values: Iterable[float]) -> str:
 
 
 def number(value: float) -> str:
-    """In full: 0.00001, 1,000."""
+    """A number written in full: 0.00001, 1,000."""
     return np.format_float_positional(value, trim="-") if abs(value) < 1 else f"{value:,.10g}"
 
 
 def markdown(block: Block) -> str:
-    """As the page shows it."""
+    """The Markdown that the page shows."""
     match block:
         case Grid():
             lines = [f"**{block.title}**", "", *map(row, (block.columns, ["---"] * len(block.columns), *block.rows))]
@@ -115,7 +115,7 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def row(cells: Sequence[str]) -> str:
-    """Of a Markdown table."""
+    """A row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -163,7 +163,8 @@ def verdict(blocks: Sequence[Block]) -> str:
 def publish(sections: Mapping[str, str], order: Sequence[str]) -> None:
     """Put these sections, by name, into the page; others stay, last those that only another checkout's order has."""
     with PAGE.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # of two runs at once each keeps what the other has written
+        # Of two runs at once each keeps what the other one has written.
+        fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         held = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)(?=<!-- |\Z)", file.read(), re.DOTALL)) | dict(sections)
         text = whole({name: held[name].strip() for name in [*order, *held] if name in held})
@@ -186,7 +187,7 @@ def whole(sections: Mapping[str, str]) -> str:
 
 
 def contents(sections: Mapping[str, str]) -> Grid:
-    """Of the page, with each table's verdict."""
+    """The contents of the page, with each table's verdict."""
     rows = []
     for text in sections.values():
         title = text.partition("\n")[0].removeprefix("## ")

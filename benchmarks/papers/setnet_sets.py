@@ -126,12 +126,12 @@ class Summary(NamedTuple):
 
     @property
     def mean(self) -> Array:
-        """Of nDCG@10, by size."""
+        """The mean of nDCG@10, by size."""
         return self.ndcg[:, 0].mean(axis=0)
 
     @property
     def overall(self) -> float:
-        """Of nDCG@10, of all sizes."""
+        """The mean of nDCG@10 over all sizes."""
         return float(self.mean.mean())
 
 
@@ -154,7 +154,7 @@ def section(results: list[dict[str, Any]]) -> list[Block]:
 
 
 def summary(runs: list[dict[str, Any]], method: str) -> Summary:
-    """Of runs with several seeds."""
+    """The summary of runs with several seeds."""
     chosen = [one[method]["chosen"] for one in runs]
     told = "; ".join(one or "none" for one in chosen) if any(chosen) else ""
     return Summary(np.array([one[method]["ndcg"] for one in runs]), told)

@@ -117,7 +117,7 @@ def trial(case: Case, choice: Choice, task: str = MAIN) -> Trial:
 
 
 def picked(results: Sequence[Result], method: str) -> list[Trial]:
-    """Of each seed: a method at the gamma that validation chooses."""
+    """A method at the gamma that validation chooses, for each seed."""
     return [max(result[method], key=lambda trial: trial["score"]) for result in results]
 
 

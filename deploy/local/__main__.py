@@ -67,7 +67,8 @@ def _up(options: argparse.Namespace) -> None:
             where="python -m deploy.local up",
             do=f"choose among {', '.join(KINDS)}",
         )
-    for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a shell's background process starts with it ignored
+    # SIGINT too, because a shell's background process starts with it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     with ExitStack() as stack:
         for name in dict.fromkeys(chosen):

@@ -5,12 +5,12 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Self
 
 from deploy.local import ports
 from deploy.local.errors import ServiceError
 from deploy.local.kafka import KafkaServer
+from deploy.local.started import Started
 
 BROKERS = (1, 2, 3)
 CONTROLLER = 100
@@ -41,9 +41,11 @@ class _Node(KafkaServer):
         for kind in ("default", "offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
             lines[f"{kind}.replication.factor"] = str(len(BROKERS))
         lines |= {
-            "replica.lag.time.max.ms": "3000",  # a broker that is killed is out of sync after so long
+            # A broker that is killed is out of sync after so long.
+            "replica.lag.time.max.ms": "3000",
             "replica.fetch.wait.max.ms": "50",
-            "leader.imbalance.check.interval.seconds": "3600",  # leaders stay where a test has moved them
+            # Leaders stay where a test has moved them.
+            "leader.imbalance.check.interval.seconds": "3600",
         }
         if self.number == CONTROLLER:
             lines |= {"process.roles": "controller", "listeners": f"CONTROLLER://{self.address}"}
@@ -53,7 +55,7 @@ class _Node(KafkaServer):
         return lines
 
 
-class KafkaCluster:
+class KafkaCluster(Started):
     """Three brokers with three copies of everything, and a controller: four processes, each with a small heap.
 
     As a context manager it is started on entry and closed on exit.
@@ -118,18 +120,6 @@ class KafkaCluster:
         for node in (*self.brokers.values(), self._controller):
             node.close()
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     # Topics and their leaders
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
@@ -189,7 +179,8 @@ class KafkaCluster:
     @contextmanager
     def admin(self) -> Iterator[Any]:
         """An administration client."""
-        from kafka.admin import KafkaAdminClient  # imported late: to fetch and to serve needs no client
+        # It is imported late, because fetching and serving need no client.
+        from kafka.admin import KafkaAdminClient
 
         running = [broker.address for broker in self.brokers.values() if broker.running]
         admin = KafkaAdminClient(bootstrap_servers=running)

@@ -79,7 +79,8 @@ class KafkaServer(Server):
 
     @contextmanager
     def _admin(self) -> Iterator[Any]:
-        from kafka.admin import KafkaAdminClient  # imported late: to fetch and to serve needs no client
+        # It is imported late, because fetching and serving need no client.
+        from kafka.admin import KafkaAdminClient
 
         admin = KafkaAdminClient(bootstrap_servers=self.servers, **self.client_options)
         try:
@@ -147,7 +148,8 @@ class KafkaServer(Server):
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "broker.heartbeat.interval.ms": "400",
-            "broker.session.timeout.ms": "2000",  # after a kill, a restarted node waits this long for its old self
+            # After a kill, a restarted node waits this long for its old self.
+            "broker.session.timeout.ms": "2000",
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
             "log.cleaner.dedupe.buffer.size": "4194304",

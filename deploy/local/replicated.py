@@ -1,19 +1,19 @@
 """A Valkey and its replica, which may take over without having everything that the primary acknowledged."""
 
 import time
-from types import TracebackType
 from typing import Self
 
 from deploy.local import ports
 from deploy.local.errors import ServiceError
 from deploy.local.redis import ValkeyServer
+from deploy.local.started import Started
 
 WAIT_LIMIT_S = 60.0
 LOOK_EVERY_S = 0.05
 NOWHERE = "1"  # a port that nobody listens at
 
 
-class ReplicatedValkey:
+class ReplicatedValkey(Started):
     """A primary and one replica on loopback, both with an append-only file.
 
     As a context manager it is started on entry and closed on exit.
@@ -73,18 +73,6 @@ class ReplicatedValkey:
         """End both, and remove their folders."""
         self.primary.close()
         self.replica.close()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _tell(self, server: ValkeyServer, command: str) -> None:
         answer = server.ask(command)

@@ -9,12 +9,12 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from deploy.local import ports
 from deploy.local.errors import ServiceError
 from deploy.local.spawn import spawn
+from deploy.local.started import Started
 
 LAST_LINES = 20
 LOOK_EVERY_S = 0.02
@@ -22,7 +22,7 @@ PREFIX = "omdml-local-"
 OWNER = "owner"
 
 
-class Server:
+class Server(Started):
     """One server on loopback, with its data in a temporary folder.
 
     As a context manager it is started on entry and closed on exit. It ends at the latest with this process.
@@ -119,7 +119,8 @@ class Server:
         self._paused = False
         try:
             self._wait_until_ready(before)
-        except BaseException:  # an interrupt too: nothing may be left running
+        except BaseException:
+            # An interrupt too may leave nothing running.
             self.kill()
             raise
         return self
@@ -169,18 +170,6 @@ class Server:
         if self._owned:
             self._owned.close()
 
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     # How it does it
 
     def _make_ready_to_start(self) -> None:
@@ -191,7 +180,8 @@ class Server:
         self.data.mkdir()
         try:
             self._prepare()
-        except BaseException:  # data half prepared would pass for data at the next start
+        except BaseException:
+            # Data that are half prepared would pass for data at the next start.
             shutil.rmtree(self.data)
             raise
 
@@ -232,5 +222,6 @@ def _sweep() -> None:
             with owner.open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(owner.parent, ignore_errors=True)
-        except OSError:  # its owner lives, or is another user, or somebody else swept it
+        except OSError:
+            # Its owner lives, or is another user, or somebody else has swept it.
             continue

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: nothing may be loaded between fork and exec
+# It is loaded here, because nothing may be loaded between fork and exec.
+_LIBC = ctypes.CDLL(None, use_errno=True)
 # The kernel watches the *thread* that started a process. One thread starts them all and lives until this process ends.
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="deploy-local-spawn")
 
@@ -27,7 +28,8 @@ def _start(command: list[str], cwd: Path, log: Path, env: dict[str, str]) -> "su
 
     def end_with_parent() -> None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended between fork and prctl
+        # The parent may have ended between fork and prctl.
+        if os.getppid() != parent:
             os._exit(1)
 
     with log.open("ab") as output:

@@ -29,11 +29,13 @@ UNFIT = {
 }
 
 
-class MetricTransformer(base.Transformer):  # a pipeline takes a SupervisedTransformer for its final step
+# It is no SupervisedTransformer, because a pipeline takes one of those for its final step.
+class MetricTransformer(base.Transformer):
     """A supervised transformer around any learner whose metric has an embedding of single items.
 
-    These are lomdml, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused. A
-    label is one task: several are refused too.
+    These are lomdml, dca, omdml, qwise, diagonal, cpmtml, stml, utml and mtlmca; oasis, signed and setnet are refused.
+    A label is one task: several are refused too. DCA knows only the directions that the warm-up's samples span: give it
+    more samples than features.
 
     Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
     uniform sample of each class. Dimensions come from the first ``warm_up`` samples, and so does the learner's start,

@@ -231,7 +231,8 @@ def box_solution(problem: Problem, step: Step, begin: Array, active: Array, tol:
         ahead = np.clip(new + (momentum - 1) / grown * (new - before), 0.0, 1.0)
         further, nearer = dual(problem, step, ahead, active)
         seen = curvature_between(ahead - alpha, rise - further)
-        if seen > (1 + ROUNDING) * curvature:  # the step was too long: take a shorter one
+        # The step was too long, so a shorter one is taken.
+        if seen > (1 + ROUNDING) * curvature:
             curvature = min(seen, 2 * curvature)
             continue
         curvature = max(RELAX * curvature, seen)

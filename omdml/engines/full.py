@@ -8,9 +8,9 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import BLOCK, Array, Engine, fill, near_and_far, starts
+from omdml.engines.spectral import NOISE, BlockSpectrum, add_outer, clip
 from omdml.kernels import full as kernel
 from omdml.kernels.counts import FILLED
-from omdml.spectral import NOISE, BlockSpectrum, add_outer, clip
 
 GROWN = ("X", "c")  # saved as far as they count
 
@@ -151,7 +151,8 @@ class FullEngine(Engine):
     def _close(self) -> None:
         """End the block: flush it into M, cut away what rounding made negative, begin the next."""
         cut = np.flatnonzero(self.state.cut).tolist()
-        bases = {i: self._spectrum(i).basis for i in cut}  # after a restart they may not be there
+        # After a restart they may not be there.
+        bases = {i: self._spectrum(i).basis for i in cut}
         kernel.flush_all(self.shape, self.state, self.state.M)
         for i in cut:
             values, rows = bases[i]

@@ -1,6 +1,7 @@
 """Learners by name: hyperparameters plus one verb each, on the shared engine."""
 
 from omdml.learners.cpmtml import CPmtML
+from omdml.learners.dca import DCA, merge
 from omdml.learners.diagonal import Diagonal
 from omdml.learners.lomdml import LOMDML
 from omdml.learners.mtlmca import MtLMCA
@@ -13,6 +14,7 @@ from omdml.learners.signed import Signed
 from omdml.learners.stml import StML, UtML
 
 __all__ = [
+    "DCA",
     "LEARNERS",
     "LOMDML",
     "OASIS",
@@ -27,4 +29,5 @@ __all__ = [
     "Signed",
     "StML",
     "UtML",
+    "merge",
 ]

@@ -25,8 +25,9 @@ class OMDML(FullMatrixLearner):
     ``M_i <- PSD(M_i - tau (a_i a_i' - b_i b_i'))``, ``tau = min(C, (f_i + margin) / |a_i a_i' - b_i b_i'|^2)``.
 
     The paper's numbers without its price: an update has at most one negative eigenvalue, which a bound rules out or a
-    scalar equation finds (:mod:`omdml.spectral`), so no update needs a dense eigendecomposition of its own. Quadruplets
-    are taken as triplets are (LAW 2.1). Departures: starts have unit spread, and Hedge forgets, as in LOMDML.
+    scalar equation finds (:mod:`omdml.engines.spectral`), so no update needs a dense eigendecomposition of its own.
+    Quadruplets are taken as triplets are (LAW 2.1). Departures: starts have unit spread, and Hedge forgets, as in
+    LOMDML.
 
     The default C was chosen by mAP after 5,000 triplets, C = 0.01, 0.1, 1 (means of two seeds): caltech101_20 0.793,
     0.794, 0.788; mfeat 0.928, 0.928, 0.923; leaves100 0.893, 0.916, 0.924. No C diverges: the step never passes the

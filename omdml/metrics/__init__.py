@@ -2,6 +2,7 @@
 
 from omdml.metrics.base import CHUNK_ROWS, METRICS, Metric
 from omdml.metrics.bilinear import BilinearMetric
+from omdml.metrics.cosine import CosineMetric
 from omdml.metrics.coupled import CoupledMetric
 from omdml.metrics.diagonal import DiagonalMetric, SignedMetric
 from omdml.metrics.full import FullMetric
@@ -12,6 +13,7 @@ __all__ = [
     "CHUNK_ROWS",
     "METRICS",
     "BilinearMetric",
+    "CosineMetric",
     "CoupledMetric",
     "DiagonalMetric",
     "FullMetric",

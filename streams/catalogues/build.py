@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import structlog
 
+from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
+from omdml.formats import CATALOGUE
 from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
-from streams.catalogues.manifest import FolderManifest, Part, generation_of
+from streams.catalogues.manifest import FolderManifest, MapEntry, Part, generation_of
+from streams.catalogues.matrix import DTYPE, map_rows
 from streams.catalogues.progress import progress
 from streams.catalogues.redis import elsewhere
 from streams.catalogues.scan import Advance, Scan
 from streams.catalogues.sets import ItemSet, Sets, open_sets
 from streams.catalogues.tables.inputs import Inputs, open_tables
 from streams.catalogues.tables.table import Columns, Table
-from streams.catalogues.writing import append_part, locked, put_in_place, unfinished, write_manifest
+from streams.catalogues.writing import (
+    append_coordinates,
+    append_part,
+    locked,
+    put_in_place,
+    unfinished,
+    write_manifest,
+    write_map,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +46,7 @@ def build_catalogue(
     columns: Columns | None = None,
     sets: str | Path | Sets | None = None,
     replace: bool = False,
+    mapped: bool | CoordinateMap = False,
 ) -> MappedCatalogue:
     """Make a catalogue in the folder ``target``.
 
@@ -58,6 +72,10 @@ def build_catalogue(
         ``{"set": "photo-5", "items": ["face-1", "face-2"]}``.
     replace
         Take the place of a catalogue of another generation, or of a damaged one; it is kept as ``<target>.previous``.
+    mapped
+        Make a map of coordinates (:mod:`omdml.coordinates`) from the items, or take this one if they have its
+        modalities, and keep every item's coordinates. The last digits of a map depend on the processor, so another
+        machine may make another generation of the same items: build on one, and copy.
 
     Raises
     ------
@@ -71,7 +89,8 @@ def build_catalogue(
     listed = open_sets(sets)
     tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
     with _writing(target), progress(f"building {target.name}", _count(tables)) as advance, unfinished(target) as folder:
-        part, generation = _write(folder, Scan(scaling), tables, listed, _items_done(advance, tables))
+        step = _items_done(advance, tables, bool(mapped))
+        part, generation = _write(folder, Scan(scaling), tables, listed, step, mapped)
         if replace or _is_new(target, generation):
             put_in_place(folder, target)
             log.info("catalogue_built", path=str(target), generation=generation, items=part.count)
@@ -107,14 +126,15 @@ def add_items(
     with _writing(target), progress(f"adding to {target.name}", _count(tables)) as advance, locked(target):
         before.refresh()
         scan = Scan("none", before, before.sets)
-        step = _items_done(advance, tables)
+        step = _items_done(advance, tables, before.map is not None)
         scan.read_like(before.dims, tables, step)
         scan.take(listed)
         manifest = read_manifest(target)
         part = append_part(target, manifest.parts, manifest.modalities, scan, tables, step)
-        parts = (*manifest.parts, part)
+        if before.map:
+            part = append_coordinates(target, manifest.parts, part, scan.row_of, before.map, step)
         write_manifest(
-            target, FolderManifest(generation=manifest.generation, modalities=manifest.modalities, parts=parts)
+            target, msgspec.structs.replace(manifest, format=CATALOGUE.number, parts=(*manifest.parts, part))
         )
     log.info("items_added", path=str(target), generation=manifest.generation, items=part.count)
     return MappedCatalogue(target)
@@ -147,20 +167,52 @@ def _count(tables: Sequence[Table]) -> int | None:
     return max((table.count for table in tables if table.count is not None), default=None)
 
 
-def _write(folder: Path, scan: Scan, tables: Sequence[Table], sets: list[ItemSet], step: Advance) -> tuple[Part, str]:
-    """Check the items, fit the scaling and write; answers the catalogue's only part and its generation."""
+def _write(
+    folder: Path, scan: Scan, tables: Sequence[Table], sets: list[ItemSet], step: Advance, mapped: bool | CoordinateMap
+) -> tuple[Part, str]:
+    """Check the items, fit scaling and map, and write; answers the catalogue's only part and its generation."""
     scan.read(tables, step)
     scan.take(sets)
     modalities = dict(sorted(scan.modalities.items()))
-    part = append_part(folder, (), modalities, scan, tables, step)
-    generation = generation_of(modalities, part)
-    write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, parts=(part,)))
+    part, entry = append_part(folder, (), modalities, scan, tables, step), None
+    if mapped:
+        part, entry = _map_items(folder, part, scan, step, mapped)
+    generation = generation_of(modalities, part, entry)
+    write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, map=entry, parts=(part,)))
     return part, generation
 
 
-def _items_done(advance: Callable[[float], None], tables: Sequence[Table]) -> Advance:
-    """An item is done when each of its inputs was read twice."""
-    return lambda rows: advance(rows / (2 * len(tables)))
+def _map_items(
+    folder: Path, part: Part, scan: Scan, step: Advance, mapped: bool | CoordinateMap
+) -> tuple[Part, MapEntry]:
+    """Make the map of the only part's items, which are written, unless one fits them; write it, and coordinates."""
+    if MAPPED in scan.modalities:
+        raise CatalogueError(
+            f"modality {MAPPED!r} has the name of mapped coordinates: rename it, or build without a map (--no-map)"
+        )
+    began = time.perf_counter()
+    dims = {name: modality.dim for name, modality in scan.modalities.items()}
+    if isinstance(mapped, CoordinateMap) and mapped.dims == dims:
+        made, new = mapped, False
+    else:
+        features = {name: map_rows(folder / f"{name}.npy", part.count, dim) for name, dim in dims.items()}
+        made, new = CoordinateMap.fit(features), True
+    entry = write_map(folder, made)
+    part = append_coordinates(folder, (), part, scan.row_of, made, step)
+    log.info(
+        "coordinates_mapped",
+        coordinates=made.dim,
+        new_map=new,
+        map_mb=round(made.nbytes / 1e6, 2),
+        bytes_an_item=made.dim * DTYPE.itemsize,
+        seconds=round(time.perf_counter() - began, 2),
+    )
+    return part, entry
+
+
+def _items_done(advance: Callable[[float], None], tables: Sequence[Table], mapped: bool) -> Advance:
+    """An item is done when each of its inputs was read twice, and it was mapped if it is to be."""
+    return lambda rows: advance(rows / (2 * len(tables) + mapped))
 
 
 @contextmanager

@@ -4,6 +4,8 @@
 ``catalogue.json``     generation, modalities with dimensions and fitted scaling, digests
 ``ids.txt``            UTF-8, one id a line, in the order of the rows
 ``<modality>.npy``     float32 (n, d), C order, scaled
+``mapped.npy``         where there is a map: float32 (n, d), mapped coordinates
+``map.safetensors``    the map (omdml/coordinates.py)
 ``sets.jsonl``         where there are sets: ``{"set": "photo-5", "items": ["face-1", "face-2"]}`` a line
 =====================  ==========================================================================
 
@@ -20,12 +22,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
-from streams.catalogues.items import Items
-from streams.catalogues.manifest import IDS, SETS, FolderManifest, Part, decode_manifest
+from streams.catalogues.items import Items, checked_map
+from streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, Part, decode_manifest
 from streams.catalogues.matrix import map_rows, row_chunks
 from streams.catalogues.sets import decode_sets
-from streams.regular import DOCUMENT_BYTES, opened, read_regular
+from streams.regular import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
 PREVIOUS = ".previous"  # suffix of the catalogue that the newest build took the place of
@@ -50,7 +53,7 @@ class MappedCatalogue(Items):
         self.path = Path(path)
         self._parts: tuple[Part, ...] = ()
         manifest = read_manifest(self.path)
-        super().__init__(manifest, str(path))
+        super().__init__(manifest, str(path), _map_bytes(self.path) if manifest.map else None)
         self._take_in(manifest)
 
     def refresh(self) -> int:
@@ -64,7 +67,7 @@ class MappedCatalogue(Items):
         """Read every vector and compare the digests; CatalogueError names the file that is damaged."""
         first = 0
         for part in self._parts:
-            for name, matrix in self.features.items():
+            for name, matrix in self.stored.items():
                 if digest_of(matrix[first : first + part.count]) != part.sha256[name]:
                     last = first + part.count - 1
                     raise CatalogueError(
@@ -88,6 +91,8 @@ class MappedCatalogue(Items):
         self.features = {
             name: map_rows(self.path / f"{name}.npy", manifest.count, dim) for name, dim in self.dims.items()
         }
+        if manifest.map:
+            self.mapped = map_rows(self.path / f"{MAPPED}.npy", manifest.count, manifest.map.dim)
         self._know(ids)
         self._know_sets(sets)
         self._parts, self.first = manifest.parts, manifest.parts[0].count
@@ -102,6 +107,21 @@ def read_manifest(folder: Path) -> FolderManifest:
     except OSError as error:
         raise CatalogueError(f"{path}: no catalogue to read ({error.strerror}): {_advice(folder)}") from error
     return decode_manifest(data, FolderManifest, str(path))
+
+
+def read_map(folder: Path) -> CoordinateMap | None:
+    """The map of the catalogue in this folder, None where it has none; raises CatalogueError."""
+    manifest = read_manifest(folder)
+    return checked_map(manifest, str(folder), _map_bytes(folder) if manifest.map else None)
+
+
+def _map_bytes(folder: Path) -> bytes | None:
+    try:
+        return read_regular(folder / MAP, STATE_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CatalogueError(f"{folder / MAP}: cannot be read ({error}): restore or build again") from error
 
 
 def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> bytes:

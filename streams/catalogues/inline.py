@@ -76,7 +76,7 @@ def unknown_item(catalogue: Catalogue, item: str) -> FeedbackError:
 
 
 def scaled_item(catalogue: Catalogue, item: str, vectors: Vectors) -> dict[str, NDArray[np.float32]]:
-    """Raw vectors of one item, or of a query, as a table of one row: (1, d) a modality, scaled as the catalogue is.
+    """Raw vectors of one item, or of a query, as a table of one row: (1, d) a modality of the catalogue's features.
 
     Raises
     ------
@@ -84,15 +84,15 @@ def scaled_item(catalogue: Catalogue, item: str, vectors: Vectors) -> dict[str, 
         ``missing_modality``, ``dimension``, ``not_finite``; ``invalid`` for a modality that the catalogue lacks.
         The message names item and modality.
     """
-    _check_modalities(item, vectors, catalogue.dims)
-    for name, dim in catalogue.dims.items():
+    _check_modalities(item, vectors, catalogue.raw_dims)
+    for name, dim in catalogue.raw_dims.items():
         if len(vectors[name]) != dim:
             raise FeedbackError(
                 f"item {item!r}, modality {name!r} has {len(vectors[name])} numbers, the catalogue's have {dim}",
                 reason="dimension",
             )
     try:
-        return catalogue.scale({name: np.array([vectors[name]], np.float64) for name in catalogue.dims})
+        return catalogue.scale({name: np.array([vectors[name]], np.float64) for name in catalogue.raw_dims})
     except CatalogueError as error:
         raise FeedbackError(f"item {item!r}: {error}", reason="not_finite") from error
 

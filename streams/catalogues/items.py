@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CatalogueError
+from omdml.coordinates import MAPPED, CoordinateMap
+from omdml.errors import CatalogueError, CorruptError
 from streams.catalogues.manifest import Manifest, Modality
 from streams.catalogues.scaling import not_finite, scaled
 from streams.catalogues.sets import ItemSet
+from streams.protocols import Catalogue
 
 
 class Items:
@@ -20,15 +23,20 @@ class Items:
 
     About 150 bytes an item beside its vectors: a million take 0.15 GB. Items are only ever added, by one thread: their
     vectors are there before their ids are known, so whoever asks for rows first and for ``features`` then finds them.
+
+    ``map_bytes`` are those of the map that the manifest names, None where it names none.
     """
 
-    def __init__(self, manifest: Manifest, where: str) -> None:
+    def __init__(self, manifest: Manifest, where: str, map_bytes: bytes | None) -> None:
         self.manifest = manifest
         self.where = where
+        self.map = checked_map(manifest, where, map_bytes)
         self.generation = manifest.generation
         self.dims: Mapping[str, int] = manifest.dims
+        self.raw_dims = self.dims
         self.first = 0
         self.features: Mapping[str, NDArray[np.float32]] = {}
+        self.mapped = np.empty((0, 0), np.float32)  # coordinates (n, d), where there is a map
         self._ids: list[str] = []
         self._row_of: dict[str, int] = {}
         self.ids: Sequence[str] = self._ids
@@ -37,6 +45,26 @@ class Items:
     def __contains__(self, one: object) -> bool:
         """Whether an item of this id is known."""
         return one in self._row_of
+
+    def refresh(self) -> int:
+        """Take in the items added since; answers how many. Rows that were there keep their numbers."""
+        raise NotImplementedError
+
+    @property
+    def stored(self) -> Mapping[str, NDArray[np.float32]]:
+        """All matrices, by the names of what they are kept in."""
+        return {**self.features, MAPPED: self.mapped} if self.map else self.features
+
+    def in_coordinates(self, coordinates: str) -> Catalogue:
+        """The same items by their ``features``, or by what the map makes of them, ``mapped``.
+
+        Raises CatalogueError where there is no map.
+        """
+        if coordinates != MAPPED:
+            return self
+        if self.map is None:
+            raise no_map(self.where)
+        return MappedItems(self, self.map)
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Row numbers of these ids, -1 for an unknown one."""
@@ -76,6 +104,83 @@ class Items:
         ends = np.cumsum([len(one.items) for one in sets])
         added = {one.set: rows[end - len(one.items) : end] for one, end in zip(sets, ends, strict=True)}
         self.sets = {**self.sets, **added}
+
+
+class MappedItems:
+    """A catalogue as models on mapped coordinates see it: one modality, whatever the items are described by.
+
+    Everything else is the catalogue's own, so items that are added to it are in here too.
+    """
+
+    def __init__(self, items: Items, coordinate_map: CoordinateMap) -> None:
+        self._items, self._map = items, coordinate_map
+        self.dims: Mapping[str, int] = items.manifest.mapped_dims
+        self.raw_dims = items.dims
+        self.generation = items.generation
+        self.ids = items.ids
+
+    @property
+    def first(self) -> int:
+        """How many items the generation began with."""
+        return self._items.first
+
+    @property
+    def sets(self) -> Mapping[str, NDArray[np.int64]]:
+        """Row numbers of a set's elements by its id."""
+        return self._items.sets
+
+    @property
+    def features(self) -> Mapping[str, NDArray[np.float32]]:
+        """The coordinates (n, d) of all items."""
+        return dict.fromkeys(self.dims, self._items.mapped)
+
+    def in_coordinates(self, coordinates: str) -> Catalogue:
+        """The catalogue itself, or this."""
+        return self._items.in_coordinates(coordinates)
+
+    def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Row numbers of these ids, -1 for an unknown one."""
+        return self._items.rows(ids)
+
+    def refresh(self) -> int:
+        """Take in the items added since; answers how many."""
+        return self._items.refresh()
+
+    def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """Coordinates of raw vectors (n, d) a modality; raises CatalogueError as the catalogue does."""
+        made = self._map.apply(self._items.scale(vectors))
+        if at := not_finite(made):
+            raise CatalogueError(
+                f"row {at[0]} lies so far out that its coordinate {at[1]} is {made[at]}, which makes no finite float32"
+            )
+        return dict.fromkeys(self.dims, made)
+
+
+def no_map(where: str) -> CatalogueError:
+    """The error for a catalogue whose items have no mapped coordinates."""
+    return CatalogueError(
+        f"catalogue {where} has no map, which coordinates = {MAPPED!r} needs: build it again with "
+        "omdml catalogue build --map --replace"
+    )
+
+
+def checked_map(manifest: Manifest, where: str, data: bytes | None) -> CoordinateMap | None:
+    """The map in these bytes; CatalogueError where they are not those that the manifest names."""
+    if manifest.map is None:
+        return None
+    if data is None or hashlib.sha256(data).hexdigest() != manifest.map.sha256:
+        what = "is missing" if data is None else "has another sha256 than the manifest says"
+        raise CatalogueError(f"catalogue {where}: its map of coordinates {what}: restore it, or build it again")
+    try:
+        found = CoordinateMap.from_bytes(data)
+    except CorruptError as error:
+        raise CatalogueError(f"catalogue {where}: {error}") from error
+    if (found.dims, found.dim) != (manifest.dims, manifest.map.dim):
+        raise CatalogueError(
+            f"catalogue {where}: its map takes {found.dims} to {found.dim} coordinates, the manifest says "
+            f"{manifest.dims} and {manifest.map.dim}: restore it, or build it again"
+        )
+    return found
 
 
 def _scaled(name: str, modality: Modality, raw: NDArray[Any]) -> NDArray[np.float32]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
+from omdml.coordinates import MAPPED
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE, REDIS_CATALOGUE, Format
 from streams.catalogues.scaling import MinMax, Scaling
 
-IDS, SETS = "ids.txt", "sets.jsonl"  # files of a folder
+IDS, SETS, MAP = "ids.txt", "sets.jsonl", "map.safetensors"  # files of a folder
 MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"  # it names a file and a field in Redis
+MAP_DIGITS = 8  # of a sha256: enough to tell a catalogue's maps apart
 GENERATION_DIGITS = 16  # of a sha256: enough to tell generations apart, short enough for a key of each item in Redis
 
 
@@ -26,6 +28,20 @@ class Modality(msgspec.Struct, frozen=True):
     scaling: Scaling
 
 
+class MapEntry(msgspec.Struct, frozen=True):
+    """A map of coordinates: how many there are, and the sha256 of the map's bytes."""
+
+    dim: Annotated[int, Meta(ge=1)]
+    sha256: str
+
+
+class Shape(NamedTuple):
+    """What of a catalogue decides whether a metric fits it."""
+
+    generation: str
+    dims: Mapping[str, int]
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What is the same in every place that a generation is kept in; as it lies in Redis."""
 
@@ -33,11 +49,24 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: int = REDIS_CATALOGUE.number
     generation: str
     modalities: Annotated[dict[Annotated[str, Meta(pattern=MODALITY_NAME)], Modality], Meta(min_length=1)]
+    map: MapEntry | None = None
 
     @property
     def dims(self) -> dict[str, int]:
         """Numbers an item has in each modality."""
         return {name: modality.dim for name, modality in self.modalities.items()}
+
+    def in_coordinates(self, coordinates: str) -> Shape:
+        """What models with ``coordinates`` of this kind see of it: generation and dimensions."""
+        return Shape(self.generation, self.mapped_dims if coordinates == MAPPED else self.dims)
+
+    @property
+    def mapped_dims(self) -> dict[str, int]:
+        """The same of mapped coordinates, which are one modality; empty where there is no map.
+
+        It is named after the map: what was learned in the coordinates of one map fits those of no other.
+        """
+        return {f"{MAPPED}-{self.map.sha256[:MAP_DIGITS]}": self.map.dim} if self.map else {}
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):  # so that sets changed no generation without them
@@ -66,7 +95,7 @@ class FolderManifest(Manifest, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ValueError if a part has no sum to hold a file against."""
         for part in self.parts:
-            files = {IDS, *self.modalities, *([SETS] if part.sets_bytes else [])}
+            files = {IDS, *self.modalities, *([MAPPED] if self.map else []), *([SETS] if part.sets_bytes else [])}
             if missing := files - part.sha256.keys():
                 raise ValueError(f"a part has no sha256 of {', '.join(sorted(missing))}")
 
@@ -85,9 +114,10 @@ class _Numbered(msgspec.Struct):
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
-def generation_of(modalities: Mapping[str, Modality], first: Part) -> str:
+def generation_of(modalities: Mapping[str, Modality], first: Part, map_entry: MapEntry | None) -> str:
     """Name of the generation that begins with these items: the same content has the same name."""
-    return hashlib.sha256(encode_manifest([modalities, first])).hexdigest()[:GENERATION_DIGITS]
+    content = [modalities, first, *([map_entry] if map_entry else [])]
+    return hashlib.sha256(encode_manifest(content)).hexdigest()[:GENERATION_DIGITS]
 
 
 def encode_manifest(manifest: Any) -> bytes:
@@ -103,6 +133,8 @@ def decode_manifest(data: bytes, kind: type[AnyManifest], what: str) -> AnyManif
         manifest = msgspec.json.decode(data, type=kind, dec_hook=lambda _, values: np.array(values, np.float64))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CatalogueError(f"{what}: not a manifest ({error}): build the catalogue again") from error
+    if MAPPED in manifest.modalities and manifest.map:
+        raise CatalogueError(f"{what}: modality {MAPPED!r} beside a map, whose coordinates lie in a file of that name")
     for name, modality in manifest.modalities.items():
         scaling = modality.scaling
         if isinstance(scaling, MinMax) and not (scaling.low.shape == scaling.high.shape == (modality.dim,)):

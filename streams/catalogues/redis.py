@@ -3,14 +3,16 @@
 ===============================================  ===================================================================
 ``omdml:catalogue:<name>``                       the current generation
 ``omdml:catalogue:<name>:<generation>``          JSON: generation, modalities with dimensions and fitted scaling
+``omdml:catalogue:<name>:<generation>:map``      where there is one: the map of coordinates (omdml/coordinates.py)
 ``omdml:catalogue:<name>:<generation>:first``    how many items the generation began with
 ``omdml:catalogue:<name>:<generation>:ids``      list of ids, in the order of the rows
-``omdml:item:<name>:<generation>:<id>``          hash, one field a modality: float32, little-endian, scaled
+``omdml:item:<name>:<generation>:<id>``          hash, one field a modality: float32, little-endian, scaled; where
+                                                 there is a map, ``mapped`` too
 ``omdml:catalogue:<name>:<generation>:sets``     list of JSON: ``{"set": "photo-5", "items": ["face-1", "face-2"]}``
 ===============================================  ===================================================================
 
 Any client may add an item: first its hash, then its id to the list; and a set, when its items are there. What is listed
-again counts once, so that adding may be retried.
+again counts once, so that adding may be retried. Mapped coordinates may be left out: whoever reads makes them.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ from numpy.typing import NDArray
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
+from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from streams.addresses import masked
-from streams.catalogues.items import Items
+from streams.catalogues.items import Items, checked_map
 from streams.catalogues.manifest import Manifest, decode_manifest, encode_manifest
 from streams.catalogues.matrix import DTYPE
 from streams.catalogues.progress import progress
@@ -50,6 +53,7 @@ class Keys:
 
     def __init__(self, name: str, generation: str) -> None:
         self.manifest = f"omdml:catalogue:{name}:{generation}"
+        self.map = f"{self.manifest}:map"
         self.first = f"{self.manifest}:first"
         self.ids = f"{self.manifest}:ids"
         self.sets = f"{self.manifest}:sets"
@@ -79,12 +83,14 @@ class RedisCatalogue(Items):
         with _reaching(where):
             found = generation or _text(self._client.get(current_key(self.name)))
             self._keys = Keys(self.name, found)
-            data = self._client.get(self._keys.manifest)
+            data, map_bytes = self._client.get(self._keys.manifest), self._client.get(self._keys.map)
         if data is None:
             raise CatalogueError(
                 f"{where}: no catalogue {self.name!r} of generation {found or 'any'}: upload one, or correct the name"
             )
-        super().__init__(decode_manifest(data, Manifest, where), where)
+        super().__init__(decode_manifest(data, Manifest, where), where, map_bytes)
+        # numbers of an item in each field
+        self._stored = {**self.dims, MAPPED: self.map.dim} if self.map else self.dims
         self._listed = self._listed_sets = 0  # entries of the lists of ids and of sets that were read
         self._room: dict[str, NDArray[np.float32]] = {}
         self.refresh()
@@ -120,18 +126,24 @@ class RedisCatalogue(Items):
         self._make_room(end)
         for name, vectors in fetched.items():
             self._room[name][start:end] = vectors
-        self.features = {name: _read_only(matrix[:end]) for name, matrix in self._room.items()}
+        self.features = {name: _read_only(self._room[name][:end]) for name in self.dims}
+        if self.map:
+            self.mapped = _read_only(self._room[MAPPED][:end])
         self._know(new)
 
     def _fetch(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         pipeline = self._client.pipeline(transaction=False)
         for one in ids:
-            pipeline.hmget(self._keys.item + one, list(self.dims))
-        columns = zip(*pipeline.execute(), strict=True)
-        return {name: self._vectors(ids, name, blobs) for name, blobs in zip(self.dims, columns, strict=True)}
+            pipeline.hmget(self._keys.item + one, list(self._stored))
+        blobs = dict(zip(self._stored, zip(*pipeline.execute(), strict=True), strict=True))
+        found = {name: self._vectors(ids, name, blobs[name]) for name in self.dims}
+        if self.map:
+            coordinates = _made(self.map, found, blobs[MAPPED])
+            found[MAPPED] = self._vectors(ids, MAPPED, coordinates)
+        return found
 
     def _vectors(self, ids: Sequence[str], name: str, blobs: Sequence[bytes | None]) -> NDArray[np.float32]:
-        dim = self.dims[name]
+        dim = self._stored[name]
         for one, blob in zip(ids, blobs, strict=True):
             if blob is None or len(blob) != dim * DTYPE.itemsize:
                 raise self._damaged(one, name, "is missing" if blob is None else f"has {len(blob)} bytes")
@@ -142,7 +154,7 @@ class RedisCatalogue(Items):
 
     def _damaged(self, one: str, name: str, what: str) -> CatalogueError:
         return CatalogueError(
-            f"{self.where}: item {one!r}, modality {name!r} {what}, expected {self.dims[name]} finite float32 "
+            f"{self.where}: item {one!r}, modality {name!r} {what}, expected {self._stored[name]} finite float32 "
             f"numbers: write key {self._keys.item}{one} anew"
         )
 
@@ -152,7 +164,7 @@ class RedisCatalogue(Items):
         if rows <= have:
             return
         capacity = max(rows, have + have // 2, self._client.llen(self._keys.ids))
-        for name, dim in self.dims.items():
+        for name, dim in self._stored.items():
             matrix = np.empty((capacity, dim), DTYPE)
             if have:
                 matrix[:have] = self._room[name]
@@ -164,17 +176,20 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
 
     ``sets``: to be copied instead of the catalogue's own; they may hold items that are there already.
 
-    1. The manifest, and how many items came first. 2. Items with their ids, a batch at a time, then sets, those not
-    listed yet. 3. The pointer to the generation.
+    1. The map if there is one, the manifest, and how many items came first. 2. Items with their ids, a batch at a time,
+    then sets, those not listed yet. 3. The pointer to the generation.
     A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
 
     Raises CatalogueError as :class:`RedisCatalogue` does, or where the server has no memory left.
     """
     client, name, where = _connect(url, name)
     keys = Keys(name, catalogue.generation)
-    manifest = Manifest(generation=catalogue.generation, modalities=catalogue.manifest.modalities)
+    known = catalogue.manifest
+    manifest = Manifest(generation=catalogue.generation, modalities=known.modalities, map=known.map)
     with _reaching(where), progress(f"uploading {name}", len(catalogue.ids)) as advance:
-        client.set(keys.manifest, encode_manifest(manifest))  # 1.
+        if catalogue.map:  # 1.
+            client.set(keys.map, catalogue.map.to_bytes())
+        client.set(keys.manifest, encode_manifest(manifest))
         listed = set(map(_text, client.lrange(keys.ids, 0, -1)))
         client.set(keys.first, len(listed) or catalogue.first, nx=True)
         rows = [row for row, one in enumerate(catalogue.ids) if one not in listed]
@@ -207,6 +222,13 @@ def read_redis_manifest(url: str) -> Manifest:
     return decode_manifest(data, Manifest, where)
 
 
+def read_redis_map(url: str) -> CoordinateMap | None:
+    """The map of the current generation of a catalogue, None where it has none; raises CatalogueError."""
+    manifest, (client, name, where) = read_redis_manifest(url), _connect(url, None)
+    with _reaching(where):
+        return checked_map(manifest, where, client.get(Keys(name, manifest.generation).map))
+
+
 def is_redis_url(place: str) -> bool:
     """Whether this names a server and not a folder; raises CatalogueError for one of another kind."""
     scheme, separator, _ = place.partition("://")
@@ -227,7 +249,7 @@ def current_key(name: str) -> str:
 
 def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> None:
     pipeline = client.pipeline(transaction=True)
-    vectors: Mapping[str, NDArray[np.float32]] = {name: matrix[rows] for name, matrix in catalogue.features.items()}
+    vectors: Mapping[str, NDArray[np.float32]] = {name: matrix[rows] for name, matrix in catalogue.stored.items()}
     for at, row in enumerate(rows):
         fields = {name: matrix[at].tobytes() for name, matrix in vectors.items()}
         pipeline.hset(keys.item + catalogue.ids[row], mapping=fields)
@@ -278,6 +300,16 @@ def _reaching(where: str) -> Iterator[None]:
         ) from error
     except UnicodeDecodeError as error:
         raise CatalogueError(f"{where}: an id that is not UTF-8 ({error}): remove it from the list of ids") from error
+
+
+def _made(
+    coordinate_map: CoordinateMap, found: Mapping[str, NDArray[np.float32]], blobs: Sequence[bytes | None]
+) -> list[bytes]:
+    """Coordinates; those that a client left out are made one item at a time, so that every reader makes the same."""
+    return [
+        coordinate_map.apply({name: x[row : row + 1] for name, x in found.items()}).tobytes() if blob is None else blob
+        for row, blob in enumerate(blobs)
+    ]
 
 
 def _text(data: bytes | None) -> str:

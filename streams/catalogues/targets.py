@@ -5,18 +5,31 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import structlog
+
+from omdml.coordinates import CoordinateMap
 from omdml.errors import CatalogueError
 from streams.addresses import masked
 from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue
+from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest, read_map
 from streams.catalogues.items import Items
-from streams.catalogues.manifest import FolderManifest
-from streams.catalogues.redis import RedisCatalogue, current_generation, is_redis_url, upload_catalogue
+from streams.catalogues.manifest import FolderManifest, Manifest
+from streams.catalogues.redis import (
+    RedisCatalogue,
+    current_generation,
+    is_redis_url,
+    read_redis_manifest,
+    read_redis_map,
+    upload_catalogue,
+)
 from streams.catalogues.scan import Scan
 from streams.catalogues.sets import ItemSet, Sets, open_sets
 from streams.catalogues.tables.inputs import Inputs, open_tables
-from streams.catalogues.writing import append_part, write_manifest
+from streams.catalogues.writing import append_coordinates, append_part, write_manifest, write_map
+
+log = structlog.get_logger(__name__)
 
 Ids = str | Path | Sequence[str]
 
@@ -30,20 +43,20 @@ def build_at(
     id_column: str = "id",
     sets: str | Path | Sets | None = None,
     replace: bool = False,
+    mapped: bool | None = None,
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
     Parameters and errors are those of :func:`streams.catalogues.build.build_catalogue`. In Redis a generation that is
-    replaced stays, for whoever has it open.
+    replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`.
     """
+    options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets}
+    options["mapped"] = _map_for(target, replace) if mapped is None else mapped
     if not is_redis_url(target):
-        return build_catalogue(
-            target, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets, replace=replace
-        )
+        return build_catalogue(target, inputs, replace=replace, **options)
     there = current_generation(target)
     with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
-        place = Path(folder) / "catalogue"
-        built = build_catalogue(place, inputs, scaling=scaling, ids=ids, id_column=id_column, sets=sets)
+        built = build_catalogue(Path(folder) / "catalogue", inputs, **options)
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
                 f"{masked(target)} holds generation {there}, these inputs make {built.generation}: replace it "
@@ -84,9 +97,38 @@ def _more(
     scan.take(sets)
     scan.sets = []  # their items may not be in this folder
     modalities = before.manifest.modalities
-    part = append_part(folder, (), modalities, scan, tables, _untold)
-    write_manifest(folder, FolderManifest(generation=before.generation, modalities=modalities, parts=(part,)))
+    part, entry = append_part(folder, (), modalities, scan, tables, _untold), None
+    if before.map:
+        entry = write_map(folder, before.map)
+        part = append_coordinates(folder, (), part, scan.row_of, before.map, _untold)
+    manifest = FolderManifest(generation=before.generation, modalities=modalities, map=entry, parts=(part,))
+    write_manifest(folder, manifest)
     return MappedCatalogue(folder)
+
+
+def _map_for(target: str, replace: bool) -> bool | CoordinateMap:
+    """A new map, unless a catalogue is there: then its map, if the items have the same modalities.
+
+    So to build one again changes nothing, and models on mapped coordinates go on over one that is replaced. If there is
+    none, one is made only to replace the catalogue.
+    """
+    try:
+        there = what_is_at(target)
+        if there is None or there.map is None:
+            return there is None or replace
+        return (read_redis_map(target) if is_redis_url(target) else read_map(Path(target))) or True
+    except CatalogueError as error:
+        if not replace:
+            raise
+        log.warning("map_not_kept", reason=str(error), hint="a new one is made; reset the models that learned on it")
+        return True
+
+
+def what_is_at(target: str) -> Manifest | None:
+    """What the catalogue there says of itself; None where there is none. Raises CatalogueError."""
+    if is_redis_url(target):
+        return read_redis_manifest(target) if current_generation(target) else None
+    return read_manifest(Path(target)) if (Path(target) / MANIFEST).exists() else None
 
 
 def _untold(rows: int) -> None:

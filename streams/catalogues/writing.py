@@ -9,17 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from streams.catalogues.folder import MANIFEST, PREVIOUS, digest_of
-from streams.catalogues.manifest import IDS, SETS, FolderManifest, Modality, Part, encode_manifest
-from streams.catalogues.matrix import extend
+from streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, MapEntry, Modality, Part, encode_manifest
+from streams.catalogues.matrix import extend, map_rows
 from streams.catalogues.scaling import not_finite, scaled
 from streams.catalogues.scan import Advance, Scan, raw_vectors
 from streams.catalogues.sets import encode_sets
-from streams.catalogues.tables.table import Table, chunks_of
+from streams.catalogues.tables.table import CHUNK_ROWS, Table, chunks_of
 from streams.disk import put, sync, take_lock
 from streams.regular import opened
 
@@ -48,6 +50,42 @@ def append_part(
     for name in modalities:
         sync(folder / f"{name}.npy")
     return Part(more, len(ids), digests, len(lines.get(SETS, b"")))
+
+
+def write_map(folder: Path, coordinate_map: CoordinateMap) -> MapEntry:
+    """Write the map of a catalogue to the disk; what its manifest says of it."""
+    data = coordinate_map.to_bytes()
+    put(folder / MAP, data)
+    return MapEntry(coordinate_map.dim, hashlib.sha256(data).hexdigest())
+
+
+def append_coordinates(
+    folder: Path,
+    known: Sequence[Part],
+    part: Part,
+    ids: Mapping[str, int],
+    coordinate_map: CoordinateMap,
+    advance: Advance,
+) -> Part:
+    """Write the mapped coordinates of a part's items (``ids``, in the order of their rows), whose vectors are written;
+    the part, with their digest."""
+    first = sum(one.count for one in known)
+    features = {
+        name: map_rows(folder / f"{name}.npy", first + part.count, dim)[first:]
+        for name, dim in coordinate_map.dims.items()
+    }
+    matrix = extend(folder / f"{MAPPED}.npy", first, part.count, coordinate_map.dim)
+    for start in range(0, part.count, CHUNK_ROWS):
+        made = coordinate_map.apply({name: x[start : start + CHUNK_ROWS] for name, x in features.items()})
+        if at := not_finite(made):
+            raise CatalogueError(
+                f"item {list(ids)[start + at[0]]!r} lies so far out that its mapped coordinate {at[1]} is {made[at]}, "
+                "which float32 cannot hold: correct it, or build the catalogue without a map"
+            )
+        matrix[start : start + len(made)] = made
+        advance(len(made))
+    sync(folder / f"{MAPPED}.npy")
+    return msgspec.structs.replace(part, sha256={**part.sha256, MAPPED: digest_of(matrix)})
 
 
 def write_manifest(folder: Path, manifest: FolderManifest) -> None:

@@ -43,7 +43,8 @@ class Appender:
         if size not in (0, self._whole) and os.pread(self._descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line
         written = 0
-        while written < len(line):  # a second round only where the disk is full: it brings the error
+        # A second round comes only if the disk is full, and brings the error.
+        while written < len(line):
             written += os.write(self._descriptor, line[written:])
         self._whole, self._dirty = size + written, True
 

@@ -38,8 +38,8 @@ class _Numbered(msgspec.Struct):
     format: int = 1  # written without a number at first
 
 
-class Books:
-    """The books of one group. Take the lock before writing."""
+class GroupState:
+    """What one group keeps beside a log. Take the lock before writing."""
 
     def __init__(self, log: Log, group: str) -> None:
         self.log, self.group = log, group

@@ -57,7 +57,7 @@ class Log(Protocol):
         """
 
     def beside(self, name: str) -> Path:
-        """Where a file about the log lies, such as a group's books."""
+        """Where a file about the log lies, such as the state of a group."""
 
 
 def identify(path: Path) -> str:

@@ -86,7 +86,8 @@ class LogReader:
                 number = self.position >> OFFSET_BITS
                 successor = self.log.successor(number, tail.descriptor)
                 if not tail.fill(ended=successor is not None):
-                    self.seek(self._position)  # it was rotated, truncated or rewritten: look where the segment is now
+                    # The segment was rotated, truncated or rewritten: this looks where it is now.
+                    self.seek(self._position)
                 elif lines := tail.take(most):
                     self._position = number << OFFSET_BITS | tail.position
                     self._remember(number, tail)
@@ -127,7 +128,8 @@ class LogReader:
         """Refuse a segment that is not the one the position was taken in."""
         if tail.size < byte:
             raise self._gap(number, byte, f"it ends at byte {tail.size}: it was truncated or replaced")
-        if not byte:  # from its beginning any segment will do, and is the one known from now on
+        # From its beginning any segment will do, and is the known one from now on.
+        if not byte:
             self.fingerprints.pop(number, None)
         expected, got = self.fingerprints.get(number), fingerprint(tail)
         if expected and got != expected:

@@ -20,7 +20,7 @@ from streams.regular import open_regular
 
 
 class FileSender:
-    """In files.
+    """Sends letters of a log in files again.
 
     Parameters
     ----------

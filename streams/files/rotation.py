@@ -33,7 +33,7 @@ class Segment(NamedTuple):
     sha256: str
 
 
-class Found(NamedTuple):
+class LogFile(NamedTuple):
     """A file that lies there now. ``modified`` is in nanoseconds."""
 
     path: Path
@@ -134,14 +134,15 @@ class RotatedLog:
         self._looked = look
         return True
 
-    def _survey(self) -> dict[int, Found]:
+    def _survey(self) -> dict[int, LogFile]:
         """Where each segment lies now; what was never seen before is numbered, oldest first."""
         with opened(self.identity, "r+b") as ledger, locked(ledger.fileno()):
             known, found = read_ledger(ledger), self._find()
             places = match(known, found, self.path)
             self._last = known[-1].number if known else FIRST - 1
             strangers = found[max((found.index(file) + 1 for file in places.values()), default=0) :]
-            for file in strangers:  # newer than all that is known: older ones are none of ours
+            # These are newer than all that is known; older ones are none of ours.
+            for file in strangers:
                 self._last += 1
                 places[self._last] = file
                 ledger.write(f"{self._last} {file.inode} {file.sha256}\n".encode())
@@ -150,7 +151,7 @@ class RotatedLog:
                 os.fsync(ledger.fileno())
             return places
 
-    def _find(self) -> list[Found]:
+    def _find(self) -> list[LogFile]:
         """Every file of the log that has a first line, oldest first, the growing one last."""
         names = sorted(filter(self._rotated.fullmatch, os.listdir(self.path.parent)), reverse=True)
         rotated = sorted(filter(None, map(look, map(self.path.with_name, names))), key=lambda file: file.modified)
@@ -158,7 +159,7 @@ class RotatedLog:
         return [*rotated, growing] if growing else rotated
 
 
-def look(path: Path) -> Found | None:
+def look(path: Path) -> LogFile | None:
     """The file as it is now; None where it is gone or its first line unfinished."""
     try:
         descriptor = open_regular(path)
@@ -170,15 +171,15 @@ def look(path: Path) -> Found | None:
         os.close(descriptor)
     if line is None:
         return None
-    return Found(path, status.st_ino, status.st_mtime_ns, status.st_size, hashlib.sha256(line).hexdigest())
+    return LogFile(path, status.st_ino, status.st_mtime_ns, status.st_size, hashlib.sha256(line).hexdigest())
 
 
-def match(known: Sequence[Segment], found: Iterable[Found], growing: Path) -> dict[int, Found]:
+def match(known: Sequence[Segment], found: Iterable[LogFile], growing: Path) -> dict[int, LogFile]:
     """Which file is which segment: first by inode and first line, then by the first line alone (a copy).
 
     The growing file is the last segment or a new one: it may have the inode and first line of one that was deleted.
     """
-    places: dict[int, Found] = {}
+    places: dict[int, LogFile] = {}
     free = list(found)[::-1]
     for copied in (False, True):
         for segment in reversed(known):

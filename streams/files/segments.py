@@ -78,7 +78,7 @@ class SegmentedLog:
         return gone
 
     def beside(self, name: str) -> Path:
-        """In the folder."""
+        """A file of this name in the folder."""
         return self.path / name
 
     def _numbers(self) -> list[int]:

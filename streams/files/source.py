@@ -17,7 +17,7 @@ import structlog
 from omdml.errors import GapError, SourceError
 from streams.disk import locked, sync
 from streams.files.appender import Appender
-from streams.files.group_state import Books, Committed
+from streams.files.group_state import Committed, GroupState
 from streams.files.lines import encode_line
 from streams.files.log import OFFSET_BITS, reaching
 from streams.files.reader import LogReader, open_log
@@ -49,7 +49,7 @@ class FileSource:
         self.log = open_log(path)
         self.topic_id = self.log.topic_id
         self.partition = Partition(self.topic_id, 0)
-        self._books = Books(self.log, group)
+        self._group_state = GroupState(self.log, group)
         self._reader = LogReader(self.log)
         self._listener: Listener | None = None
         self._owned = False
@@ -57,7 +57,7 @@ class FileSource:
 
     def subscribe(self, listener: Listener) -> None:
         """Take the group's lock; raises SourceError where another process holds it."""
-        self._books.lock()
+        self._group_state.lock()
         self._listener = listener
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
@@ -88,7 +88,7 @@ class FileSource:
             self._check(partition)
             committed = Committed(self.log.topic_id, offset, self._reader.fingerprints.get(offset >> OFFSET_BITS))
             try:
-                self._books.write(committed)
+                self._group_state.write(committed)
             except SourceError as error:
                 _log.warning("commit_failed", log=str(self.log.path), error=str(error))
                 return None
@@ -119,7 +119,7 @@ class FileSource:
             self._owned = False
             self._listener = None
             self._reader.close()
-            self._books.unlock()
+            self._group_state.unlock()
 
     def _join(self) -> None:
         """Tell the listener what it was given, once, and start where it says."""
@@ -127,7 +127,7 @@ class FileSource:
             raise SourceError(f"feedback log {self.log.path}: polled before subscribe(listener), or after close()")
         if self._owned:
             return
-        committed = self._books.read()
+        committed = self._group_state.read()
         if committed is not None and committed.fingerprint is not None:
             self._reader.fingerprints[committed.segment] = committed.fingerprint
         offset = None if committed is None else committed.offset

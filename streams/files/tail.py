@@ -78,7 +78,8 @@ class Tail:
             self.first_line = read_first_line(self.descriptor)
         if self.first_line is None and not ended:
             return True
-        if self._rest and self.size > self._read:  # its writer may have taken back what was read of the unfinished line
+        # The writer may have taken back what was read of the unfinished line.
+        if self._rest and self.size > self._read:
             self._read, self._rest = self._begin, b""
         while not self._ready:
             chunk = os.pread(self.descriptor, CHUNK_BYTES, self._read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from omdml.errors import SourceError
-from streams.files.group_state import Books, Committed
+from streams.files.group_state import Committed, GroupState
 from streams.files.source import FileSource
 
 
@@ -19,21 +19,21 @@ class FileBystander(FileSource):
         if not Path(path).exists():
             raise SourceError(f"feedback log {path}: not there, expected a folder of segments or a file of JSON lines")
         super().__init__(path)
-        self._books = NoBooks(self.log, "")
+        self._group_state = NoGroupState(self.log, "")
 
 
-class NoBooks(Books):
-    """The books of a reader that has none."""
+class NoGroupState(GroupState):
+    """What a reader keeps that belongs to no group: nothing."""
 
     def lock(self) -> None:
-        """Nobody is kept away."""
+        """Keep nobody away."""
 
     def unlock(self) -> None:
-        """Nobody was."""
+        """Do nothing, because nobody was kept away."""
 
     def read(self) -> Committed | None:
-        """Nothing ever was committed."""
+        """None, because nothing was ever committed."""
         return None
 
     def write(self, committed: Committed) -> None:
-        """Nothing ever is."""
+        """Write nothing: this reader commits nothing."""

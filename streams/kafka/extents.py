@@ -19,7 +19,7 @@ SESSION_S = 10.0  # of a consumer that never joins
 
 
 def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
-    """Those of a topic fit for feedback, by number; raises SourceError as a worker would."""
+    """The extents of a topic fit for feedback, by partition number; raises SourceError as a worker would."""
     admin = open_admin(options)
     try:
         found = require(admin, options, topic)

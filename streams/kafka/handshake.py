@@ -44,7 +44,8 @@ def admitted(options: KafkaOptions) -> None:
     try:
         net.run(_made, connection)
     except kafka.errors.KafkaError as error:
-        if connection.broker_version_data:  # so far TLS is well: brokers end the connection where SASL fails
+        # TLS has worked so far: brokers end the connection if SASL fails.
+        if connection.broker_version_data:
             raise refused(options, error) from error
         if do := next((do for sign, do in ADVICE.items() if sign in str(error)), ""):
             raise SourceRefused(f"Kafka at {options.servers}: {options.redact(str(error))}; {do}") from error

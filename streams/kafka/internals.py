@@ -137,8 +137,8 @@ class Transaction:
         finally:
             self._producer._accumulator._flushes_in_progress.decrement()
 
-    def give_up(self) -> None:
-        """Have the producer give up all that is on its way: ``close`` flushes first, without end."""
+    def drop_unsent(self) -> None:
+        """Have the producer drop all that is on its way: ``close`` flushes first, without end."""
         self._producer._sender.force_close()
 
     def _asked(self, result: Any) -> Any:

@@ -65,7 +65,8 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return arguments | {
             "bootstrap_servers": [server.strip() for server in self.servers.split(",")],
             "bootstrap_timeout_ms": int(self.start_timeout_s * 1000),
-            "reconnect_backoff_max_ms": 1000,  # the default waits half a minute after an outage
+            # By default a client waits half a minute after an outage.
+            "reconnect_backoff_max_ms": 1000,
         }
 
     def redact(self, text: str) -> str:
@@ -92,7 +93,8 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
 
     try:
         yield
-    except kafka.errors.AuthorizationError as error:  # its own text may be pages of requests and answers
+    except kafka.errors.AuthorizationError as error:
+        # Its own text may be pages of requests and answers.
         what, user = type(error).__name__, options.sasl_plain_username or "this client"
         do = f"give {user} the rights (ACLs) that deploy/SECURITY.md lists"
         raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {do}") from error

@@ -8,7 +8,7 @@ from streams.letters import Dismissed, Letter, Resent, headers_again
 
 
 class KafkaSender:
-    """In Kafka: one transaction a letter."""
+    """Sends letters of a Kafka topic again: one transaction a letter."""
 
     def __init__(self, transactions: KafkaTransactions, topic: str, letters: str) -> None:
         self._transactions, self._topic, self._letters = transactions, topic, letters

@@ -31,7 +31,7 @@ class TopicSafety(NamedTuple):
 
 
 def topic_safety(options: KafkaOptions, name: str) -> TopicSafety:
-    """Those of a topic that exists; raises SourceError."""
+    """The unsafe settings of a topic that exists; raises SourceError."""
     resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=dict.fromkeys(SETTINGS))
     admin = open_admin(options)
     try:

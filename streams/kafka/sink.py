@@ -21,7 +21,8 @@ from streams.partitioners import PARTITIONERS
 LINGER_MS = 5
 BATCH_BYTES = 256 << 10
 METADATA_LIMIT_S = 2.0  # all that the client itself waits for: it has no bound on its memory, we keep one
-SETTLE_EVERY = 256  # a long tail of acknowledged events keeps the garbage collector busy: 56 k instead of 70 k events/s
+# A long tail of acknowledged events keeps the garbage collector busy: 56 k instead of 70 k events/s.
+TAKE_OFF_EVERY = 256
 METADATA_AGE_S = 10.0  # after which added partitions are known at the latest; the client's own default is five minutes
 EVENT_OVERHEAD_BYTES = 512  # what the client keeps of an event beside its bytes
 
@@ -72,12 +73,12 @@ class KafkaSink:
         self.block_s = block_s
         self._on_the_way: deque[Sent] = deque()
         self._bytes = 0
-        self._unsettled = 0
+        self._sent_since = 0
         self._failures = 0
         self._first_failure = ""
         self._closed = False
         self._delivery_s = delivery_s
-        self.max_message_bytes = self._require_topic()
+        self.max_message_bytes = kafka_topic.message_limit(options, topic)
         self._producer: Any = self._connect()
 
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
@@ -86,9 +87,9 @@ class KafkaSink:
         Raises SourceError where the buffer stays full for ``block_s``, or the event is larger than a request may be.
         """
         size = len(value) + EVENT_OVERHEAD_BYTES
-        self._unsettled += 1
-        if self._unsettled == SETTLE_EVERY:
-            self._settle(deadline=0.0)
+        self._sent_since += 1
+        if self._sent_since == TAKE_OFF_EVERY:
+            self._take_off(deadline=0.0)
         if self._bytes + size > self.buffer_bytes:
             self._make_room(size)
         if self._producer is None:
@@ -113,12 +114,12 @@ class KafkaSink:
         ``timeout_s``; those may still arrive. Once events have failed, what was sent with them is given up, and the
         next event makes a new producer: this one's client never gets over a batch that expired.
         """
-        self._settle(time.monotonic() + timeout_s)
+        self._take_off(time.monotonic() + timeout_s)
         failures, self._failures = self._failures, 0
         overdue = self._on_the_way and time.monotonic() - self._on_the_way[0].at > 2 * self._delivery_s
         if failures or overdue:
             failures += len(self._on_the_way)
-            self._begin_again()
+            self._drop_producer()
         if failures:
             raise SourceError(
                 f"{failures} events for topic {self.topic!r} at {self.options.servers} were not written; the first: "
@@ -160,42 +161,37 @@ class KafkaSink:
                 metrics_enabled=False,
             )
             try:
-                producer.partitions_for(self.topic)  # or the first send would wait for it
+                # Otherwise the first send would wait for it.
+                producer.partitions_for(self.topic)
             except BaseException as error:
                 producer.close(timeout=0)
                 if isinstance(error, kafka.errors.KafkaTimeoutError):
-                    self._require_topic()  # says so where it is missing
+                    # This says so if the topic is missing.
+                    kafka_topic.message_limit(self.options, self.topic)
                 raise
         return producer
 
-    def _begin_again(self) -> None:
+    def _drop_producer(self) -> None:
         self._on_the_way.clear()
         self._bytes = 0
         with contextlib.suppress(kafka.errors.KafkaError):
             self._producer.close(timeout=0)
         self._producer = None
 
-    def _require_topic(self) -> int:
-        admin = kafka_topic.open_admin(self.options)
-        try:
-            kafka_topic.require(admin, self.options, self.topic)
-            return kafka_topic.max_message_bytes(admin, self.options, self.topic)
-        finally:
-            admin.close()
-
     def _make_room(self, size: int) -> None:
         deadline = time.monotonic() + self.block_s
-        self._settle(deadline, down_to=max(0, self.buffer_bytes // 2 - size))
+        self._take_off(deadline, down_to=max(0, self.buffer_bytes // 2 - size))
         if self._bytes + size > self.buffer_bytes:
             raise SourceError(
                 f"{len(self._on_the_way)} events wait for topic {self.topic!r} at {self.options.servers}, the buffer "
                 f"of {self.buffer_bytes} bytes is full; send this one again later, when the cluster keeps up"
             )
 
-    def _settle(self, deadline: float, down_to: int = 0) -> None:
+    def _take_off(self, deadline: float, down_to: int = 0) -> None:
         """Take acknowledged and failed events off the buffer, oldest first, until few bytes are left or time is up."""
-        self._unsettled = 0
-        while self._on_the_way and self._bytes > down_to and not self._failures:  # after one the others are stuck
+        self._sent_since = 0
+        # After one has failed, those behind it are stuck.
+        while self._on_the_way and self._bytes > down_to and not self._failures:
             if not self._is_over(self._on_the_way[0], deadline):
                 return
             self._bytes -= self._on_the_way.popleft().size
@@ -207,7 +203,8 @@ class KafkaSink:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
-            with contextlib.suppress(kafka.errors.KafkaError):  # out of time, or failed: asked below
+            # Whether it is out of time or failed is asked below.
+            with contextlib.suppress(kafka.errors.KafkaError):
                 acknowledgement.get(timeout=left_s)
         if acknowledgement.failed():
             self._note_failure(sent, acknowledgement.exception)
@@ -236,4 +233,5 @@ class KeyPartitioner:
         return self._number(serialized_key, len(cluster.partitions_for_topic(topic)))
 
 
-Partitioner.register(KeyPartitioner)  # an untyped class cannot be inherited from under strict checking
+# An untyped class cannot be inherited from under strict checking.
+Partitioner.register(KeyPartitioner)

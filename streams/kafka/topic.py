@@ -40,7 +40,8 @@ def create_topic(
     configs = {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
-        "message.timestamp.type": "LogAppendTime",  # what an event says of its own time is held against it
+        # What an event says of its own time is held against this.
+        "message.timestamp.type": "LogAppendTime",
     }
     wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": configs}
     admin = open_admin(options)

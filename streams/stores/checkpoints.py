@@ -12,7 +12,7 @@ import structlog
 from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint
 from streams.placement import Placement
-from streams.protocols import Partition, Position, Written
+from streams.protocols import ModelPosition, Partition, Written
 
 log = structlog.get_logger(__name__)
 
@@ -30,9 +30,9 @@ class Saved(NamedTuple):
         return cls(checkpoint.home, checkpoint.next, hashlib.sha256(data).hexdigest())
 
     @property
-    def position(self) -> Position:
+    def position(self) -> ModelPosition:
         """How far the model was taken."""
-        return Position(Partition(*self.home), self.next)
+        return ModelPosition(Partition(*self.home), self.next)
 
     def replaces(self, kept: Saved | None, back: bool = False) -> Written:
         """Whether this one may take the place of the kept one; another home is neither ahead nor behind."""

@@ -72,8 +72,8 @@ class Journal(Protocol):
     def append(self, number: int, entry: Entry, epoch: str | None = None) -> bool:
         """Add an entry; False, and nothing done, where ``number`` was taken, or ``epoch`` is gone, meanwhile."""
 
-    def drop(self, numbers: Iterable[int]) -> None:
-        """Forget entries; never the last one."""
+    def drop_entries(self, numbers: Iterable[int]) -> None:
+        """Keep these entries no longer; never the last one."""
 
     def write(self, key: SnapshotKey, data: bytes) -> None:
         """Keep the bytes of a snapshot."""
@@ -81,8 +81,8 @@ class Journal(Protocol):
     def read(self, key: SnapshotKey) -> bytes | None:
         """The bytes of a snapshot; None where they are not kept."""
 
-    def erase(self, keys: Iterable[SnapshotKey]) -> None:
-        """Forget the bytes of snapshots."""
+    def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
+        """Keep the bytes of these snapshots no longer."""
 
 
 def publication(
@@ -156,10 +156,17 @@ def newest_publication(entries: Iterable[Entry], version: int | None = None) -> 
     return found
 
 
-def destination(entries: Iterable[Entry], version: int | None) -> Entry | None:
-    """Where a move to ``version`` leads; None is the newest snapshot that nothing but a pin kept from going live."""
+def destination(entries: Iterable[Entry], version: int | None, live: Pointer | None) -> Entry | None:
+    """The publication that ``version`` stands for, whoever asks; None is the newest that nothing but a pin held.
+
+    Several snapshots may have one number: what the guard took back goes live under that of the version it judged. The
+    number stands for what is live, else for the newest that was allowed, and for a withheld one if there is no other.
+    """
     entries = list(entries)
-    # What the guard withheld may have the number of a version that went live: it has it only if nothing else does.
+    if live and live.version == version:
+        found = newest_publication((entry for entry in entries if entry.digest == live.digest), version)
+        if found:
+            return found
     allowed = newest_publication((entry for entry in entries if entry.reason in ("", PINNED)), version)
     return allowed or (None if version is None else newest_publication(entries, version))
 

@@ -13,7 +13,7 @@ from omdml.snapshot import Snapshot
 from streams.protocols import Pointer, Written
 from streams.stores import journal
 from streams.stores.checkpoints import store_lost
-from streams.stores.journal import PUBLICATIONS, Journal, destination, newest_publication, superfluous
+from streams.stores.journal import PUBLICATIONS, Journal, destination, superfluous
 from streams.stores.many import one_by_one
 from streams.stores.retention import SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
@@ -92,7 +92,7 @@ class JournaledSnapshots(ABC):
         while True:
             pointer = self.current(model)
             if version is not None and (pointer is None or pointer.version != version):
-                found = newest_publication((entry for _, entry in book.entries()), version)
+                found = destination((entry for _, entry in book.entries()), version, pointer)
                 pointer = found.pointer(self.store_id) if found else None
             if pointer is None:
                 return None
@@ -126,11 +126,12 @@ class JournaledSnapshots(ABC):
         for _ in range(ATTEMPTS):
             number, last = book.last()
             entries = [entry for _, entry in book.entries()]
-            target = destination(entries, version)
+            live = last.live if last else None
+            target = destination(entries, version, live)
             if target is None or book.read(target.snapshot) is None:
                 kept = [entry.version for entry in entries if entry.what in PUBLICATIONS]
                 raise not_kept(model, version, kept, str(self))
-            entry = journal.move(last.live if last else None, target, pin=pin, at=time.time(), store_id=self.store_id)
+            entry = journal.move(live, target, pin=pin, at=time.time(), store_id=self.store_id)
             if entry.live and book.append(number + 1, entry):
                 return entry.live
         raise self._too_busy(model)
@@ -146,11 +147,12 @@ class JournaledSnapshots(ABC):
         _, last = book.last()
         retention = self.retention.of(model)
         snapshots, moves = superfluous(book.entries()[:-1], last.live if last else None, retention)
-        book.drop(itertools.chain(moves, *snapshots.values()))
+        book.drop_entries(itertools.chain(moves, *snapshots.values()))
         _, last = book.last()
-        if last and last.live:  # somebody may have gone back to it by now
+        # Somebody may have gone back to it in the meantime.
+        if last and last.live:
             snapshots.pop((last.live.version, last.live.digest), None)
-        book.erase(snapshots)
+        book.drop_snapshots(snapshots)
 
     def _too_busy(self, model: str) -> StoreError:
         return StoreError(

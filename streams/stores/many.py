@@ -19,7 +19,7 @@ def one_by_one(act: Callable[..., Answer], calls: Iterable[tuple[Any, ...]]) -> 
 
 
 def together(act: Callable[..., Answer], calls: Iterable[tuple[Any, ...]]) -> list[Answer | CorruptError | StoreLost]:
-    """The same by several threads, which wait for the disk together."""
+    """Answers of the same calls by several threads, which wait for the disk together."""
     every = list(calls)
     if len(every) < 2:
         return one_by_one(act, every)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint
 from streams.placement import Placement
-from streams.protocols import Claim, Marks, Partition, Position, Watch, Written
+from streams.protocols import Claim, Marks, ModelPosition, Partition, Watch, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_valid, placed_elsewhere, read_checkpoint
 from streams.stores.journal import Entry, SnapshotKey, newest_publication
 from streams.stores.journaled import JournaledSnapshots
@@ -54,7 +54,7 @@ class MemoryModel:
             self._changed.notify_all()
             return True
 
-    def drop(self, numbers: Iterable[int]) -> None:
+    def drop_entries(self, numbers: Iterable[int]) -> None:
         """Forget entries."""
         with self._changed:
             for number in numbers:
@@ -68,7 +68,7 @@ class MemoryModel:
         """The bytes of a snapshot."""
         return self._bytes.get(key)
 
-    def erase(self, keys: Iterable[SnapshotKey]) -> None:
+    def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
         """Forget the bytes of snapshots."""
         for key in keys:
             self._bytes.pop(key, None)
@@ -128,8 +128,8 @@ class MemoryStore(JournaledSnapshots):
         """Become the owner of each."""
         return one_by_one(self.claim, ((model,) for model in models))
 
-    def positions(self, models: Sequence[str]) -> dict[str, Position]:
-        """Those of the newest checkpoints."""
+    def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
+        """The positions of the newest checkpoints."""
         with self._changed:
             known = [(model, self._models[model]) for model in models if model in self._models]
             return {model: one.checkpoints[one.damaged][0].position for model, one in known if one.checkpoints}

@@ -8,7 +8,7 @@ from streams.protocols import Pointer
 
 
 def not_kept(model: str, version: int | None, kept: list[int], where: str) -> NotKept:
-    """Nobody can go to this version."""
+    """The error for a version that nobody can go to."""
     asked = "no snapshot is kept" if version is None else f"no snapshot of version {version} is kept"
     return NotKept(
         f"model {model!r}: {asked} in {where}; versions kept: {', '.join(map(str, sorted(kept))) or 'none'}: choose "

@@ -46,7 +46,7 @@ def checkout(tmp_path, monkeypatch):
 
 
 def forget():
-    """Of other checkouts' code."""
+    """Drop what other checkouts' code left."""
     for known in (cache.plain, cache.core, cache.code):
         known.cache_clear()
 

@@ -119,9 +119,7 @@ class TestCheckpointsOfAnyStore:
         }
         assert store.positions([]) == {}
 
-    def test_where_a_checkpoint_was_found_to_be_damaged_the_position_is_that_of_the_one_before_it(
-        self, store: Store, damage: Damage
-    ) -> None:
+    def test_behind_a_damaged_checkpoint_the_position_is_the_one_before(self, store: Store, damage: Damage) -> None:
         epoch = store.claim("shop").epoch
         for offset in (5, 8):
             store.save(checkpoint(offset), epoch)

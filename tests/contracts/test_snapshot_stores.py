@@ -169,9 +169,7 @@ class TestSnapshotsOfAnyStore:
         assert live(store).version == 1
         assert store.move("shop", 1, pin=False).version == 1
 
-    def test_unpinning_leads_to_what_the_pin_kept_from_going_live_but_not_to_what_was_held_for_a_reason(
-        self, store: Store
-    ) -> None:
+    def test_unpinning_leads_to_what_the_pin_kept_back_but_to_nothing_withheld(self, store: Store) -> None:
         epoch = store.claim("shop").epoch
         store.publish(snapshot(1), epoch)
         store.publish(snapshot(2), epoch, held="mistakes rose")
@@ -180,6 +178,27 @@ class TestSnapshotsOfAnyStore:
         store.move("shop", 1, pin=True)
         store.publish(snapshot(3), epoch)
         assert store.move("shop", None, pin=False).version == 3
+
+    def test_a_number_stands_for_what_went_live_and_not_for_what_was_withheld_under_it(self, store: Store) -> None:
+        # Given what is taken back: the reference goes live under the number of the version that is withheld after it
+        epoch = published(store, 1, 2)
+        store.publish(snapshot(3, seed=1), epoch)
+        store.publish(snapshot(3), epoch, held="mistakes rose")
+        before = live(store)
+        # Then a move to that number keeps what is live, and leads there again, as what is loaded by it does.
+        assert store.move("shop", 3, pin=True).digest == before.digest
+        store.move("shop", 2, pin=True)
+        loaded = store.load("shop", 3)
+        assert loaded
+        assert loaded[1].digest == before.digest
+        assert store.move("shop", 3, pin=True).digest == before.digest
+
+    def test_a_move_to_the_number_of_what_is_live_keeps_that(self, store: Store) -> None:
+        epoch = published(store, 1, 2)
+        before = store.move("shop", 2, pin=True)
+        store.publish(snapshot(2, seed=1), epoch)
+        assert store.move("shop", 2, pin=True).digest == before.digest
+        assert store.move("shop", None, pin=False).digest == snapshot(2, seed=1).digest
 
     def test_two_who_publish_at_once_both_get_into_the_history(self, store: Store) -> None:
         epoch = store.claim("shop").epoch

@@ -31,6 +31,7 @@ class Asker(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        # A short pause leaves the processor to those who are asked.
         while not self.enough.wait(0.002):
             self.versions.append(version_served(self.port))
 

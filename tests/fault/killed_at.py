@@ -33,7 +33,7 @@ STEPS = {
 # Those of a router (streams/kafka/routing/router.py).
 ROUTE_STEPS = {
     "begin": [(KafkaTransactions, "begin")],
-    "write": [(KafkaTransactions, "_settle")],
+    "write": [(KafkaTransactions, "_await_written")],
     "offsets": [(KafkaTransactions, "send_offsets")],
     "committed": [(KafkaTransactions, "commit")],
 }

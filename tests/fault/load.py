@@ -22,6 +22,7 @@ class Load(threading.Thread):
     def run(self):
         while True:
             self.send_one()
+            # A pause now and then keeps the load at what workers can follow.
             if self.sent % 20 == 0 and self.enough.wait(0.03):
                 break
         self.sink.flush(60)

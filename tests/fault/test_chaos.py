@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fault.chaos import networks, rebalances
-from tests.fault.chaos.faults import FAULTS, trial
+from tests.fault.chaos.faults import one_after_the_other, trial
 from tests.fault.chaos.servers import Servers
 from tests.support.deep import deep_after
 
@@ -23,14 +23,9 @@ def servers():
 
 @pytest.mark.parametrize("names", deep_after(1, SEQUENCES), ids=", ".join)
 def test_after_faults_under_load_every_event_is_learned_once(names, servers, tmp_path, monkeypatch):
-    monkeypatch.setattr(networks, "CUT_S", 8.0)  # more than the session timeout: another worker takes over
+    # It is longer than the session timeout, so another worker takes over.
+    monkeypatch.setattr(networks, "CUT_S", 8.0)
     monkeypatch.setattr(rebalances, "STORM_S", 5.0)
-
-    def one_after_the_other(service, chance):
-        for name in names:
-            FAULTS[name].inject(service, chance)
-            service.learns()
-
-    found = trial(FAULTS[names[0]]._replace(inject=one_after_the_other), 1, 0, servers, tmp_path)
+    found = trial(one_after_the_other(names), 1, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)
     assert found.verdict.letters > 0

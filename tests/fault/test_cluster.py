@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fault.chaos.faults import FAULTS, trial
+from tests.fault.chaos.faults import one_after_the_other, trial
 from tests.fault.chaos.servers import ClusterServers
 
 # All of them happen to one service, one after the other: it takes long to start.
@@ -19,10 +19,5 @@ def servers(kafka_cluster):
 
 
 def test_whatever_brokers_do_every_event_is_learned_once(servers, tmp_path):
-    def one_after_the_other(service, chance):
-        for name in NAMES:
-            FAULTS[name].inject(service, chance)
-            service.learns()
-
-    found = trial(FAULTS[NAMES[0]]._replace(inject=one_after_the_other), 1, 0, servers, tmp_path)
+    found = trial(one_after_the_other(NAMES), 1, 0, servers, tmp_path)
     assert (found.verdict.lost, found.verdict.doubled) == (0, 0)

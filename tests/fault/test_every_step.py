@@ -139,6 +139,7 @@ def until_killed(place, doomed):
     while any(worker.running for worker in doomed):
         assert time.monotonic() < deadline, "\n".join(worker.said[-2000:] for worker in doomed)
         place.send()
+        # Events keep coming, at a pace that workers keep up with.
         time.sleep(PAUSE_S)
     for worker in doomed:
         assert worker.wait() == -signal.SIGKILL, worker.said[-2000:]
@@ -152,6 +153,7 @@ def end(place, workers):
         said = "\n".join(worker.said[-2000:] for worker in workers)
         assert time.monotonic() < deadline, f"{found}\n{said}"
         assert all(worker.running for worker in workers), f"{found}\n{said}"
+        # Each look reads the whole log, beside the workers that it waits for.
         time.sleep(0.2)
     for worker in workers:
         wait_for(lambda worker=worker: "partition_assigned" in worker.said, "the worker to be at work", 60, worker)
@@ -169,7 +171,7 @@ def end(place, workers):
     + deep_after(1, [("Kafka and Valkey", step) for step in STORED]),
     indirect=["place"],
 )
-def test_killed_right_after_a_step_and_again_it_ends_with_the_bytes_of_a_run_never_killed(place, step):
+def test_killed_after_a_step_twice_it_ends_with_the_bytes_of_a_run_never_killed(place, step):
     # Given events that keep coming, and workers that die right after this step, all of them, twice
     for _ in range(2):
         until_killed(place, place.workers(step, 1))

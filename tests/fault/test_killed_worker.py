@@ -51,11 +51,13 @@ def test_ten_kills_under_load_change_nothing_and_a_node_answers_throughout(place
         for _ in range(KILLS):
             before = asker.newest
             wait_for(lambda before=before: asker.newest > before, "an answer under a newer version", 40, worker)
+            # The kill comes at any moment, not only right after a publication.
             time.sleep(chance.uniform(0, 0.7))
             worker.kill()
             worker = Process(tmp_path, "worker", "--config", str(path), name="worker")
         load.end()
-        total = load.send_one()  # its version is live only when all before it are learned again
+        # The version of this one is live only when all before it are learned again.
+        total = load.send_one()
         sink.flush()
         learned = learned_of(path, open_store(url).secret())
         wait_for(lambda: asker.versions[-1] == len(learned), "an answer that knows every event", 60, worker)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import threading
@@ -63,13 +62,16 @@ def test_two_routers_killed_paused_and_without_a_broker_copy_each_event_once(rou
     try:
         for turn in range(6):
             name = draw.choice(sorted(routers))
+            # Faults come at any moment.
             stop.wait(draw.uniform(0.5, 3.0))
             if turn == 3:
-                os.kill(routers[name]._child.pid, signal.SIGSTOP)
+                routers[name].pause()
+                # Longer than its session lasts.
                 stop.wait(9.0)
-                os.kill(routers[name]._child.pid, signal.SIGCONT)
+                routers[name].resume()
             elif turn == 4:
                 kafka.kill()
+                # How long the outage lasts.
                 stop.wait(2.0)
                 kafka.start()
             else:

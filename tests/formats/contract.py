@@ -27,7 +27,7 @@ def check_that_kept_samples_load(sample: Sample, folder: Path) -> None:
 
 
 def check_that_a_newer_number_is_refused(sample: Sample, folder: Path) -> None:
-    """By its number, with what to do, and not as damaged."""
+    """Check that the error names the number and what to do, and does not speak of damage."""
     number = sample.format.number
     copy = shutil.copytree(sample.kept()[number], folder / "newer")
     sample.renumber(copy, number)

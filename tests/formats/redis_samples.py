@@ -13,8 +13,7 @@ from omdml import formats
 from streams.catalogues.redis import RedisCatalogue, upload_catalogue
 from streams.stores.redis.store import RedisStore
 from tests.formats import redis_dump
-from tests.formats.samples import PARTITION, Sample
-from tests.support import store_samples, worlds
+from tests.formats.samples import Sample, check_catalogue, check_filled, fill, small_catalogue
 
 DUMP = "dump.json"
 
@@ -25,47 +24,24 @@ def samples(url: str) -> list[Sample]:
 
     def write_store(folder: Path) -> None:
         client.flushall()
-        store = RedisStore(url)
-        epoch = store_samples.published(store, 1, 2)
-        for offset in (1, 2):
-            store.save(store_samples.checkpoint(offset), epoch)
-        store.publish(store_samples.snapshot(3), epoch, "held for a reason")
-        store.note("shop", epoch, "drift", "mistakes went up")
-        store.move("shop", 1, pin=True)
-        store.move_mark(PARTITION, None, 7)
+        fill(RedisStore(url))
         redis_dump.dump(client, folder / DUMP)
 
     def read_store(folder: Path) -> None:
         client.flushall()
         redis_dump.restore(client, folder / DUMP)
-        store = RedisStore(url)
-        pointer, snapshot = store.load("shop") or (None, None)
-        assert pointer
-        assert snapshot
-        assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
-        assert [line["what"] for line in store.history("shop")] == [
-            "published",
-            "published",
-            "held",
-            "drift",
-            "rolled back",
-        ]
-        checkpoint = store.claim("shop").checkpoint
-        assert checkpoint
-        assert checkpoint.next == 2
-        assert store.marks([PARTITION]) == {PARTITION: 7}
+        check_filled(RedisStore(url))
 
     def write_catalogue(folder: Path) -> None:
         client.flushall()
         with tempfile.TemporaryDirectory() as other:
-            upload_catalogue(worlds.catalogue(other), f"{url}#shop")
+            upload_catalogue(small_catalogue(Path(other) / "items"), f"{url}#shop")
         redis_dump.dump(client, folder / DUMP)
 
     def read_catalogue(folder: Path) -> None:
         client.flushall()
         redis_dump.restore(client, folder / DUMP)
-        catalogue = RedisCatalogue(f"{url}#shop")
-        assert (len(catalogue.ids), len(catalogue.sets)) == (worlds.ITEMS, worlds.ITEMS)
+        check_catalogue(RedisCatalogue(f"{url}#shop"))
 
     def renumber(folder: Path, number: int) -> None:
         kept = json.loads((folder / DUMP).read_text())

@@ -10,20 +10,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 from safetensors.numpy import load, save
 
 from omdml import LEARNERS, formats
 from omdml import snapshot as packing
+from omdml.coordinates import CoordinateMap
 from omdml.errors import FeedbackError
 from omdml.formats import Format
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
+from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MANIFEST, MappedCatalogue
-from streams.files.group_state import Books, Committed
+from streams.catalogues.items import Items
+from streams.files.group_state import Committed, GroupState
 from streams.files.segments import SegmentedLog
 from streams.letters import Dismissed, Letter, Resent, read_book
 from streams.placement import Placement
-from streams.protocols import Partition, Record
+from streams.protocols import Partition, Record, Store
 from streams.stores.folder.store import DirectoryStore
 from streams.stores.memory import MemoryStore
 from tests.contracts.test_learners import comparisons, learn, made
@@ -158,21 +162,46 @@ def read_checkpoint(folder: Path) -> None:
     assert 0 < len(model.progress.hold_out.kept) <= held_out.count(True)
 
 
+def small_catalogue(folder: Path) -> MappedCatalogue:
+    """Items, sets and a map of coordinates."""
+    features, ids = {name: x[:12] for name, x in worlds.items()[0].items()}, [f"i{row}" for row in range(12)]
+    sets = {f"s{one}": [one, other] for one, other in zip(ids, reversed(ids), strict=True)}
+    return build_catalogue(folder, features, ids=ids, sets=sets, mapped=True)
+
+
 def write_catalogue(folder: Path) -> None:
-    """Items and sets."""
-    worlds.catalogue(folder)
+    """All that one can have."""
+    small_catalogue(folder)
 
 
 def read_catalogue(folder: Path) -> None:
     """Every vector is as it was."""
     catalogue = MappedCatalogue(folder)
     catalogue.verify()
-    assert (len(catalogue.ids), len(catalogue.sets)) == (worlds.ITEMS, worlds.ITEMS)
+    check_catalogue(catalogue)
 
 
-def write_store(folder: Path) -> None:
-    """A folder store in which everything has happened once."""
-    store = DirectoryStore(folder)
+def check_catalogue(catalogue: Items) -> None:
+    """Everything is there; the first format knew no maps."""
+    assert len(catalogue.ids) == len(catalogue.sets) in (12, worlds.ITEMS)
+    if len(catalogue.ids) == 12:
+        assert [x.shape for x in catalogue.in_coordinates("mapped").features.values()] == [(12, 11)]
+
+
+def write_map(folder: Path) -> None:
+    """A small one."""
+    features = {name: x.astype(np.float32) for name, x in worlds.items()[0].items()}
+    (folder / "map.safetensors").write_bytes(CoordinateMap.fit(features, landmarks=5, coordinates=4).to_bytes())
+
+
+def read_map(folder: Path) -> None:
+    """It maps."""
+    made = CoordinateMap.from_bytes((folder / "map.safetensors").read_bytes())
+    assert made.apply(worlds.items()[0]).shape == (worlds.ITEMS, 4)
+
+
+def fill(store: Store) -> None:
+    """Have everything happen once in a store."""
     epoch = store_samples.published(store, 1, 2)
     for offset in (1, 2):
         store.save(store_samples.checkpoint(offset), epoch)
@@ -182,25 +211,34 @@ def write_store(folder: Path) -> None:
     store.move_mark(PARTITION, None, 7)
 
 
+def check_filled(store: Store) -> None:
+    """All that :func:`fill` did is there."""
+    pointer, snapshot = store.load("shop") or (None, None)
+    assert pointer
+    assert snapshot
+    assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
+    assert [line["what"] for line in store.history("shop")] == [
+        "published",
+        "published",
+        "held",
+        "drift",
+        "rolled back",
+    ]
+    checkpoint = store.claim("shop").checkpoint
+    assert checkpoint
+    assert checkpoint.next == 2
+    assert store.marks([PARTITION]) == {PARTITION: 7}
+
+
+def write_store(folder: Path) -> None:
+    """A folder store in which everything has happened once."""
+    fill(DirectoryStore(folder))
+
+
 def read_store(folder: Path) -> None:
     """All of it is there."""
     with tempfile.TemporaryDirectory() as other:
-        store = DirectoryStore(shutil.copytree(folder, Path(other) / "state"))
-        pointer, snapshot = store.load("shop") or (None, None)
-        assert pointer
-        assert snapshot
-        assert (pointer.version, snapshot.version, pointer.pinned) == (1, 1, True)
-        assert [line["what"] for line in store.history("shop")] == [
-            "published",
-            "published",
-            "held",
-            "drift",
-            "rolled back",
-        ]
-        checkpoint = store.claim("shop").checkpoint
-        assert checkpoint
-        assert checkpoint.next == 2
-        assert store.marks([PARTITION]) == {PARTITION: 7}
+        check_filled(DirectoryStore(shutil.copytree(folder, Path(other) / "state")))
 
 
 def renumber_store(folder: Path, number: int) -> None:
@@ -208,20 +246,20 @@ def renumber_store(folder: Path, number: int) -> None:
     (folder / "format").write_text(f"{number}\n")
 
 
-def books(folder: Path) -> Books:
-    """Those of the group ``omdml`` of a log whose identity is known."""
+def group_state(folder: Path) -> GroupState:
+    """The state of the group ``omdml`` of a log whose identity is known."""
     (folder / "log.id").write_text(f"{PARTITION.topic_id}\n")
-    return Books(SegmentedLog(folder), "omdml")
+    return GroupState(SegmentedLog(folder), "omdml")
 
 
 def write_commit(folder: Path) -> None:
     """A committed position."""
-    books(folder).write(Committed(PARTITION.topic_id, 1 << 40 | 99, "0" * 64))
+    group_state(folder).write(Committed(PARTITION.topic_id, 1 << 40 | 99, "0" * 64))
 
 
 def read_commit(folder: Path) -> None:
     """It is the one."""
-    committed = books(folder).read()
+    committed = group_state(folder).read()
     assert committed
     assert (committed.offset, committed.fingerprint) == (1 << 40 | 99, "0" * 64)
 
@@ -235,7 +273,7 @@ def write_placement(folder: Path) -> None:
 
 
 def read_placement(folder: Path) -> None:
-    """As it was written."""
+    """Check that it is as it was written."""
     assert Placement.decode((folder / "placement.json").read_bytes(), "here") == PLACED
 
 
@@ -275,6 +313,7 @@ SAMPLES = [
     Sample(formats.CHECKPOINT, write_checkpoint, read_checkpoint, sealed_again),
     Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again),
     Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
+    Sample(formats.MAP, write_map, read_map, sealed_again),
     Sample(formats.FOLDER_STORE, write_store, read_store, renumber_store),
     Sample(formats.PLACEMENT, write_placement, read_placement, in_json("placement.json")),
     Sample(formats.COMMIT, write_commit, read_commit, in_json("omdml.commit")),

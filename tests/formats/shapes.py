@@ -11,7 +11,7 @@ LONG = re.compile(r"[0-9a-f]{16,}|\d+")  # in names of files and keys: digests, 
 
 
 def shape(value: Any) -> Any:
-    """Of JSON: the keys of an object, the shapes among a list, the kind of anything else."""
+    """The shape of JSON: the keys of an object, the shapes among a list, the kind of anything else."""
     if isinstance(value, dict):
         return {str(key): shape(one) for key, one in sorted(value.items())}
     if isinstance(value, list):

@@ -98,7 +98,8 @@ def test_matches_accumulate_over_the_ranks():
     vectors, labels = np.array([[0.0], [1.0], [2.1], [3.3], [9.0]]), np.array([0, 1, 0, 1, 0])
     queries = np.arange(5)
     curve = cumulative_match(vectors, labels, queries, 3)
-    assert curve.tolist() == [0.0, 0.6, 1.0]  # at rank 1 the neighbour is always of the other label
+    # At rank 1 the neighbour is always of the other label.
+    assert curve.tolist() == [0.0, 0.6, 1.0]
     assert one_call_at(vectors, labels, queries, 2) == curve[1]
     with pytest.raises(MeasureError, match="k=0"):
         one_call_at(vectors, labels, queries, 0)

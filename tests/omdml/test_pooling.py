@@ -28,7 +28,7 @@ def test_elements_are_whitened_before_they_are_averaged():
     np.testing.assert_allclose(mean_pooling(x, SETS, whitening), mean_pooling(whitening(x), SETS))
 
 
-def test_a_generalised_mean_runs_from_the_mean_to_the_maximum_with_a_power_a_dimension():
+def test_a_generalised_mean_runs_from_the_mean_to_the_maximum():
     x = unit(np.abs(elements()))
     expected = [[x[rows, j].mean() if j < 2 else x[rows, j].max() for j in range(4)] for rows in SETS]
     np.testing.assert_allclose(generalised_mean(x, SETS, [1, 1, 400, 400]), unit(np.array(expected)), rtol=0.01)

@@ -83,7 +83,7 @@ def test_a_state_of_counts_that_no_learning_leads_to_is_refused(name, counts):
 
 
 @everyone
-def test_a_state_that_claims_more_than_it_holds_is_refused_before_it_takes_the_memory(name):
+def test_a_state_that_claims_more_than_it_holds_takes_no_memory(name):
     arrays, described = state_of(name)
     described["parameters"]["dims"] = {**DIMS, "color": 10**9}
     tracemalloc.start()

@@ -10,10 +10,21 @@ from hypothesis import strategies as st
 
 from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError, StoreLost, StoreRefused
 from streams.placement import Placement, Step
-from streams.protocols import Position
+from streams.protocols import ModelPosition
 from streams.stores.memory import MemoryStore
-from tests.support.worlds import World, events, extents, letters, living_on, other_than, rehomed, run_until_idle
-from tests.workers.learning.test_protocol import _no_waiting, kill, mark  # noqa: F401
+from tests.support.pauses import _no_waiting  # noqa: F401
+from tests.support.worlds import (
+    World,
+    events,
+    extents,
+    kill,
+    letters,
+    living_on,
+    mark,
+    other_than,
+    rehomed,
+    run_until_idle,
+)
 from workers.operate import topics
 
 COUNTS = st.lists(st.sampled_from([1, 2, 3]), max_size=3)
@@ -290,7 +301,7 @@ def test_a_rewind_to_after_the_rehome_keeps_it(tmp_path):
     assert placement.rewound({0: 10, 1: 19, 2: 0, 3: 0}, "murmur2") == Placement.first("murmur2", 2)
 
 
-def test_a_checkpoint_that_is_ahead_of_the_log_stops_the_worker_unless_it_is_accepted(tmp_path):
+def test_a_checkpoint_ahead_of_the_log_stops_the_worker_unless_accepted(tmp_path):
     world = World(tmp_path)
     world.send(*events(10))
     saved(world, world.worker())
@@ -304,7 +315,7 @@ def test_a_checkpoint_that_is_ahead_of_the_log_stops_the_worker_unless_it_is_acc
     kill(world, first)
     worker = world.worker(accept_gap=True)
     run_until_idle(worker)
-    assert world.store.positions(["shop"]) == {"shop": Position(world.log.partitions[0], 15)}
+    assert world.store.positions(["shop"]) == {"shop": ModelPosition(world.log.partitions[0], 15)}
     world.send(*events(5, 2))
     run_until_idle(worker)
     assert (world.store.peek("shop").version, mark(world)) == (15, 20)

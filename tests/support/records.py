@@ -81,7 +81,7 @@ def bytes_of(text: str | dict[str, str]) -> bytes:
 
 
 def read_letters(lines: Iterable[bytes]) -> tuple[dict[Place, set[str]], set[Place]]:
-    """By place the reasons that letters give, and the places whose events were sent again."""
+    """The reasons that letters give, by place, and the places whose events were sent again."""
     found: dict[Place, set[str]] = defaultdict(set)
     resent = set()
     for line in map(json.loads, lines):

@@ -15,6 +15,22 @@ PARTITIONS = 4
 MODELS = 7
 
 
+def read_committed(kafka, topic, partitions=1):
+    """Every committed record of a topic."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.servers, isolation_level="read_committed")
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    try:
+        consumer.assign(places)
+        consumer.seek_to_beginning()
+        ends, records = consumer.end_offsets(places), []
+        while any(consumer.position(place) < ends[place] for place in places):
+            for batch in consumer.poll(timeout_ms=200).values():
+                records += batch
+        return records
+    finally:
+        consumer.close()
+
+
 class Route:
     """Two topics, events in the first one, and routers to the second.
 
@@ -87,18 +103,7 @@ class Route:
 
     def read(self):
         """Every committed record of the keyed topic."""
-        consumer = KafkaConsumer(bootstrap_servers=self.kafka.servers, isolation_level="read_committed")
-        places = [TopicPartition(self.target, number) for number in range(PARTITIONS)]
-        try:
-            consumer.assign(places)
-            consumer.seek_to_beginning()
-            ends, records = consumer.end_offsets(places), []
-            while any(consumer.position(place) < ends[place] for place in places):
-                for batch in consumer.poll(timeout_ms=200).values():
-                    records += batch
-            return records
-        finally:
-            consumer.close()
+        return read_committed(self.kafka, self.target, PARTITIONS)
 
     def wait(self, *routers, timeout_s=90.0):
         """Return once every event that was sent is in the keyed topic."""

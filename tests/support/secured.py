@@ -24,7 +24,7 @@ MODULES = "org.apache.kafka.common.security"
 
 
 def password(user: str) -> str:
-    """Of a user."""
+    """The password of a user."""
     return f"{user}-secret-4711"
 
 
@@ -62,7 +62,8 @@ class SecuredKafka(KafkaServer):
                 "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": scram,
                 "listener.name.sasl_ssl.plain.sasl.jaas.config": plain,
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "super.users": "User:admin;User:ANONYMOUS",  # the latter is the controller, on a listener of its own
+                # ANONYMOUS is the controller, on a listener of its own.
+                "super.users": "User:admin;User:ANONYMOUS",
             },
             client_options=login("admin", self.authority.certificate) | self._own_side,
             format_options=[part for pair in added for part in pair],
@@ -73,7 +74,7 @@ class SecuredKafka(KafkaServer):
         return {"servers": self.servers, **login(user, self.authority.certificate), **self._own_side, **changes}
 
     def give_rights(self) -> None:
-        """Those of the table in deploy/SECURITY.md."""
+        """Give the rights in the table of deploy/SECURITY.md."""
         table = (ROOT / "deploy" / "SECURITY.md").read_text().partition("| user | resource | operations |\n")[2]
         rows = [line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines()[1:]]
         admin = KafkaAdminClient(bootstrap_servers=self.servers, **self.client_options)

@@ -102,9 +102,9 @@ class Shop:
 
 
 @contextmanager
-def listening(node, token=""):
+def listening(node, token="", hosts=(), port=0):
     """A real server."""
-    server = HttpServer(create_app(node, token), port=0)
+    server = HttpServer(create_app(node, token, hosts), port=port)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -114,10 +114,15 @@ def listening(node, token=""):
         thread.join()
 
 
+def client_of(server, **options):
+    """A client over plain HTTP: reading this system's certificates would take longer than most requests."""
+    return httpx.Client(base_url=server.url, verify=False, **options)
+
+
 @contextmanager
 def asking(node):
     """A client of a real server."""
-    with listening(node) as server, httpx.Client(base_url=server.url) as client:
+    with listening(node) as server, client_of(server) as client:
         yield client
 
 

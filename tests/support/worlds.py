@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from omdml import LOMDML
 from omdml.builders import from_labels
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, StoreError
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
@@ -47,14 +47,14 @@ def items(seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return {"shape": shape, "noise": draw.normal(0, 1, (ITEMS, DIMS["noise"]))}, labels
 
 
-def catalogue(folder, seed: int = 0) -> MappedCatalogue:
+def catalogue(folder, seed: int = 0, mapped: bool = False) -> MappedCatalogue:
     """These items as a catalogue: ids ``i0`` to ``i119``, and sets of two of one label each, ``s0`` to ``s119``."""
     features, labels = items(seed)
     sets = {}
     for label in range(4):
         rows = np.flatnonzero(labels == label)
         sets |= {f"s{row}": [f"i{row}", f"i{other}"] for row, other in zip(rows, np.roll(rows, 1), strict=True)}
-    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)], sets=sets)
+    return build_catalogue(folder, features, ids=[f"i{row}" for row in range(ITEMS)], sets=sets, mapped=mapped)
 
 
 def triplets(count: int, seed: int = 0) -> np.ndarray:
@@ -129,8 +129,8 @@ def configuration(folder, models=None, **options) -> Configuration:
 class World:
     """A log, a store and a clock that tests move; workers come and go."""
 
-    def __init__(self, folder, partitions: int = 1, models=None, **options) -> None:
-        self.catalogue = catalogue(folder / "items")
+    def __init__(self, folder, partitions: int = 1, models=None, mapped: bool = False, **options) -> None:
+        self.catalogue = catalogue(folder / "items", mapped=mapped)
         self.configuration = configuration(folder / "items", models, **options)
         self.log, self.graves = MemoryLog(partitions), MemoryLog()
         # Always the same events are held out.
@@ -161,6 +161,55 @@ def run_until_idle(worker, turns=50):
     """Take turns until nothing is waiting."""
     for _ in range(turns):
         worker.step()
+
+
+def paced(worker, publish=0.02, save=1.0):
+    """The same worker, which publishes and saves so often."""
+    worker.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
+    worker._published_at = worker._saved_at = 0.0
+    return worker
+
+
+def kill(world, worker):
+    """Its partitions are others' from now on; nothing was saved, nothing was said."""
+    world.log.expel(worker.services.source)
+
+
+def refuse(*_, **__):
+    """What a server that is away answers."""
+    raise StoreError("store memory: away")
+
+
+def mark(world, partition=0):
+    """Where a successor begins."""
+    return world.store.marks(world.log.partitions).get(world.log.partitions[partition])
+
+
+def damage(world, model):
+    """Cut the end off every checkpoint of a model; answers them as they were."""
+    sound = world.store._models[model].checkpoints
+    world.store._models[model].checkpoints = [(saved, data[:-9]) for saved, data in sound]
+    return sound
+
+
+def damage_newest(world, model):
+    """Cut the end off the newer checkpoint of a model."""
+    kept = world.store._models[model].checkpoints
+    kept[0] = (kept[0][0], kept[0][1][:-9])
+
+
+def unreadable(folder, *names):
+    """A world in which a worker learned ten events of each model and was killed; the first can then not be read.
+
+    Answers the checkpoints of that as they were, too.
+    """
+    world = World(folder)
+    first = world.worker()
+    for name in reversed(names):
+        world.send(*events(10, model=name))
+    run_until_idle(first)
+    kill(world, first)
+    return world, damage(world, names[0])
 
 
 def extents(world):

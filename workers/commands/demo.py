@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from omdml import DEFAULT_LEARNER
 from workers.commands.options import LEARNER
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
-@click.option("--learner", default="lomdml", show_default=True, type=LEARNER)
+@click.option("--learner", default=DEFAULT_LEARNER, show_default=True, type=LEARNER)
 @click.option("--comparisons", default=10_000, show_default=True, type=click.IntRange(min=1))
 @click.option("--rate", default=400.0, show_default=True, type=click.FloatRange(min=0, min_open=True), help="A second.")
 @click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")

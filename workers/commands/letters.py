@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
@@ -70,7 +71,8 @@ def list_letters(
     found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     if as_json:
         for letter in found[-(last or 0) :]:
-            click.echo(letter.encode())
+            # ASCII, so that a terminal is told nothing by what a sender wrote.
+            click.echo(json.dumps(json.loads(letter.encode())).replace("\x7f", "\\u007f"))
         return
     rows = [
         (f"{partition}/{offset}", when(letter.at), letter.reason, letter.model or "",
@@ -102,13 +104,13 @@ def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
 def explain(configuration: config.Configuration, wanted: str) -> None:
     """All that is known of one letter, and whether its event would be learned now."""
     from workers import wiring
-    from workers.operate.letters import judge, settled
+    from workers.operate.letters import learnable, passed
 
     book = read(configuration)
     at = position(book, wanted)
     letter = book.letters[at]
-    standing = settled([letter], wiring.open_stores(configuration))
-    again, verdict = at in book.resent, judge(letter, wiring.specs(configuration), standing)
+    standing = passed([letter], wiring.open_stores(configuration))
+    again, verdict = at in book.resent, learnable(letter, wiring.specs(configuration), standing)
     would = "would be learned" if again else "would be learned: omdml letters resend"
     told = {
         "reason": letter.reason,
@@ -144,18 +146,18 @@ def resend(
     is named.
     """
     from workers import wiring
-    from workers.operate.letters import chosen, judge, settled
+    from workers.operate.letters import chosen, learnable, passed
 
     specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
     sent, still = 0, Counter[str]()
     # opened before the letters are read: from then on nobody else sends one of them
     with nullcontext() if dry_run else closing(wiring.open_sender(configuration.log)) as sender:
         book = read(configuration)
-        standing = settled(book.letters.values(), store)
+        standing = passed(book.letters.values(), store)
         positions = [position(book, text) for text in wanted]
         unsettled = [book.letters[at] for at in positions if at not in book.resent] if positions else book.open
         for letter in chosen(unsettled, reason, model, positions):
-            event, why = judge(letter, specs, standing)
+            event, why = learnable(letter, specs, standing)
             if event is None:
                 still[why] += 1
                 continue

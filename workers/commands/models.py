@@ -114,7 +114,6 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 @stored
 def copy(configuration: config.Configuration, source: str, target: str) -> None:
     """Begin model TARGET with what model SOURCE learned; it must be configured alike, and not exist yet."""
-    from streams.protocols import Partition
     from workers import wiring
     from workers.configuration import process
     from workers.operate import models
@@ -123,8 +122,7 @@ def copy(configuration: config.Configuration, source: str, target: str) -> None:
     spec = models.configured_spec(wiring.specs(configuration), target)
     store = wiring.open_stores(configuration)
     topic_id, placement = wiring.placement(configuration.log, store)
-    home = Partition(topic_id, placement.home(target))
-    version = models.copy(store, source, target, spec, home, process.platform())
+    version = models.copy(store, source, target, spec, topic_id, placement, process.platform())
     say(f"{target}: begun as a copy of {source}, version {version:,} is live")
 
 

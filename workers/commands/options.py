@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_FILE = "omdml.toml"
 # All names of learners, which a test compares with the learners there are: asking these would take a second.
 LEARNER = click.Choice(
-    ("cpmtml", "diagonal", "lomdml", "mtlmca", "oasis", "omdml", "qwise", "setnet", "signed", "stml", "utml")
+    ("cpmtml", "dca", "diagonal", "lomdml", "mtlmca", "oasis", "omdml", "qwise", "setnet", "signed", "stml", "utml")
 )
 accept_gap = click.option(
     "--accept-gap", is_flag=True, help="Go on where the log cannot be read, or no longer holds what comes next."

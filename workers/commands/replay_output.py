@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,9 +58,8 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     if options.publish:
         if not options.accept_gap:
             fit.check_whole(models[0])
-        letters = wiring.open_letters(configuration.log)
-        fit.publish(models[0], store, letters, process.platform(), options.replace)
-        letters.close()
+        with closing(wiring.open_letters(configuration.log)) as letters:
+            fit.publish(models[0], store, letters, process.platform(), options.replace)
         version, offset = models[0].learner.version, models[0].next
         told = f"{name}: version {version:,} is live; a worker goes on from offset {offset}"
         console.print(process.visible(told), markup=False)

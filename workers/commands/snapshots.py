@@ -93,7 +93,8 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     from streams.regular import STATE_BYTES, read_regular
     from workers.versions.inspection import parts, weights
 
-    if isfile(model):  # also for a name that no file can have
+    # For a name that no file can have this answers False, where a path would raise.
+    if isfile(model):
         pointer, snapshot, order = None, Snapshot.from_bytes(read_regular(model, STATE_BYTES)), ""
     else:
         store = open_known(configuration, model)
@@ -173,16 +174,16 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
     rows = [(change.name, f"{change.relative:.2%}") for change in changes(old, new)]
     print_table(("tensor", "changed by"), rows, title=f"{model}: version {old.version:,} -> {new.version:,}")
     was = weights(old.metric)
-    moved = [(name, f"{was[name]:.3f}", f"{weight:.3f}") for name, weight in weights(new.metric).items()]
+    now = weights(new.metric)
+    moved = [(name, f"{was.get(name, 0.0):.3f}", f"{now.get(name, 0.0):.3f}") for name in {**was, **now}]
     if moved:
         print_table(("modality", "weight before", "after"), moved)
-    found = configuration.match(model)
-    catalogue = wiring.open_catalogues(configuration).get(found[1].catalogue) if found else None
-    if catalogue is None:
+    spec = wiring.specs(configuration).find(model) if configuration.match(model) else None
+    if spec is None:
         say("no configured catalogue: whose neighbours changed cannot be told")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
-            kept = neighbours_kept(old.metric, new.metric, catalogue.features, task)
+            kept = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
             say(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, ParameterError
 from streams.addresses import masked, shown
 from streams.kafka.options import KafkaOptions
@@ -24,6 +25,7 @@ from workers.configuration.process import address
 from workers.configuration.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
+COORDINATES = ("features", "mapped")  # what describes an item to a learner
 MAX_MODELS = 10_000  # of a pattern: what a worker begins in ten seconds
 LEAST_RATE = 100  # new models a second
 NOT_TOML = (ValueError, RecursionError)  # among them numbers of thousands of digits, and brackets as deep
@@ -76,11 +78,13 @@ class CatalogueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a model, or every model that a pattern matches, learns with.
 
-    A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
+    ``coordinates`` is what describes an item: the catalogue's modalities, or what its map makes of them. A pattern
+    covers ``max_models`` at most: what begins with any name at all would fill the store.
     """
 
-    learner: str = "lomdml"
+    learner: str = DEFAULT_LEARNER
     catalogue: str = ""
+    coordinates: Literal["features", "mapped"] = "features"
     parameters: dict[str, Any] = {}
     max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
 
@@ -88,7 +92,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Of everything that changes what is learned, defaults included: writing one out changes nothing."""
         chosen = {**defaults(self.learner), **self.parameters}
         plain = {name: float(v) if type(v) is int else v for name, v in chosen.items()}
-        return hashlib.sha256(msgspec.json.encode((self.learner, plain), order="sorted")).hexdigest()
+        # a digest of features has no third part: checkpoints of before there was a choice keep theirs
+        rest = () if self.coordinates == "features" else (self.coordinates,)
+        return hashlib.sha256(msgspec.json.encode((self.learner, plain, *rest), order="sorted")).hexdigest()
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -371,21 +377,24 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
         raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
     from omdml.learners import LEARNERS
 
-    learner = options.pop("learner", "lomdml")
+    learner = options.pop("learner", DEFAULT_LEARNER)
     if not isinstance(learner, str) or learner not in LEARNERS:
         raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
     catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
     if not isinstance(catalogue, str) or catalogue not in catalogues:
         raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
+    coordinates = options.pop("coordinates", COORDINATES[0])
+    if coordinates not in COORDINATES:
+        raise ConfigurationError(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
-    known(options, ["learner", "catalogue", "max_models", *defaults(learner)], where)
+    known(options, ["learner", "catalogue", "coordinates", "max_models", *defaults(learner)], where)
     try:
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
-    found = {"learner": learner, "catalogue": catalogue, "parameters": options}
+    found = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
     return found if most is None else {**found, "max_models": most}
 
 

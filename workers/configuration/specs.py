@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from omdml.errors import ConfigurationError, CorruptError
+from omdml.errors import CatalogueError, ConfigurationError, CorruptError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint
 from streams.protocols import Catalogue
 from streams.stores.retention import OF_MANY, RETENTION, Retention
-from workers.configuration.config import Configuration, GuardConfig, is_pattern
+from workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
 from workers.configuration.names import check_name
 
 REMEMBERED = 4096  # names
@@ -112,12 +112,17 @@ class Retentions(NamedTuple):
 
 
 class Specs:
-    """All configured models."""
+    """All configured models. Raises CatalogueError if one is to learn on a map that its catalogue does not have."""
 
     def __init__(self, configuration: Configuration, catalogues: Mapping[str, Catalogue]) -> None:
         self.configuration = configuration
         self.catalogues = catalogues
         self._found: dict[str, Spec] = {}
+        # one object for all models that see a catalogue in the same coordinates
+        self._seen: dict[tuple[str, str], Catalogue] = {}
+        for label, config in configuration.models.items():
+            if (key := (config.catalogue, config.coordinates)) not in self._seen:
+                self._seen[key] = _in_coordinates(label, config, catalogues)
         # a worker asks a dozen times about each model of a batch, and a pattern is slow to match
         self.find = lru_cache(REMEMBERED)(self._find)
 
@@ -133,7 +138,7 @@ class Specs:
             return None
         label, config = matched
         if label not in self._found:
-            learner, catalogue = LEARNERS[config.learner], self.catalogues[config.catalogue]
+            learner, catalogue = LEARNERS[config.learner], self._seen[config.catalogue, config.coordinates]
             guard, most = self.configuration.guard, config.max_models
             self._found[label] = Spec(label, learner, config.parameters, catalogue, config.digest(), guard, most, {})
         return self._found[label]
@@ -149,3 +154,10 @@ class Specs:
         spec = self.find(model)
         assert spec is not None
         return spec
+
+
+def _in_coordinates(label: str, config: ModelConfig, catalogues: Mapping[str, Catalogue]) -> Catalogue:
+    try:
+        return catalogues[config.catalogue].in_coordinates(config.coordinates)
+    except CatalogueError as error:
+        raise CatalogueError(f"models.{label}: {error}") from error

@@ -129,7 +129,8 @@ class NodeClient:
             raise NodeError(
                 f"node {self._url} did not answer {method} {path.partition('?')[0]} ({what}): is it up?"
             ) from error
-        except BaseException:  # an answer left half read would be taken for the next one's
+        except BaseException:
+            # An answer that is left half read would be taken for the next one's.
             self._connection.close()
             raise
 

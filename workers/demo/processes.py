@@ -18,7 +18,8 @@ PR_SET_PDEATHSIG = 1
 LAST_LINES = 15
 STOP_S = 5.0  # from SIGTERM to SIGKILL
 PORTS = range(20_000, 32_000)  # below those that Linux gives to clients, which could end up connected to themselves
-_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: nothing may be loaded between fork and exec
+# It is loaded here, because nothing may be loaded between fork and exec.
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessError(OmdmlError):
@@ -45,7 +46,8 @@ class Child:
 
         def end_with_parent() -> None:
             _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it ended between fork and prctl
+            # The parent may have ended between fork and prctl.
+            if os.getppid() != parent:
                 os._exit(1)
 
         with self.log.open("ab") as output:

@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 from rich.console import Console
 
+from omdml import DEFAULT_LEARNER
 from omdml.errors import OmdmlError
 from omdml.learners import LEARNERS
 from streams.stores.opening import open_store
@@ -32,7 +33,7 @@ MAP = Measure("mAP", HeldOut.mean_average_precision)
 
 def run_demo(
     *,
-    learner: str = "lomdml",
+    learner: str = DEFAULT_LEARNER,
     comparisons: int = COMPARISONS,
     rate: float | None = RATE,
     wrong: float = WRONG,
@@ -106,7 +107,8 @@ def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figur
         with observer, open_screen(console) as show, Crowd(task, *shown.truths, form=shown.form) as crowd:
             return observer.watch(crowd, show)
     except OmdmlError:
-        stage.check(DYING_S)  # a process that does not answer may have ended: its last words say more
+        # A process that does not answer may have ended, and its last words say more.
+        stage.check(DYING_S)
         raise
 
 

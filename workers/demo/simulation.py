@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError
 from omdml.learners import LEARNERS
 from workers.demo.interruption import Interrupted, interruptible
@@ -101,7 +102,7 @@ def find_model(url: str, name: str | None) -> Served:
 
 def subject_of(model: Served, labels: str | Path, seed: int) -> Subject:
     """What people who know these labels say to a model; raises ConfigurationError."""
-    kinds = LEARNERS[model.learner or "lomdml"].accepts
+    kinds = LEARNERS[model.learner or DEFAULT_LEARNER].accepts
     if "triplet" in kinds:
         return Subject("labels", [Labels(read_labels(labels), seed)], triplet)
     if "pair" in kinds:

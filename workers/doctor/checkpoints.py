@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from omdml.errors import ConfigurationError, CorruptError
 from streams.extents import Extent
-from streams.protocols import Position, Store
+from streams.protocols import ModelPosition, Store
 from workers.configuration.specs import Specs
 from workers.configuration.wording import amount
 from workers.doctor.findings import Remark, error, warning
@@ -31,7 +31,7 @@ class Seen:
         self.now = time.time()
         self.sound = 0
 
-    def look(self, name: str, specs: Specs, store: Store, position: Position | None) -> None:
+    def look(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
         """Sort one model in; its position was asked for before."""
         spec = specs.find(name)
         if spec is None:
@@ -53,7 +53,7 @@ class Seen:
             elif (live := store.current(name)) and live.version and self.now - live.published_at > YOUNG_S:
                 self.waits[name] = waits(name, f"version {live.version:,} is live, but its checkpoint is gone")
 
-    def _place(self, name: str, position: Position | None, resumed: int) -> None:
+    def _place(self, name: str, position: ModelPosition | None, resumed: int) -> None:
         """Hold a model's position against the log, and against the checkpoint that could be read."""
         if position is None:
             return

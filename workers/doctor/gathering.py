@@ -1,4 +1,4 @@
-"""The same problem of many models as one remark."""
+"""Gathers the same problem of many models into one remark."""
 
 from __future__ import annotations
 

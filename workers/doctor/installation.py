@@ -27,7 +27,7 @@ from workers.doctor.findings import Finding, Remark, all_well, look, warning
 from workers.doctor.letters import unsent
 from workers.doctor.partitions import partitions
 from workers.doctor.rate_check import inert_rates
-from workers.doctor.reading import file_log, log_to_come
+from workers.doctor.reading import file_log, is_no_log, log_to_come
 from workers.doctor.senders import advise, look_at_senders
 from workers.doctor.serving import serving
 from workers.operate.topics import survey
@@ -102,7 +102,7 @@ def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
         return log_to_come(log.path)
     wiring.open_sink(log).close()
     if isinstance(log, FileLog):
-        return f"{log.path} can be written"
+        return is_no_log(log.path) or f"{log.path} can be written"
     source = wiring.open_source(log)
     source.close()
     return f"topic {log.topic!r} at {log.servers} is there, and fit for feedback"

@@ -17,7 +17,7 @@ SOUND = 0.1  # share at which learning is about as fast as at any higher rate
 
 
 def inert_rates(model: str, learner: Learner, features: Mapping[str, Array]) -> list[str]:
-    """Of a model, the modalities whose features are so small that its rate does next to nothing, and what to do."""
+    """The modalities of a model whose features are so small that its rate does next to nothing, and what to do."""
     direction = DIRECTIONS.get(learner.name)
     count = len(next(iter(features.values())))
     if direction is None or count < 2:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streams.files.group_state import Books
-from streams.files.log import OFFSET_BITS
+import msgspec
+
+from streams.files.group_state import GroupState
+from streams.files.log import OFFSET_BITS, reaching
 from streams.files.reader import LogReader, open_log
+from streams.files.tail import MAX_LINE_BYTES
 from streams.protocols import MarkStore, Partition
+from streams.regular import opened
 from workers.configuration.config import FileLog
 from workers.configuration.wording import amount, span, when
 from workers.doctor.findings import Remark, error, warning
@@ -23,11 +27,11 @@ def file_log(config: FileLog, store: MarkStore, now: float) -> str | list[Remark
     Raises SourceError or GapError if the log cannot be read from where its worker stopped.
     """
     log = open_log(config.path)
-    books, partition = Books(log, config.group), Partition(log.topic_id, 0)
-    committed, mark = books.read(), store.marks([partition]).get(partition)
+    state, partition = GroupState(log, config.group), Partition(log.topic_id, 0)
+    committed, mark = state.read(), store.marks([partition]).get(partition)
     known = [offset for offset in (mark, committed.offset if committed else None) if offset is not None]
     count, first, oldest = waiting(LogReader(log), min(known, default=log.oldest() << OFFSET_BITS))
-    reader = books.reader()
+    reader = state.reader()
     if not count:
         return f"everything in {config.path} is learned and saved; " + (
             f"process {reader} reads it" if reader else "no worker reads it now"
@@ -60,6 +64,23 @@ def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
         reader.close()
 
 
+def is_no_log(path: str) -> list[Remark]:
+    """A remark on a file that does not begin with JSON, as a feedback log does; nothing is made."""
+    place = Path(path)
+    if not place.is_file():
+        return []
+    with reaching(place), opened(place) as file:
+        line: bytes = file.readline(MAX_LINE_BYTES)
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        if line.endswith(b"\n") or len(line) == MAX_LINE_BYTES:
+            return [warning(f"{path}: its first line is no JSON, expected a feedback log with an event a line. If it "
+                            "is another file, set log.path: workers make a dead letter of each of its lines, and "
+                            "feedback is appended to it")]  # fmt: skip
+    return []
+
+
 def log_to_come(path: str) -> str | list[Remark]:
     """What can be told of a log that nobody opened yet, without making anything."""
     place = Path(path).absolute()
@@ -67,5 +88,7 @@ def log_to_come(path: str) -> str | list[Remark]:
     if not os.access(there, os.W_OK):
         return [error(f"feedback log {path}: {there} cannot be written: give this user the right to")]
     if place.is_file() and place.stat().st_size:
-        return [warning(f"{path} is there, and no worker has read any of it: start one, omdml worker")]
+        return is_no_log(path) or [
+            warning(f"{path} is there, and no worker has read any of it: start one, omdml worker")
+        ]
     return f"{path} can be written; it begins with the first worker, or the first event"

@@ -1,4 +1,4 @@
-"""From records to comparisons: decode each event, find its model, name the items of its comparisons."""
+"""Records become comparisons: decode each event, find its model, name the items of its comparisons."""
 
 from __future__ import annotations
 

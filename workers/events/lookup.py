@@ -1,4 +1,4 @@
-"""From the ids that events name to what a learner takes: rows of a table, and what else their comparisons bring."""
+"""Ids that events name become what a learner takes: rows of a table, and what else their comparisons bring."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Located(NamedTuple):
         return self.events.ids[begin : begin + self.events.named[event]]
 
     def without(self, events: Collection[int]) -> Located:
-        """The same, these events left out."""
+        """A copy without these events."""
         counts = np.diff(self.ends, prepend=0)
         stay = np.ones(len(counts), bool)
         stay[list(events)] = False

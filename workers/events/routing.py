@@ -71,7 +71,7 @@ class RouterMetrics:
         self._transactions.labels("repeated").inc()
 
     def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
-        """Of each owned partition the next offset, and the end; how far others' are behind is theirs to say."""
+        """Note the next offset of each owned partition, and the end; how far others' are behind is theirs to say."""
         numbers = {str(partition.number) for partition in progress}
         for number in self._owned - numbers:
             self._lag.remove(number)

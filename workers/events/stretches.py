@@ -70,7 +70,7 @@ class Stretches:
         """The stretches as a checkpoint keeps them, the oldest first."""
         return [one.kept() for one in self._stretches]
 
-    def begin(self, home: Partition, offset: int) -> None:
+    def open(self, home: Partition, offset: int) -> None:
         """The next event that is taken lies there; what was known of this offset and those behind it is forgotten:
         a log that was cut holds other events there."""
         for one in self._stretches:

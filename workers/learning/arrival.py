@@ -5,9 +5,8 @@ from __future__ import annotations
 import structlog
 
 from omdml.errors import CorruptError, Fenced, GapError
-from streams.placement import Placement
+from streams.placement import Placement, PlacementChanged
 from streams.protocols import Partition, Written
-from workers.learning.interruptions import PlacementChanged
 from workers.learning.services import Services
 from workers.model.claim import Claimed, out_of_reach
 from workers.model.owned_model import OwnedModel

@@ -29,7 +29,7 @@ CLAIMED_SHARE = 16  # models that are claimed together take one part in so many 
 log = structlog.get_logger(__name__)
 
 
-class Verdict(NamedTuple):
+class Admission(NamedTuple):
     """Which new names may begin, and which may not, each in order."""
 
     begin: list[str]
@@ -64,21 +64,21 @@ class Newcomers:
         """So many did."""
         self._allowance.spend(count)
 
-    def judge(self, names: Sequence[str], specs: Specs, store: Store, clock: Callable[[], float]) -> Verdict:
+    def admit(self, names: Sequence[str], specs: Specs, store: Store, clock: Callable[[], float]) -> Admission:
         """Which of these names, none of which has a checkpoint, may begin; the store is looked at if there is need."""
-        verdict = Verdict([], [])
+        admission = Admission([], [])
         if any(is_pattern(specs.of(name).label) for name in names):
             self._look(specs, store, clock)
         for name in names:
             spec = specs.of(name)
             if is_pattern(spec.label) and name not in self._listed:
                 if self._counts[spec.label] >= spec.max_models:
-                    verdict.refused.append(name)
+                    admission.refused.append(name)
                     continue
                 self._listed.add(name)
                 self._counts[spec.label] += 1
-            verdict.begin.append(name)
-        return verdict
+            admission.begin.append(name)
+        return admission
 
     def _look(self, specs: Specs, store: Store, clock: Callable[[], float]) -> None:
         began = clock()
@@ -105,7 +105,7 @@ def begin_turn(new: list[str], batches: Mapping[str, Batch], services: Services)
     if not new:
         return Turn([], set(), math.inf)
     newcomers = services.newcomers
-    begin, refused = newcomers.judge(new, services.specs, services.store, services.clock)
+    begin, refused = newcomers.admit(new, services.specs, services.store, services.clock)
     room = newcomers.room(services.clock())
     end = batches[begin[room]].records[0].offset if len(begin) > room else math.inf
     newcomers.began(len(begin[:room]))

@@ -30,14 +30,14 @@ import math
 import msgspec
 import structlog
 
-from omdml.errors import CorruptError, StoreLost
-from streams.placement import Placement
-from streams.protocols import Partition, Position, Record
+from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
+from streams.placement import Placement, PlacementChanged
+from streams.protocols import ModelPosition, Partition, Record
 from streams.stores.checkpoints import none_valid
 from workers.configuration.names import can_be_kept
 from workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
 from workers.learning.arrival import Arrival
-from workers.learning.interruptions import PlacementChanged, Rewind
+from workers.learning.interruptions import Rewind
 from workers.learning.newcomers import begin_turn, claim_next, too_many_models
 from workers.learning.partition_models import OwnedModels
 from workers.learning.pending_letters import Burial
@@ -87,18 +87,21 @@ class OwnedPartition:
         return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
 
     def _own(self, claimed: Claimed) -> Claimed:
-        cut = self._blocked.cuts.get(claimed.model.name)
-        self._arrival.admit(claimed, self.placement, self._taken or 0, cut)
+        self._arrival.admit(claimed, self.placement, self._taken or 0, self._blocked.cuts.get(claimed.model.name))
         return claimed
 
-    def _adopt(self, model: OwnedModel, changes: list[Change]) -> None:
-        """Go on with settings that are others by now: tell the history, save a checkpoint that names them."""
-        for what, told in changes:
-            log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
-            reason = f"{told}, from offset {model.next} of {self.partition} on"
-            self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
-        if changes:
-            self.models.write([model])
+    def _adopt(self, model: OwnedModel, changes: list[Change], offset: int) -> None:
+        """Go on with settings that are others by now: tell the history, save a checkpoint that names them.
+
+        A model that is deleted meanwhile begins anew with the events at hand, which lie at ``offset`` and after it.
+        """
+        self.models.changed(model, offset)
+        with self.models.unless_deleted(model):
+            for what, told in changes:
+                log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
+                reason = f"{told}, from offset {model.next} of {self.partition} on"
+                self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
+        self.models.write([model])
 
     # 3
     def take(self, records: list[Record]) -> list[Record]:
@@ -185,8 +188,7 @@ class OwnedPartition:
             if refused[name][0].error.reason != "unknown_model":
                 batches[name] = Batch()
             elif name not in self._unconfigured:
-                answer = close_stretch(self.services.store, name)
-                if answer is not None:
+                if (answer := close_stretch(self.services.store, name, self.placement)) is not None:
                     self.models.written(answer, name)
                 self._unconfigured.add(name)
 
@@ -201,7 +203,7 @@ class OwnedPartition:
         self,
         name: str,
         last: int,
-        kept: Position | None,
+        kept: ModelPosition | None,
         offset: int,
         claimed: Claimed | CorruptError | StoreLost | None = None,
     ) -> None:
@@ -219,16 +221,22 @@ class OwnedPartition:
         if not claimed:
             self._look()
         self.models.load(model)
-        self._adopt(model, changes)
-        waited = self._blocked.release(name, offset)
+        try:
+            if changes:
+                self._adopt(model, changes, offset)
+        except (StoreError, SourceError):
+            # It is claimed again: what it waited for, or lacks of an older checkpoint, must not be passed over.
+            self.models.drop(name)
+            raise
+        waited = self._blocked.unblock(name, offset)
         if fell_back or waited < offset:
             why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
             raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
 
-    def _must_claim(self, name: str, last: int, kept: Position | None) -> bool:
+    def _must_claim(self, name: str, last: int, kept: ModelPosition | None) -> bool:
         return name not in self.models.loaded and not self._blocked.waits(name) and not self._took(last, kept)
 
-    def _took(self, last: int, kept: Position | None) -> bool:
+    def _took(self, last: int, kept: ModelPosition | None) -> bool:
         """Whether a model's checkpoint, which is at this position, has everything up to the offset ``last``."""
         if kept is None or kept.home != self.partition or last >= kept.next:
             return False
@@ -251,7 +259,7 @@ class OwnedPartition:
         self._arrival.forget_end()
         self._cut_placement(offset)
         for name in list(self.models.loaded):
-            self.models.let_go(name)
+            self.models.keep_and_drop(name)
         for name, error in take_back(self.services.store, self.placement, self.partition, offset).items():
             self._blocked.add(name, offset, error)
         self._blocked.cut(offset)
@@ -271,7 +279,7 @@ class OwnedPartition:
         if (name := self._blocked.due()) is None:
             return
         store, source = self.services.store, self.services.source
-        offset = self._blocked.begin_at(name, source.begin(self.partition))
+        offset = self._blocked.forget_before(name, source.begin(self.partition))
         try:
             kept = store.positions([name])
             if kept and store.peek(name) is None:
@@ -281,17 +289,16 @@ class OwnedPartition:
             self._blocked.add(name, offset, error)
             return
         back = self._back(name, min(offset, model.next) if kept else offset, "model_goes_on")
-        self._blocked.release(name, offset)
+        self._blocked.unblock(name, offset)
         raise back
 
     def _back(self, name: str, begin: int, why: str) -> Rewind:
         """Take again what lies from there on. Never forward: another model may have gone back to before."""
         begin = self._taken = begin if self._taken is None else min(begin, self._taken)
-        self.services.source.seek(self.partition, begin)
         return Rewind(name, self.partition, begin, why)
 
-    def forget(self) -> None:
-        """Let go of everything in memory, as it is."""
+    def drop_all(self) -> None:
+        """Drop every model from memory, unsaved."""
         for name in list(self.models.loaded):
             self.models.drop(name)
         self._unconfigured.clear()
@@ -344,7 +351,9 @@ class OwnedPartition:
             new = model.snapshot()
             if live and model.withheld:  # what is withheld stays so: nodes go on with what they have
                 new = msgspec.structs.replace(live, generation=new.generation)
-            self.models.written(self.services.store.publish(new, model.epoch), name)
+            self.models.require_placement()
+            with self.models.unless_deleted(model):
+                self.models.written(self.services.store.publish(new, model.epoch), name)
 
     # 5 to 9
     def save(self, untaken: int | None = None, commit: bool = True, until: float = math.inf) -> None:
@@ -368,10 +377,10 @@ class OwnedPartition:
             self.models.keep(models)
             if self.services.clock() >= until:
                 break
-        self.settle(untaken, commit)
+        self.advance(untaken, commit)
 
     # 6 to 9
-    def settle(self, untaken: int | None, commit: bool = True) -> None:
+    def advance(self, untaken: int | None, commit: bool = True) -> None:
         """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
         position = self._taken if untaken is None else untaken
         if untaken is None and commit:  # the log's own position, where it tells, passes what is no event

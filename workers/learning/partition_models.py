@@ -12,14 +12,15 @@ from contextlib import contextmanager
 import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
-from streams.placement import Placement
+from streams.placement import Placement, PlacementChanged
 from streams.protocols import Partition, Written
-from workers.learning.interruptions import PlacementChanged, Rewind
+from workers.learning.interruptions import Rewind
 from workers.learning.pending_letters import Burial
 from workers.learning.portions import portions
 from workers.learning.services import Services
 from workers.learning.watermark import Mark
 from workers.model.owned_model import OwnedModel
+from workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
 
@@ -70,15 +71,15 @@ class OwnedModels:
 
     def use(self, model: OwnedModel) -> None:
         """Note that a model is needed just now."""
-        self._services.residents.use(model.name, model.size, self.let_go)
+        self._services.residents.use(model.name, model.size, self.keep_and_drop)
 
-    def let_go(self, name: str) -> None:
-        """Bring one model to the nodes and into the store, and have it in memory no more; raises Fenced."""
+    def keep_and_drop(self, name: str) -> None:
+        """Bring one model to the nodes and into the store, then drop it from memory; raises Fenced."""
         self.keep([self.loaded[name]])
         self.drop(name)
 
     def drop(self, name: str) -> None:
-        """Have a model in memory no more, as it is."""
+        """Have a model in memory no more; what it learned since it was saved is lost here, and read again."""
         for models in (self.loaded, self.unsaved, self.unpublished):
             models.pop(name, None)
         self._services.residents.forget(name)
@@ -109,7 +110,7 @@ class OwnedModels:
         """Bring drift into the history."""
         for model in models:
             if model.drifted:
-                with self._unless_deleted(model):
+                with self.unless_deleted(model):
                     noted = self._services.store.note(model.name, model.epoch, "drift", model.drifted)
                     self.written(noted, model.name)
                     self._services.metrics.drift.labels(self._services.specs.of(model.name).label).inc()
@@ -128,11 +129,11 @@ class OwnedModels:
                     if record or not withheld:
                         new.append((model, snapshot, withheld))
             if new:
-                self._require_placement()
+                self.require_placement()
             with metrics.share_of(metrics.publish_seconds, len(new)):
                 answers = self._services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
         for (model, _, withheld), answer in zip(new, answers, strict=True):
-            with self._unless_deleted(model):
+            with self.unless_deleted(model):
                 written = self.written(answer, model.name)
                 model.published = model.learner.version
                 self.unpublished.pop(model.name, None)
@@ -148,17 +149,21 @@ class OwnedModels:
         """Bring the reference back if the guard says that what went live since then is worse."""
         for model in models:
             if model.guard.take_back:
-                self._require_placement()
-                with self._unless_deleted(model):
+                self.require_placement()
+                with self.unless_deleted(model):
                     yardstick, store = model.guard.yardstick, self._services.store
-                    reason = f"to what version {yardstick.version} had: {yardstick.withheld}"
+                    reason = why_taken_back(yardstick.version, yardstick.withheld)
                     self.written(store.publish(model.reference_again(), model.epoch), model.name)
-                    self.written(store.note(model.name, model.epoch, "taken back", reason), model.name)
+                    self.written(store.note(model.name, model.epoch, TAKEN_BACK, reason), model.name)
+                    model.guard.take_back = False
+                    live = store.current(model.name)
+                    if live and live.pinned:
+                        # Nothing changed for nodes. The reference goes live once it is unpinned.
+                        continue
                     self._services.metrics.snapshots.labels("taken_back").inc()
                     log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
-                    model.guard.take_back = False
 
-    def _require_placement(self) -> None:
+    def require_placement(self) -> None:
         """Raise PlacementChanged if models were placed elsewhere since this partition was taken over.
 
         What is learned then becomes a dead letter of the next owner, so nodes must not see it. Saving it is refused by
@@ -179,14 +184,14 @@ class OwnedModels:
             with metrics.share_of(metrics.checkpoint_seconds, len(models)):
                 answers = self._services.store.save_all(list(zip(checkpoints, epochs, strict=True)), self.placement)
         for model, checkpoint, answer in zip(models, checkpoints, answers, strict=True):
-            with self._unless_deleted(model):
+            with self.unless_deleted(model):
                 self.written(answer, model.name)
                 self._services.allowance.spend(len(checkpoint.state))
                 model.measure()
                 self.unsaved.pop(model.name, None)
 
     @contextmanager
-    def _unless_deleted(self, model: OwnedModel) -> Iterator[None]:
+    def unless_deleted(self, model: OwnedModel) -> Iterator[None]:
         """Forget a model that was deleted; raises Rewind if events came for it since it was last saved: they begin it
         again. If the store lost more than this one, raises StoreChanged, or StoreLost if there is no mark yet."""
         try:

@@ -49,7 +49,7 @@ class Blocked:
         name = min(self.offsets, key=lambda one: self._again[one], default=None)
         return None if name is None or self.waits(name) else name
 
-    def begin_at(self, name: str, offset: int) -> int:
+    def forget_before(self, name: str, offset: int) -> int:
         """The log begins there by now: what it no longer holds is not waited for. Answers where the model waits."""
         before = self.offsets[name]
         if before < offset:
@@ -62,7 +62,7 @@ class Blocked:
         self.offsets = {name: min(at, offset) for name, at in self.offsets.items()}
         self.cuts = {name: min(offset, self.cuts.get(name, offset)) for name in self.offsets}
 
-    def release(self, name: str, at: int) -> int:
+    def unblock(self, name: str, at: int) -> int:
         """A model was claimed; answers where its first event lies that was not taken, ``at`` if it did not wait."""
         if name in self.offsets:
             self._count.dec()

@@ -21,11 +21,11 @@ from omdml.errors import (
     StoreLost,
     StoreRefused,
 )
-from streams.placement import Placement
+from streams.placement import Placement, PlacementChanged
 from streams.protocols import Partition, Record
 from workers.configuration.config import WorkerConfig
 from workers.events.decoding import by_partition, piece
-from workers.learning.interruptions import PlacementChanged, Rewind, StoreChanged
+from workers.learning.interruptions import Rewind, StoreChanged
 from workers.learning.newcomers import A_TURN
 from workers.learning.partition import OwnedPartition
 from workers.learning.portions import by_owner
@@ -107,7 +107,7 @@ class LearnerWorker:
         try:
             self._measure()
             if self._doubt:
-                self._begin_again(self._doubt)
+                self._start_over(self._doubt)
             if self._gap:
                 self._go_on(self._gap)
             if not self._waiting:
@@ -118,6 +118,7 @@ class LearnerWorker:
             self._trouble = ""
         except Rewind as rewind:
             self._waiting.pop(rewind.partition, None)
+            self.services.source.seek(rewind.partition, rewind.offset)
             log.error(rewind.why, reason=str(rewind))
         except (Fenced, StoreChanged) as doubt:
             if self._doubt:
@@ -248,7 +249,7 @@ class LearnerWorker:
             if allowance.left <= 0 or self.services.clock() >= until:
                 break
         for owned in self.partitions.values():
-            owned.settle(self._untaken(owned.partition))
+            owned.advance(self._untaken(owned.partition))
         self._saved_at = self.services.clock()
         self.services.metrics.saved()
         for owned in self.partitions.values():
@@ -260,25 +261,31 @@ class LearnerWorker:
 
     def _finish(self) -> None:
         """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
-        try:
-            if self._doubt:  # what was polled meanwhile was passed over: positions say nothing
-                raise self._doubt
-            until = self.services.clock() + FINISH_S
-            for partition in self.partitions.values():
-                partition.save(self._untaken(partition.partition), until=until)
-        except Rewind as rewind:
-            log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
+        until = self.services.clock() + FINISH_S
+        whole = [self._saved_whole(partition, until) for partition in self.partitions.values()]
+        if not all(whole):
             return
-        except (Fenced, PlacementChanged) as refused:
-            # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
-            log.warning("stopped_unsaved", reason=str(refused), action="its next owner reads these events again")
-            return
-        except (StoreError, SourceError) as error:
-            raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
         if unsaved := sum(len(partition.models.unsaved) for partition in self.partitions.values()):
             log.warning("stopped_partly_unsaved", models=unsaved, action="the next start reads their events again")
             return
         log.info("drained_and_saved", partitions=len(self.partitions))
+
+    def _saved_whole(self, partition: OwnedPartition, until: float) -> bool:
+        """Save one partition at the end; False if it must be read again. What keeps one from that keeps no other."""
+        try:
+            if self._doubt:  # what was polled meanwhile was passed over: positions say nothing
+                raise self._doubt
+            partition.save(self._untaken(partition.partition), until=until)
+        except Rewind as rewind:
+            log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
+            return False
+        except (Fenced, PlacementChanged) as refused:
+            # Nothing is lost, so this is no failure: whoever owns the model next reads these events from the log.
+            log.warning("stopped_unsaved", reason=str(refused), action="its next owner reads these events again")
+            return False
+        except (StoreError, SourceError) as error:
+            raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
+        return True
 
     def _introduce(self) -> None:
         """Publish version 0 of configured models that live in partitions just assigned."""
@@ -305,7 +312,7 @@ class LearnerWorker:
         else:
             log.error("store_changed", reason=str(doubt), then="what its copies lack is learned again from the log")
 
-    def _begin_again(self, doubt: Fenced | StoreChanged) -> None:
+    def _start_over(self, doubt: Fenced | StoreChanged) -> None:
         """Prove the membership by a commit, then begin every partition again from what is stored.
 
         A worker that its group has expelled meanwhile (it was paused, or cut off) owns nothing any more. It lets go of
@@ -320,7 +327,7 @@ class LearnerWorker:
                 self.lost(list(self.partitions))
                 break
             begin = next((at for at in (start, before.first, self._untaken(partition)) if at is not None), None)
-            before.forget()
+            before.drop_all()
             self.partitions[partition] = again
             self._waiting.pop(partition, None)
             if begin is not None:
@@ -392,7 +399,7 @@ class LearnerWorker:
                 if isinstance(error, StoreError | SourceError) and not isinstance(error, Fenced | StoreLost):
                     until = -math.inf  # the others would wait for it too
             finally:
-                owned.forget()
+                owned.drop_all()
                 self.services.metrics.given_up(partition)
 
     def lost(self, partitions: Iterable[Partition]) -> None:
@@ -400,7 +407,7 @@ class LearnerWorker:
         for partition in partitions:
             self._waiting.pop(partition, None)
             if partition in self.partitions:
-                self.partitions.pop(partition).forget()
+                self.partitions.pop(partition).drop_all()
             self.services.metrics.given_up(partition)
             log.warning("partition_lost", partition=str(partition))
 

@@ -95,7 +95,8 @@ def took_on(
         raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret)
     model.published = live.version if live else -1
-    if live and live.version > learner.version:  # published ahead of the checkpoint, or learned before a reset
+    # It was published ahead of the checkpoint, or learned before a reset.
+    if live and live.version > learner.version:
         versions = [move["version"] for move in store.history(name) if move["what"] in PUBLICATIONS]
         model.published = versions[-1] if versions else live.version
     changes: list[Change] = []
@@ -104,7 +105,8 @@ def took_on(
         changes = changed(checkpoint, spec, platform)
         changes += held_out_otherwise(model, spec)
         if live and any(change.what == "generation" for change in changes):
-            model.published -= 1  # what is live must be live again, under the generation that nodes have by now
+            # What is live must be live again, under the generation that nodes have now.
+            model.published -= 1
     model.measure()
     # of a pattern's new models, of which there may be thousands a second, whoever claims them tells together
     tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info

@@ -13,7 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from numpy.typing import NDArray
-from river._river_rust.drift import AdaptiveWindowing  # private, but river.drift imports scikit-learn: two seconds
+
+# It is private, but river.drift imports scikit-learn, which takes two seconds.
+from river._river_rust.drift import AdaptiveWindowing
 
 from omdml.errors import CorruptError
 
@@ -47,7 +49,8 @@ class Drift:
                 self._window.__setstate__(state)
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except BaseException as error:  # what Rust raises in a panic is no Exception
+            except BaseException as error:
+                # What Rust raises in a panic is no Exception.
                 raise CorruptError(f"drift state: {len(state)} bytes that are none ({error})") from error
 
     def to_bytes(self) -> bytes:

@@ -24,7 +24,7 @@ class Residents:
         self.budget = budget
         self.total = 0
         self._sizes: OrderedDict[str, int] = OrderedDict()  # least recently used first
-        self._let_go: dict[str, Callable[[str], None]] = {}
+        self._drop: dict[str, Callable[[str], None]] = {}
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -32,23 +32,23 @@ class Residents:
     def __contains__(self, name: str) -> bool:
         return name in self._sizes
 
-    def use(self, name: str, size: int, let_go: Callable[[str], None]) -> None:
-        """A model is at hand, and takes so many bytes. ``let_go`` saves it, and then calls :meth:`forget`."""
+    def use(self, name: str, size: int, drop: Callable[[str], None]) -> None:
+        """A model is at hand, and takes so many bytes. ``drop`` saves it, and then calls :meth:`forget`."""
         self.forget(name)
-        self._sizes[name], self._let_go[name] = size, let_go
+        self._sizes[name], self._drop[name] = size, drop
         self.total += size
 
     def make_room(self) -> None:
         """Let go of what was not used for longest, until the others fit; raises what saving raises."""
         while self.total > self.budget and len(self._sizes) > 1:
             name = next(iter(self._sizes))
-            self._let_go[name](name)
+            self._drop[name](name)
             log.debug("model_let_go", model=name, bytes_in_memory=self.total)
 
     def forget(self, name: str) -> None:
         """It is not in memory any more."""
         self.total -= self._sizes.pop(name, 0)
-        self._let_go.pop(name, None)
+        self._drop.pop(name, None)
 
 
 class Allowance:

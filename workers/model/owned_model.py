@@ -37,7 +37,7 @@ Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside 
 
 
 def offsets_of(refused: Sequence[Refusal]) -> list[int]:
-    """Where refused events lie."""
+    """The offsets of refused events."""
     return [refusal.record.offset for refusal in refused]
 
 
@@ -152,7 +152,7 @@ class OwnedModel:
             Events of this model that came with these and are no part of the batch.
         """
         here = batch.records[0].partition
-        self.stretches.begin(here, batch.records[0].offset)
+        self.stretches.open(here, batch.records[0].offset)
         self.stretches.refuse(here, offsets_of(refused))
         if batch.identified or batch.resent:
             found = self._take_new(batch, timed)
@@ -265,7 +265,8 @@ class OwnedModel:
         if not times:
             return
         self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
-        if self.learner.version > self.published:  # else a replay of what is live already
+        # Otherwise this is a replay of what is live already.
+        if self.learner.version > self.published:
             self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
 
     @property

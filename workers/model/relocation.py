@@ -6,7 +6,7 @@ import msgspec
 
 from omdml.errors import CorruptError, Fenced
 from omdml.snapshot import Checkpoint
-from streams.placement import Placement
+from streams.placement import Placement, PlacementChanged
 from streams.protocols import Partition, Store, Written
 
 
@@ -26,12 +26,15 @@ def take_back(store: Store, placement: Placement, partition: Partition, offset: 
             continue
         if checkpoint and checkpoint.next > offset:
             moved = msgspec.structs.replace(checkpoint, next=offset)
-            if store.save(moved, epoch, back=True, placement=placement) in (Written.FENCED, Written.MOVED):
+            written = store.save(moved, epoch, back=True, placement=placement)
+            if written is Written.MOVED:
+                raise PlacementChanged(partition.topic_id)
+            if written is Written.FENCED:
                 raise Fenced(f"model {name!r}: a worker took it back: stop the workers, and try again")
     return damaged
 
 
-def close_stretch(store: Store, name: str) -> Written | None:
+def close_stretch(store: Store, name: str, placement: Placement) -> Written | None:
     """Have a model that is not configured know that events of it are refused from where it stands on, by a worker that
     cannot tell it which (:mod:`workers.events.stretches`). None if it knows that, or has learned nothing.
 
@@ -50,7 +53,7 @@ def close_stretch(store: Store, name: str) -> Written | None:
     *earlier, last = checkpoint.progress["stretches"]
     closed = [*earlier, {**last, "until": checkpoint.next, "closed": True}]
     progress = {**checkpoint.progress, "stretches": closed}
-    return store.save(msgspec.structs.replace(checkpoint, progress=progress), epoch)
+    return store.save(msgspec.structs.replace(checkpoint, progress=progress), epoch, placement=placement)
 
 
 def is_closed(checkpoint: Checkpoint) -> bool:

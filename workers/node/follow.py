@@ -69,7 +69,8 @@ class Follower:
             try:
                 for model in self._due(models):
                     self._refresh(model)
-            except Exception as error:  # a StoreError, or a failure that nobody foresaw: the thread must go on
+            except Exception as error:
+                # Whether it is a StoreError or a failure that nobody foresaw: the thread must go on.
                 self._lost(models, error)
                 self._stopped.wait(self._poll_interval_s)
             self._progressed_at = time.monotonic()
@@ -82,7 +83,8 @@ class Follower:
             if self._watch is not None:
                 self._watch.close()
             self._watch, self._watched = self._store.watch(models), models
-            self._polled_at = -math.inf  # what moved before this watch began gave it no hint
+            # What moved before this watch began gave it no hint.
+            self._polled_at = -math.inf
         hints = self._watch.wait(min(HINT_WAIT_S, self._poll_interval_s))
         if time.monotonic() - self._polled_at < self._poll_interval_s:
             return models & hints

@@ -167,7 +167,7 @@ def closest(rows: NDArray[np.int64], distances: NDArray[np.float64], k: int) -> 
 
 
 def squared_distances(embedding: Array, rows: NDArray[np.int64], point: Array) -> NDArray[np.float64]:
-    """Of the embedding's ``rows`` to ``point``, in float64: the same whatever other rows are asked for."""
+    """Squared distances (float64) of the embedding's ``rows`` to ``point``; other rows change none of them."""
     distances = np.empty(len(rows))
     for start in range(0, len(rows), REFINED_ROWS):
         difference = embedding[rows[start : start + REFINED_ROWS]] - point

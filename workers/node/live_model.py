@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, FeedbackError, MeasureError, OmdmlError
-from omdml.metrics import ProjectionMetric, SetMetric
+from omdml.metrics import Metric, ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
 from streams.catalogues.inline import scaled_item
 from streams.protocols import Catalogue, Pointer
@@ -215,6 +215,8 @@ def embedded_view(
         The metric makes no finite embedding of them.
     """
     check_fit(snapshot, catalogue)
+    if before and before.complete.covers(catalogue) and same_metric(before.complete.snapshot.metric, snapshot.metric):
+        return replace(before.complete, pointer=pointer, snapshot=snapshot, made_at=time.time())
     began = time.perf_counter()
     metric, sets, count = snapshot.metric, catalogue.sets, len(catalogue.ids)
     features = {name: catalogue.features[name][:count] for name in metric.dims}
@@ -230,6 +232,13 @@ def embedded_view(
     if time.perf_counter() - began > patience_s and isinstance(metric, ProjectionMetric):
         spread = spread_of(features, catalogue, before)
     return View(pointer, snapshot, catalogue, count, indexes, time.time(), spread)
+
+
+def same_metric(one: Metric, other: Metric) -> bool:
+    """Whether two metrics are the same numbers: some learners learn many events before they change what is served."""
+    (tensors, _), (others, _) = one.to_tensors(), other.to_tensors()
+    same = one.kind == other.kind and list(tensors) == list(others)
+    return same and all(np.array_equal(tensor, others[name]) for name, tensor in tensors.items())
 
 
 def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> Spread:

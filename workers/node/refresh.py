@@ -83,7 +83,7 @@ class Refresher:
         return time.monotonic() - min(since) if since else 0.0
 
     def fall_behind(self, models: Iterable[str]) -> None:
-        """Nobody knows any more what the store points at for these."""
+        """Note that nobody knows any more what the store points at for these."""
         self._behind.update(self.views.keys() & set(models))
 
     def forget(self, model: str) -> None:
@@ -105,7 +105,8 @@ class Refresher:
             pointer = self._store.current(model)
             try:
                 self._follow(model, pointer, began)
-            except OmdmlError as error:  # damaged, gone, or not made for these items
+            except OmdmlError as error:
+                # It is damaged, gone, or not made for these items.
                 self._refuse(model, pointer, error, began)
             return self.views.get(model)
 
@@ -120,7 +121,8 @@ class Refresher:
             self._adopt(model, view, pointer, began)
         elif (pointer.store_id, pointer.serial) == (view.pointer.store_id, view.pointer.serial):
             self._take_in(model, view, began)
-            self._confirm(model)  # what was refused is told once, as long as nothing else is found
+            # What was refused is told once, as long as nothing else is found.
+            self._confirm(model)
         else:
             self._lag(model)
 
@@ -229,7 +231,8 @@ class Refresher:
                 made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
                 with self._loading:
                     self._complete(model, view, made)
-        except Exception as error:  # the next snapshot tries again
+        except Exception as error:
+            # The next snapshot tries again.
             _log.exception("embedding_failed", model=model, error=str(error))
             with self._loading:
                 self._embedding.discard(model)

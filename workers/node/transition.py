@@ -1,4 +1,4 @@
-"""From an old embedding to a new metric: exact answers before the gallery is embedded anew (MATHS 9).
+"""Exact answers under a new metric from an old embedding, before the gallery is embedded again (MATHS 9).
 
 With ``A = concat sqrt(theta_i) W_i`` and D its change, every distance moves by little:
 ``| |A_new (p - q)| - |A_old (p - q)| | <= |D (p - mu)| + |D (q - mu)|``, and ``|D z|^2 <= sum_i |D_i|^2 |z_i|^2``. So

@@ -2,7 +2,7 @@
 
 Each event at home is learned, held out, or a dead letter; every other event is a dead letter. What is stored is read
 in an order that living workers do not disturb: marks, then checkpoints, then letters, then the log. Workers write the
-other way round, so whatever lies below a mark or below a model's position was settled before it is looked at.
+other way round, so whatever lies below a mark or below a model's position has its fate before it is looked at.
 
 Memory: some numbers a model and a partition, and eight bytes a dead letter.
 """
@@ -32,9 +32,10 @@ MOST_LETTERS = 10_000_000
 class ModelSum(msgspec.Struct):
     """Events of one model at its home.
 
-    ``events`` and ``letters`` lie in the stretch that its checkpoint counts, without and with a dead letter;
-    ``before`` lie before it, and ``behind`` are not taken yet. ``events`` must have been learned or held out. An event
-    that was learned although it has a letter, because it was taken again, counts as one without.
+    ``events`` lie in the stretch that its checkpoint counts, ``before`` lie before it, and ``behind`` are not taken
+    yet: all three without a dead letter. ``letters`` lie in the stretch or after it, with one. ``events`` must have
+    been learned or held out. An event that was learned although it has a letter, because it was taken again, counts as
+    one without.
 
     Of a model without a checkpoint ``events`` lie below the mark.
     """
@@ -50,21 +51,22 @@ class ModelSum(msgspec.Struct):
     first: int | None = None
     last: int | None = None
 
-    def add(self, partition: Partition, offset: int, letter: bool, moved: bool, settled: bool) -> None:
+    def add(self, partition: Partition, offset: int, letter: bool, moved: bool, passed: bool) -> None:
         """Count an event at home.
 
-        ``moved`` if that is the partition that the model lives on since a rehome; ``settled`` if it lies below the
+        ``moved`` if that is the partition that the model lives on since a rehome; ``passed`` if it lies below the
         mark.
         """
         tally = self.tally
         if tally is None:
-            if settled and not letter:
+            if passed and not letter:
                 self._count(offset)
             return
         letter = letter and not self.stretches.learned_in_place(partition, offset)
         here = tally.home == str(partition)
         if offset >= tally.until if here else moved:
             self.behind += not letter
+            self.letters += letter
         elif not here or offset < tally.since:
             self.before += not letter
         elif letter:
@@ -87,17 +89,18 @@ class ModelSum(msgspec.Struct):
 
 
 class Strays(msgspec.Struct):
-    """Events of a partition that no model there learns; those without a letter below the mark have no fate."""
+    """Events of a partition that no model of the store learns there, and of models that the store does not hold if they
+    have a letter. Those without one below the mark have no fate."""
 
     letters: int = 0
     missing: int = 0
     first: int | None = None
 
-    def add(self, offset: int, letter: bool, settled: bool) -> None:
-        """Count an event; ``settled`` if it lies below the mark."""
+    def add(self, offset: int, letter: bool, passed: bool) -> None:
+        """Count an event; ``passed`` if it lies below the mark."""
         if letter:
             self.letters += 1
-        elif settled:
+        elif passed:
             self.missing += 1
             self.first = offset if self.first is None else self.first
 
@@ -184,7 +187,9 @@ class Audit:
                 elif name in self.models:
                     moved = self.placement.home(name) == partition.number and record.offset >= since
                     self.models[name].add(partition, record.offset, letter, moved, record.offset < mark)
-                elif not letter and record.offset < mark:
+                elif letter:
+                    self.strays.setdefault(partition, Strays()).letters += 1
+                elif record.offset < mark:
                     self.unknown[name] = self.unknown.get(name, 0) + 1
 
 

@@ -12,7 +12,7 @@ from omdml.batch import batch_learners, batch_start
 from omdml.errors import Fenced, StartError, StoreError
 from omdml.learners import LEARNERS, OMDML, Learner
 from streams.letters import DeadLetters
-from streams.placement import Placement
+from streams.placement import Placement, PlacementChanged
 from streams.protocols import Record, Store, Written
 from workers.configuration.specs import Spec
 from workers.events.decoding import Batch, sort_out
@@ -84,7 +84,7 @@ def fitted(name: str, spec: Spec, placement: Placement, first: list[Record], sec
     model = ReplayedModel(name, spec.fresh(), spec, placement, secret)
     rows, margin, features = gathered(model.locate(first), list(dims))
     init = {modality: x.astype(plain.dtype) for modality, x in batch_start(plain, rows, features, margin).items()}
-    model.begin_at(spec.learner(dims=dims, **{**spec.parameters, "init": init}))
+    model.go_on_with(spec.learner(dims=dims, **{**spec.parameters, "init": init}))
     return model
 
 
@@ -131,10 +131,13 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     3. save     the first checkpoint. A crash after it: the worker that claims the model publishes it.
     4. publish  the first snapshot.
 
-    Raises StoreError where the model exists already or nothing was read of it, Fenced where a worker took it meanwhile.
+    Raises StoreError where the model exists already or nothing was read of it, Fenced where a worker took it meanwhile,
+    PlacementChanged if models live elsewhere by now.
     """
     if model.home is None:
         raise StoreError(f"the log holds no event of model {model.name!r}: there is nothing to begin with")
+    if store.placement(model.home.topic_id) not in (None, model.placement):
+        raise PlacementChanged(model.home.topic_id)
     if replace:
         store.delete(model.name)
     claim = store.claim(model.name)
@@ -144,8 +147,10 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
         letters.add(record, error, name)
     letters.flush()
     model.epoch, model.oldest = claim.epoch, None  # old news: nobody measures its freshness
-    saved = store.save(model.checkpoint(platform), model.epoch)
-    if Written.FENCED in (saved, store.publish(model.snapshot(), model.epoch)):
+    saved = store.save(model.checkpoint(platform), model.epoch, placement=model.placement)
+    if saved is Written.MOVED:
+        raise PlacementChanged(model.home.topic_id)
+    if saved is Written.FENCED or store.publish(model.snapshot(), model.epoch) is Written.FENCED:
         raise Fenced(f"model {model.name!r}: a worker took it meanwhile; stop the workers and try again")
 
 

@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
-from streams import protocols
 from streams.letters import Letter, Position
-from streams.protocols import Partition, Store
+from streams.protocols import ModelPosition, Partition, Store
 from workers.configuration.specs import Specs
 from workers.events.decoding import content_type
 from workers.events.validation import check
 
-NOWHERE = protocols.Position(Partition("", 0), 0)  # of a model without a checkpoint
+NOWHERE = ModelPosition(Partition("", 0), 0)  # of a model without a checkpoint
 
 
 class Verdict(NamedTuple):
@@ -24,24 +23,24 @@ class Verdict(NamedTuple):
     why: str = ""
 
 
-def settled(letters: Collection[Letter], store: Store) -> set[Position]:
+def passed(letters: Collection[Letter], store: Store) -> set[Position]:
     """Those whose events no worker can come by again: below the mark, or passed by the checkpoint of their model."""
     marks = store.marks({letter.partition for letter in letters})
-    passed = store.positions(sorted({letter.model for letter in letters if letter.model}))
+    reached = store.positions(sorted({letter.model for letter in letters if letter.model}))
     return {
         letter.position
         for letter in letters
-        for at in [passed.get(letter.model or "", NOWHERE)]
+        for at in [reached.get(letter.model or "", NOWHERE)]
         if letter.offset < marks.get(letter.partition, 0) or (at.home == letter.partition and letter.offset < at.next)
     }
 
 
-def judge(letter: Letter, specs: Specs, settled: Container[Position]) -> Verdict:
-    """Look at a letter with today's models and items; one that is not settled a worker may take again, and learn."""
+def learnable(letter: Letter, specs: Specs, passed: Container[Position]) -> Verdict:
+    """Look at a letter with today's models and items; one that is not passed a worker may take again, and learn."""
     # First: one that a router cut has its position in another topic, which no worker ever passes.
     if letter.digest is not None:
         return Verdict(None, "only its beginning was kept: it was too large, send the event itself again")
-    if letter.position not in settled:
+    if letter.position not in passed:
         return Verdict(None, "its worker has not saved how far it has come: try again (omdml topics status)")
     try:
         event = decode(letter.payload, content_type(letter.headers))

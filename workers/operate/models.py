@@ -5,6 +5,7 @@ from __future__ import annotations
 from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, StoreError, StoreLost
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
+from streams.placement import Placement, PlacementChanged
 from streams.protocols import Partition, Store, Written
 from workers.configuration.config import suggestion
 from workers.configuration.specs import Spec, Specs
@@ -64,19 +65,20 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
     raise busy(name)
 
 
-def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, platform: str) -> int:
+def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, placement: Placement, platform: str) -> int:
     """Begin a model with what another one learned; answers its version.
 
     Parameters
     ----------
     spec
         What the new model is learned with: the same learner, dimensions and shapes.
-    home
-        The partition that the new model's events go to.
+    topic_id, placement
+        Of the log, and where its models live.
 
     It goes on from the partition's mark: nobody takes again what lies below it.
 
-    Raises StoreError where the one does not exist or the other does, ConfigurationError where the settings do not fit.
+    Raises StoreError where the one does not exist or the other does, ConfigurationError where the settings do not fit,
+    PlacementChanged if models live elsewhere by now.
     """
     require(store, source)
     learned, there = store.peek(source), store.peek(target)
@@ -88,9 +90,13 @@ def copy(store: Store, source: str, target: str, spec: Spec, home: Partition, pl
         )
     claim = store.claim(target)
     model = owned(spec, target, resumed(spec, learned), claim.epoch)
+    home = Partition(topic_id, placement.home(target))
     model.home, model.next = home, store.marks([home]).get(home, 0)
     try:
-        if store.save(model.checkpoint(platform), claim.epoch) is Written.FENCED:
+        saved = store.save(model.checkpoint(platform), claim.epoch, placement=placement)
+        if saved is Written.MOVED:
+            raise PlacementChanged(topic_id)
+        if saved is Written.FENCED:
             raise busy(target)
         store.publish(model.snapshot(), claim.epoch)
         store.note(target, claim.epoch, "copied", f"from {source}, version {learned.version}")

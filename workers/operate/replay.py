@@ -127,7 +127,7 @@ class ReplayedModel(OwnedModel):
         self.seconds = 0.0
         self._began = 0.0
 
-    def begin_at(self, learner: Learner) -> None:
+    def go_on_with(self, learner: Learner) -> None:
         """Have this learner go on; candidates are compared with what it begins with."""
         self.learner = learner
         self.guard = Guard(self.guard.config, learner.metric)
@@ -153,7 +153,7 @@ class ReplayedModel(OwnedModel):
         """
         found = []
         for batch, others in self._mine(records):
-            self.stretches.begin(batch.records[0].partition, batch.records[0].offset)
+            self.stretches.open(batch.records[0].partition, batch.records[0].offset)
             self.stretches.refuse(batch.records[0].partition, offsets_of(others))
             for part in self.new_parts(batch):
                 located, refused = self._lookup.locate(part.batch)

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from omdml.errors import StoreError
 from omdml.evaluate import rank_by_distance
-from omdml.metrics import Metric
+from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import Snapshot
 
 Array = NDArray[Any]
 SAMPLE, NEAREST = 200, 10  # items asked, and neighbours of each, to tell how much answers changed
 GALLERY = 5_000  # items among which these are looked for, at most
+WEIGHTS = {"weights": "modalities", "shares": "experts"}  # tensors of weights, and what says whose they are
 
 
 class Part(NamedTuple):
@@ -36,7 +37,7 @@ class Part(NamedTuple):
 def parts(metric: Metric) -> Iterator[Part]:
     """The tensors of a metric but its weights."""
     for name, tensor in metric.to_tensors()[0].items():
-        if name == "weights":
+        if name in WEIGHTS:
             continue
         values: Array = np.atleast_1d(tensor.astype(np.float64))
         norm, directions = float(np.linalg.norm(values)), None
@@ -48,26 +49,30 @@ def parts(metric: Metric) -> Iterator[Part]:
 
 
 def weights(metric: Metric) -> dict[str, float]:
-    """Weights of the modalities; empty where a metric has none."""
+    """Weights of the modalities, or of the experts that embed them together; empty if a metric has none."""
     tensors, description = metric.to_tensors()
-    return (
-        dict(zip(description["modalities"], tensors["weights"].tolist(), strict=True)) if "weights" in tensors else {}
-    )
+    for name, owners in WEIGHTS.items():
+        if name in tensors:
+            return dict(zip(description[owners], tensors[name].tolist(), strict=True))
+    return {}
 
 
-class Change(NamedTuple):
+class TensorChange(NamedTuple):
     """How one tensor changed: ``relative`` is the norm of the difference, as a share of the norm before."""
 
     name: str
     relative: float
 
 
-def changes(before: Snapshot, after: Snapshot) -> list[Change]:
-    """How the tensors changed, weights among them.
+def changes(before: Snapshot, after: Snapshot) -> list[TensorChange]:
+    """How the tensors changed, weights among them unless they are those of experts, which come and go.
 
+    An expert has as many rows as it knows directions: one with fewer, or none, is compared as if the others were 0.
     Raises StoreError where the two are of different kinds or shapes.
     """
     old, new = before.metric.to_tensors()[0], after.metric.to_tensors()[0]
+    if isinstance(before.metric, CosineMetric) and isinstance(after.metric, CosineMetric):
+        old, new = padded(old, new), padded(new, old)
     shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (old, new)]
     if before.metric.kind != after.metric.kind or shapes[0] != shapes[1]:
         raise StoreError(
@@ -78,7 +83,17 @@ def changes(before: Snapshot, after: Snapshot) -> list[Change]:
     for name, tensor in old.items():
         norm = float(np.linalg.norm(tensor))
         difference = float(np.linalg.norm(new[name].astype(np.float64) - tensor))
-        found.append(Change(name, difference / norm if norm else float(difference > 0)))
+        found.append(TensorChange(name, difference / norm if norm else float(difference > 0)))
+    return found
+
+
+def padded(tensors: Mapping[str, Array], others: Mapping[str, Array]) -> dict[str, Array]:
+    """Experts' tensors of one metric, with rows of 0 added until there are as many as another one has."""
+    found = {}
+    for name in sorted({*tensors, *others} - {"shares"}):
+        mine = tensors.get(name, others.get(name, np.zeros((0, 0)))[:0])
+        missing = len(others.get(name, mine)) - len(mine)
+        found[name] = np.pad(mine, [(0, max(0, missing)), *[(0, 0)] * (mine.ndim - 1)])
     return found
 
 

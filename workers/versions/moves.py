@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omdml.errors import NotKept
 from streams.protocols import Pointer, SnapshotStore
-from workers.versions.targets import Kind, check_target, servable, since_reset
+from workers.versions.targets import Kind, check_target, not_taken_back, servable, since_reset
 
 
 def rollback(store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None) -> Pointer:
@@ -41,13 +41,14 @@ def live(store: SnapshotStore, model: str) -> Pointer:
 
 
 def before(store: SnapshotStore, model: str, kind: Kind | None) -> int:
-    """The newest version that was live, is older than the one that is, and can be served.
+    """The newest version that was live, is older than the one that is, was not taken back, and can be served.
 
     Raises StoreError if none is kept.
     """
     now = live(store, model).version
-    present = since_reset(store.history(model))
-    was_live = [line for line in present if line["what"] == "published" and line["version"] < now]
+    lines = store.history(model)
+    present, sound = since_reset(lines), not_taken_back(lines)
+    was_live = [one for one in present if one["what"] == "published" and one["version"] < now and one in sound]
     for line in sorted(was_live, key=lambda line: int(line["version"]), reverse=True):
         if servable(store, model, line, kind):
             return int(line["version"])

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 from omdml.errors import CatalogueError, CorruptError, StoreError, StoreRefused
 from streams.catalogues.opening import glance
 from streams.protocols import Pointer, SnapshotStore
-from streams.stores.journal import PINNED, PUBLICATIONS
+from streams.stores.journal import PINNED, PUBLICATIONS, Entry, destination
 from workers.configuration.config import Configuration
 from workers.configuration.wording import span, when
-from workers.versions.targets import Kind, Line, misfit, since_reset
+from workers.versions.targets import Kind, Line, misfit, publications_of, since_reset
 
 
 class Withheld(NamedTuple):
@@ -67,7 +67,10 @@ def catalogue_kinds(configuration: Configuration) -> KindOf:
 
     def of(model: str) -> Kind | None:
         matched = configuration.match(model)
-        return looked(configuration.catalogues[matched[1].catalogue].path) if matched else None
+        if matched is None:
+            return None
+        config = matched[1]
+        return looked(configuration.catalogues[config.catalogue].path).in_coordinates(config.coordinates)
 
     return of
 
@@ -132,8 +135,7 @@ def withheld(lines: Sequence[Line]) -> Withheld | None:
 
 def before_reset(lines: Sequence[Line], version: int, digest: str) -> float | None:
     """When the model was reset after this snapshot was learned; None if it was not."""
-    ours = version, digest
-    published = [line for line in lines if line["what"] in PUBLICATIONS and (line["version"], line["digest"]) == ours]
+    published = publications_of(lines, version, digest)
     if not published or published[-1] in since_reset(lines):
         return None
     at: float = next(line["at"] for line in reversed(lines) if line["what"] == "reset")
@@ -147,18 +149,17 @@ def loadable(
 
     ``every`` is the whole history. Raises StoreError if the store cannot be asked.
     """
-    newest = {line["version"]: line["digest"] for line in every if line["what"] in PUBLICATIONS}
-    problems = {
-        version: unservable(store, model, version, kind_of)
-        for version in {line["version"] for line in lines if line["what"] in PUBLICATIONS}
-    }
+    live, entries = store.current(model), [Entry(**line) for line in every]
+    versions = {line["version"] for line in lines if line["what"] in PUBLICATIONS}
+    stands_for = {version: destination(entries, version, live) for version in versions}
+    problems = {version: unservable(store, model, version, kind_of) for version in versions}
     told = []
     for line in lines:
         version, problem = line["version"], problems.get(line["version"])
         if line["what"] not in PUBLICATIONS:
             told.append("")
-        elif line["digest"] != newest[version]:
-            told.append("no: a later one of this version took its place")
+        elif (meant := stands_for[version]) and line["digest"] != meant.digest:
+            told.append("no: another one of this version takes its place")
         elif problem:
             told.append(f"no: {problem.text}")
         else:

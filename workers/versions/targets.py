@@ -6,6 +6,7 @@ before either stays in the store for a while, but no longer belongs to the model
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from streams.stores.journal import PUBLICATIONS
 
 # A line of a model's history.
 Line = Mapping[str, Any]
+TAKEN_BACK, REFERENCE = "taken back", re.compile(r"to what version (\d+) had")
 SHOWN_DIGITS = 12  # of a generation
 
 
@@ -64,6 +66,32 @@ def since_reset(lines: Sequence[Line]) -> list[Line]:
     return [lines[number] for number in published if number >= first]
 
 
+def why_taken_back(reference: int, reason: str) -> str:
+    """What the history says if the metric of an earlier version is live again."""
+    return f"to what version {reference} had: {reason}"
+
+
+def not_taken_back(lines: Sequence[Line]) -> list[Line]:
+    """The publications among these lines of a history, without those that the guard found worse and took back.
+
+    These are what was published since its reference, but for the one that brought the reference back.
+    """
+    found: list[Line] = []
+    for line in lines:
+        if line["what"] in PUBLICATIONS:
+            found.append(line)
+        elif line["what"] == TAKEN_BACK and (reference := REFERENCE.match(line["reason"])):
+            again = None if line["pinned"] else line["digest"]
+            found = [one for one in found if one["version"] <= int(reference[1]) or one["digest"] == again]
+    return found
+
+
+def publications_of(lines: Sequence[Line], version: int, digest: str) -> list[Line]:
+    """The publications of one snapshot, oldest first."""
+    ours = version, digest
+    return [line for line in lines if line["what"] in PUBLICATIONS and (line["version"], line["digest"]) == ours]
+
+
 def check_target(store: SnapshotStore, model: str, version: int, kind: Kind | None) -> None:
     """Raise Unservable if a version is kept that nodes could not serve, and CorruptError if its bytes are damaged.
 
@@ -75,9 +103,9 @@ def check_target(store: SnapshotStore, model: str, version: int, kind: Kind | No
         The model's catalogue as it is now. None if that cannot be told here: then any catalogue's versions pass.
     """
     lines = store.history(model)
-    kept = [line for line in lines if line["what"] in PUBLICATIONS and line["version"] == version]
-    found = store.load(model, version)
-    if not kept or found is None:
+    if (found := store.load(model, version)) is None:
+        return
+    if not (kept := publications_of(lines, version, found[0].digest)):
         return
     present = since_reset(lines)
     if kept[-1] not in present:

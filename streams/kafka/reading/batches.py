@@ -24,7 +24,7 @@ class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafk
         self.why, self.then = why, then
 
 
-class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
+class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no types
     """A batch with header names in any bytes, which clients in C send, and with errors that say where it ends.
 
     One that would become too large when it is decompressed is not damaged, only somebody's: in place of its records it
@@ -94,7 +94,7 @@ class Batch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has no ty
         return DefaultRecord(len(value), offset, self.max_timestamp, self.timestamp_type, None, value, [])
 
 
-internals.make_batches_of(Batch)
+internals.make_batches_of(RecordBatch)
 
 
 def _make_readable(buffer: bytearray, at: int) -> None:

@@ -39,13 +39,15 @@ def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | No
             group_id=group,
             group_instance_id=group_instance_id,
             session_timeout_ms=int(session_timeout_s * 1000),
-            heartbeat_interval_ms=int(session_timeout_s * 100),  # a tenth: rebalances advance by heartbeats
+            # A tenth of the session, because rebalances advance by heartbeats.
+            heartbeat_interval_ms=int(session_timeout_s * 100),
             partition_assignment_strategy=[CooperativeStickyAssignor()],
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
             allow_auto_create_topics=False,
-            fetch_max_wait_ms=10,  # with more, a fetch that leaves out a buffered partition delays its new records
+            # With more, a fetch that leaves out a buffered partition delays the new records of that partition.
+            fetch_max_wait_ms=10,
             fetch_max_bytes=FETCH_BYTES,
             max_partition_fetch_bytes=FETCH_PARTITION_BYTES,
             metrics_enabled=False,
@@ -53,7 +55,7 @@ def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | No
 
 
 def milliseconds(seconds: float) -> int:
-    """As kafka-python wants them."""
+    """Seconds as the whole milliseconds that kafka-python wants."""
     return int(seconds * 1000)
 
 
@@ -66,7 +68,8 @@ class Rebalance:
         self.on_partitions_lost = lost
 
 
-ConsumerRebalanceListener.register(Rebalance)  # an untyped class cannot be inherited from under strict checking
+# An untyped class cannot be inherited from under strict checking.
+ConsumerRebalanceListener.register(Rebalance)
 
 
 def offset_range(consumer: Any, at: TopicPartition) -> tuple[int, int]:
@@ -94,7 +97,8 @@ def leave(consumer: Any, group: str) -> None:
     """Close the consumer; a dynamic member is out of the group by that, at once if the cluster can be reached."""
     try:
         consumer.close(autocommit=False, timeout_ms=milliseconds(ANSWER_LIMIT_S))
-    except Exception as error:  # it may be closed because it is broken
+    except Exception as error:
+        # The consumer may be closed because it is broken.
         log.warning("kafka_leave_failed", group=group, why=type(error).__name__)
 
 

@@ -21,7 +21,7 @@ class Epochs:
     def __init__(self) -> None:
         self._read: dict[TopicPartition, tuple[int, int]] = {}  # an epoch, and below where it was read under
 
-    def begin(self, at: TopicPartition, committed: OffsetAndMetadata | None) -> None:
+    def know(self, at: TopicPartition, committed: OffsetAndMetadata | None) -> None:
         """What an earlier reader committed is all that is known of a partition."""
         self._read[at] = (committed.leader_epoch, committed.offset) if committed else (-1, 0)
 

@@ -131,7 +131,8 @@ class KafkaSource:
         revoked, lost = partial(self._take, tell=listener.revoked), partial(self._take, tell=listener.lost)
         self._consumer.subscribe([self.topic], listener=Rebalance(self._give, revoked, lost))
         with translated(self.options, f"asking for topic {self.topic!r}"):
-            self._consumer.partitions_for_topic(self.topic)  # who leads the group before it knows shares out nothing
+            # A member that leads the group before it knows the topic would share out nothing.
+            self._consumer.partitions_for_topic(self.topic)
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
         """Records in order within each partition; see :meth:`streams.protocols.Source.poll`.
@@ -193,7 +194,7 @@ class KafkaSource:
         return answer
 
     def progress(self) -> dict[Partition, tuple[int, int]]:
-        """Of each owned partition: next offset, and the log's end (of committed transactions) as of a second ago.
+        """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
 
         Left out is a position that cannot be told while the cluster is out of reach; half a second is spent on all.
         """
@@ -252,23 +253,27 @@ class KafkaSource:
         except kafka.errors.LogTruncationError as error:
             for at, kept in error.divergent_offsets.items():
                 position, cut = self._position(at), kept and kept.offset
-                if cut is None or position is None or cut < position:  # else a late answer: it was gone back to
+                # Otherwise it is a late answer: the position was gone back to already.
+                if cut is None or position is None or cut < position:
                     self._stop({at: position}, partial(gap.cut, at=cut))
             return []
         except Unreadable as error:
             at = internals.drop_batch(self._consumer)
             before, self._unread[at] = self._unread.get(at), self._position(at)
-            if before is not None and before == self._unread[at]:  # else perhaps on the way: it is fetched once more
+            # Damage may come from the way here, so a batch is fetched once more before it counts as damaged.
+            if before is not None and before == self._unread[at]:
                 self._stop({at: before}, partial(gap.unreadable, error=error))
             return []
         except kafka.errors.RetriableError:
-            time.sleep(timeout_s)  # an outage: the looks tell when it begins and ends
+            # This is an outage; the looks tell when it begins and ends.
+            time.sleep(timeout_s)
             return []
         except kafka.errors.FencedInstanceIdError as error:
             raise replaced(self.group, self.group_instance_id) from error
         except (OmdmlError, *REFUSALS):
             raise
-        except Exception as error:  # whatever it is: a client that raises it is not to be trusted any more
+        except Exception as error:
+            # Whatever the error is: a client that raises it is not to be trusted any more.
             self._replace_client(error)
             return []
         if batches and not self._is_ours(batches):
@@ -294,7 +299,7 @@ class KafkaSource:
         self._ends |= ends
         for at, partition in given.items():
             start = starts[partition]
-            self._epochs.begin(at, committed[at] if at in known else None)
+            self._epochs.know(at, committed[at] if at in known else None)
             self._epochs.seek(self._consumer, at, begins[at] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere))
         for at in elsewhere & given.keys():
@@ -368,7 +373,8 @@ class KafkaSource:
 
     def _stop(self, positions: Mapping[TopicPartition, int | None], tell: Callable[..., GapError]) -> None:
         """Stop these partitions; the next polls tell why, one after the other."""
-        self._look()  # a topic created anew is told as such
+        # A topic that was created anew is told of as such.
+        self._look()
         self._consumer.pause(*positions)
         for at, position in positions.items():
             self._gaps.add(at, partial(self._told, at, position, tell))
@@ -392,10 +398,12 @@ class KafkaSource:
 
     def _give(self, given: Collection[TopicPartition]) -> None:
         for at in given:
-            self._consumer.seek(at, 0)  # with no position at all, the client would raise before we can ask for one
+            # With no position at all, the client would raise before we can ask for one.
+            self._consumer.seek(at, 0)
         self._consumer.pause(*given)
         self._given |= set(given)
-        self._looked_at = float("-inf")  # they may be those of a topic made anew
+        # They may be partitions of a topic that was created anew.
+        self._looked_at = float("-inf")
 
     def _take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
         self._given -= set(taken)
@@ -404,7 +412,8 @@ class KafkaSource:
         if gone:
             try:
                 tell(gone)
-            except Exception as error:  # in the client's loop it would be lost, or end the loop
+            except Exception as error:
+                # In the client's loop the error would be lost, or end the loop.
                 self._kept_error = error
 
     # State
@@ -422,6 +431,7 @@ class KafkaSource:
         if at not in self._owned:
             return None
         position: int | None = None
-        with suppress(kafka.errors.KafkaError):  # after a change of leader it asks the broker, which may be away
+        # After a change of leader the client asks the broker, which may be away.
+        with suppress(kafka.errors.KafkaError):
             position = self._consumer.position(at, timeout_ms=milliseconds(limit_s))
         return position

@@ -1,1 +1,1 @@
-"""From a topic of any partitioning into the keyed one."""
+"""Routing from a topic of any partitioning into the keyed one."""

@@ -33,7 +33,7 @@ class Begin(enum.StrEnum):
     END = "end"
 
 
-def settle_beginning(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None) -> None:
+def decide_beginning(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None) -> None:
     """Have a group that has no offsets in ``origin`` begin where nothing of it was routed yet, in all its partitions.
 
     It is written down before any router reads. So a group that has offsets is known, and a partition without one was
@@ -47,17 +47,17 @@ def settle_beginning(options: KafkaOptions, origin: str, target: str, group: str
         The cluster is out of reach for ``options.start_timeout_s``, or refuses.
     """
     until = time.monotonic() + options.start_timeout_s
-    while not _settled(options, origin, target, group, begin, last=time.monotonic() >= until):
+    while not _decided(options, origin, target, group, begin, last=time.monotonic() >= until):
         time.sleep(RETRY_S)
 
 
-def _settled(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None, last: bool) -> bool:
+def _decided(options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None, last: bool) -> bool:
     """One try; False if it may be made again. The ``last`` one raises instead."""
     admin = open_admin(options)
     try:
         with translated(options, f"looking up the offsets of group {group!r}"):
             try:
-                _settle(admin, options, origin, target, group, begin)
+                _decide(admin, options, origin, target, group, begin)
             except (kafka.errors.RetriableError, kafka.errors.UnknownMemberIdError):
                 if last:
                     raise
@@ -67,7 +67,7 @@ def _settled(options: KafkaOptions, origin: str, target: str, group: str, begin:
     return True
 
 
-def _settle(
+def _decide(
     admin: KafkaAdminClient, options: KafkaOptions, origin: str, target: str, group: str, begin: Begin | None
 ) -> None:
     topic_id, partitions = require(admin, options, origin)

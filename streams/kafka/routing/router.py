@@ -1,4 +1,4 @@
-"""From a topic of any partitioning into the keyed one: every record once, by transactions.
+"""A router copies a topic of any partitioning into the keyed one: every record once, by transactions.
 
 One turn, and what a kill after each of its steps means:
 
@@ -84,7 +84,7 @@ class Told(Protocol):
         """One transaction failed; its records are read again."""
 
     def behind(self, progress: Mapping[Partition, tuple[int, int]]) -> None:
-        """Of each owned partition the next offset, and the end: about once a second."""
+        """Told about once a second: the next offset of each owned partition, and the end."""
 
 
 def copy_of(record: Record, key: bytes | None, targets: Targets) -> Copy:
@@ -186,7 +186,7 @@ class Router:
         except SourceRefused:
             raise
         except SourceError as error:
-            self._begin_again(error)
+            self._start_over(error)
 
     def _go_on(self, gap: GapError, partition: Partition, resume: int) -> None:
         """Go on after a gap that is accepted."""
@@ -253,7 +253,7 @@ class Router:
             transactions.send(topic, value, key, headers, at_ms)
             fates[fate] += 1
 
-    def _begin_again(self, error: SourceError) -> None:
+    def _start_over(self, error: SourceError) -> None:
         """After an error: drop the producer and what was gathered. Raises SourceRefused if that was tried enough."""
         if self._gathered:
             self._told.repeated()

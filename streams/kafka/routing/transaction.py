@@ -139,14 +139,14 @@ class KafkaTransactions:
         partitions already.
         """
         with translated(self.options, "committing offsets in a transaction"):
-            self._settle()
+            self._await_written()
             doing = "committing offsets in a transaction"
             self._finish(self._steps.send_offsets(offsets, member), doing)
 
     def commit(self) -> None:
         """End the open transaction; after an error nobody knows whether it is committed: drop this producer."""
         with translated(self.options, "committing a transaction"):
-            self._settle()
+            self._await_written()
             self._finish(self._steps.commit(), "committing a transaction")
 
     def close(self) -> None:
@@ -156,11 +156,11 @@ class KafkaTransactions:
 
     def drop(self) -> None:
         """Let go at once, whatever is on its way; the next producer of this name aborts what is open."""
-        self._steps.give_up()
+        self._steps.drop_unsent()
         with contextlib.suppress(kafka.errors.KafkaError):
             self._producer.close(timeout=0)
 
-    def _settle(self) -> None:
+    def _await_written(self) -> None:
         """Return once every record is written.
 
         The client itself would commit without a batch that ran out of time: it only fails the futures of its records.

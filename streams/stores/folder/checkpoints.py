@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from omdml.snapshot import Checkpoint
 from streams.disk import put, sync
-from streams.protocols import Claim, Position, Written
+from streams.protocols import Claim, ModelPosition, Written
 from streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
 from streams.stores.folder.states import read_state
 
@@ -47,7 +47,7 @@ class CheckpointFolder:
         """The epoch that owns the model; None where nobody claimed it."""
         return max(self._epochs(), default=None)
 
-    def position(self) -> Position | None:
+    def position(self) -> ModelPosition | None:
         """That of the newest checkpoint that was not found to be damaged, if there is such a one; None without any."""
         files = self._files()
         newest = ([file for file in files if not file.damaged] or files)[-1:]
@@ -56,7 +56,8 @@ class CheckpointFolder:
     def peek(self) -> Checkpoint | None:
         """The newest checkpoint that can be read."""
         for file in reversed(self._files()):
-            with suppress(FileNotFoundError):  # dropped since we looked: a newer one took its place
+            # It may have been dropped since we looked, because a newer one took its place.
+            with suppress(FileNotFoundError):
                 data = b"" if file.damaged else read_state(file.path)
                 if found := read_checkpoint(self.model, data, str(file.path), quiet=True):
                     return found
@@ -68,7 +69,8 @@ class CheckpointFolder:
         while True:
             try:
                 return self._resume(epoch)
-            except FileNotFoundError:  # the owner before us was just saving, and dropped what we were about to read
+            except FileNotFoundError:
+                # The owner before us was just saving, and dropped what we were about to read.
                 continue
 
     def save(self, checkpoint: Checkpoint, epoch: str, back: bool = False) -> Written:
@@ -90,7 +92,8 @@ class CheckpointFolder:
                     (self.path / EVER).touch()
                     sync(self.path)
             except FileNotFoundError:
-                return Written.FENCED  # a later owner, or who deleted the model, removed the folder of this epoch
+                # A later owner, or whoever deleted the model, has removed the folder of this epoch.
+                return Written.FENCED
             if sound:
                 self._drop_old()
         return outcome
@@ -101,18 +104,21 @@ class CheckpointFolder:
             epoch = next_epoch(self.owner())
             (self.path / epoch).mkdir()
             sync(self.path)
-            if self.owner() == epoch:  # or another one came first with the same counter and a higher nonce
+            # Otherwise another one came first with the same counter and a higher nonce.
+            if self.owner() == epoch:
                 return epoch
 
     def _resume(self, epoch: str) -> Claim:
         files = self._files()
-        fell_back = len(files) == 1 and files[0].number > 1  # two are kept, so one was removed: perhaps a newer one
+        # Two are kept, so one was removed, and that was perhaps a newer one.
+        fell_back = len(files) == 1 and files[0].number > 1
         for file in reversed(files):
             if not file.damaged:
                 checkpoint = read_checkpoint(self.model, read_state(file.path), str(file.path))
                 if checkpoint:
                     return Claim(epoch, checkpoint, fell_back)
-                file.path.replace(file.path.with_suffix(".damaged"))  # for the next claim, and for who examines it
+                # The name tells the next claim, and whoever examines it.
+                file.path.replace(file.path.with_suffix(".damaged"))
             fell_back = True
         if files:
             raise none_valid(self.model, str(self.path))

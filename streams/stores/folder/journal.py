@@ -82,7 +82,7 @@ class DirectoryJournal:
         except FileNotFoundError:
             return False
 
-    def drop(self, numbers: Iterable[int]) -> None:
+    def drop_entries(self, numbers: Iterable[int]) -> None:
         """Forget entries."""
         for number in numbers:
             self._path(number).unlink(missing_ok=True)
@@ -99,7 +99,7 @@ class DirectoryJournal:
         except FileNotFoundError:
             return None
 
-    def erase(self, keys: Iterable[SnapshotKey]) -> None:
+    def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
         """Forget the bytes of snapshots, and what a crash left without an entry or half written."""
         for key in keys:
             (self._snapshots / snapshot_name(key)).unlink(missing_ok=True)

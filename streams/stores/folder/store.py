@@ -35,7 +35,7 @@ from omdml.snapshot import Checkpoint, Snapshot
 from streams.disk import ASIDE, put, put_if_absent, take_lock
 from streams.files.log import identify
 from streams.placement import Placement
-from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
+from streams.protocols import Claim, Marks, ModelPosition, Partition, Pointer, Watch, Written
 from streams.regular import DOCUMENT_BYTES, open_regular, read_regular
 from streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
 from streams.stores.folder.checkpoints import CheckpointFolder
@@ -100,8 +100,8 @@ class DirectoryStore(JournaledSnapshots):
             self._be_an_owner()
             return together(lambda model: self._checkpoints(model).claim(), ((model,) for model in models))
 
-    def positions(self, models: Sequence[str]) -> dict[str, Position]:
-        """Those of the newest checkpoints: their names tell."""
+    def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
+        """The positions of the newest checkpoints, which their names tell."""
         with self._reaching():
             found = {model: self._checkpoints(model).position() for model in models}
         return {model: position for model, position in found.items() if position}

@@ -52,20 +52,53 @@ PIPELINED = re.compile(r"^Command # \d+ \((\S+ ?\S*).*\) of pipeline caused erro
 FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
+class WholeCommands:
+    """Packs each command as one piece of bytes.
+
+    The client's own way cuts a command at each value of more than 6,000 bytes, and writes each piece by a system call
+    of its own. Claims and first writes of new models took 1.2 times the processor time with it.
+    """
+
+    def pack(self, *words: bytes | memoryview | str | int | float) -> list[bytes]:
+        """A command, and what it is about: the server's protocol. Its name may be two words."""
+        name, *values = map(as_bytes, words)
+        every = [*name.split(), *values]
+        parts = [b"*%d\r\n" % len(every)]
+        for value in every:
+            parts += (b"$%d\r\n" % len(value), value, b"\r\n")
+        return [b"".join(parts)]
+
+
+def as_bytes(word: bytes | memoryview | str | int | float) -> bytes:
+    """What the server is sent for a word; raises DataError for what has no agreed form."""
+    if isinstance(word, bytes):
+        return word
+    if isinstance(word, str):
+        return word.encode()
+    if isinstance(word, bytearray | memoryview):
+        return bytes(word)
+    if type(word) in (int, float):
+        return repr(word).encode()
+    raise exceptions.DataError(f"a word of a command: {type(word).__name__}, expected bytes, text or a number")
+
+
 def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> Any:
     """A client with bounded patience; it connects when it is first used. Raises ConfigurationError."""
     scheme, _, rest = url.partition("://")
     try:
-        int(urlsplit(url).path.strip("/") or 0)  # of what is no number, redis-py would make database 0
+        # Of what is no number, redis-py would make database 0.
+        int(urlsplit(url).path.strip("/") or 0)
         client = redis.Redis.from_url(
             f"{SCHEMES[scheme]}://{rest}",
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
             health_check_interval=HEALTH_CHECK_S,
             retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), retries),
+            command_packer=WholeCommands(),
         )
         pool = client.connection_pool
-        pool.connection_class(**pool.connection_kwargs)  # options that it does not know are found out only here
+        # Options that the class does not know are found out only here.
+        pool.connection_class(**pool.connection_kwargs)
         _readable(pool.connection_kwargs)
     except (ValueError, KeyError, TypeError):  # their texts may quote a password
         raise ConfigurationError(
@@ -115,7 +148,8 @@ def reaching(where: str, model: str | None = None) -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        told = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")  # the rest of the command may be a random value
+        # The rest of the command is left out, because it may hold a random value.
+        told = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")
         advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
         if any(sign in told for sign in MISFITS):
             where, advice = where if model is None else f"{where}: model {model!r}", MISFIT_ADVICE

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from omdml.errors import StoreError
-from streams.protocols import Partition, Pointer, Position
+from streams.protocols import ModelPosition, Partition, Pointer
 from streams.stores.journal import Entry
 
 
@@ -54,7 +54,7 @@ class ModelKeys:
         return f"{self.snapshots}{version}:{digest}"
 
 
-class Found(NamedTuple):
+class ClaimAnswer(NamedTuple):
     """What the script CLAIM answers: the new epoch, the newest checkpoint, whether there ever was one, and the one
     before, if there is no newest one."""
 
@@ -80,11 +80,11 @@ def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Point
         )
 
 
-def read_position(fields: Sequence[bytes]) -> Position:
+def read_position(fields: Sequence[bytes]) -> ModelPosition:
     """The position in the first three fields of a checkpoint; raises StoreError where they are none."""
     topic, partition, offset = fields[:3]
     with understanding(fields):
-        return Position(Partition(topic.decode(), int(partition)), int(offset))
+        return ModelPosition(Partition(topic.decode(), int(partition)), int(offset))
 
 
 def read_entry(fields: Mapping[bytes, bytes]) -> Entry:

@@ -28,7 +28,7 @@ class ServerSafety(NamedTuple):
 
 
 def server_safety(url: str) -> ServerSafety:
-    """Those of the server at this address; raises StoreError."""
+    """The unsafe settings of the server at this address; raises StoreError."""
     with reaching(masked(url)), connect(without_prefix(url)[0]) as client:
         seen = {**client.info("persistence"), **client.info("memory"), **client.info("replication")}
         settings: dict[str, str] = {}

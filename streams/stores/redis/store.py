@@ -26,42 +26,36 @@ import itertools
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
-
-import redis
-from redis import exceptions
 
 from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.addresses import masked, without_prefix
 from streams.placement import Placement
-from streams.protocols import Claim, Marks, Partition, Pointer, Position, Watch, Written
+from streams.protocols import Claim, ModelPosition, Pointer, Watch, Written
 from streams.stores.checkpoints import (
     Saved,
-    new_secret,
     none_left,
     none_valid,
     read_checkpoint,
-    read_secret,
     store_lost,
 )
-from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, newest_publication, superfluous
+from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, superfluous
 from streams.stores.many import the_only
 from streams.stores.redis import scripts
-from streams.stores.redis.client import connect, reaching, run_of
-from streams.stores.redis.keys import Found, StoreKeys, read_entry, read_pointer, read_position, understanding
+from streams.stores.redis.client import reaching
+from streams.stores.redis.database import run
+from streams.stores.redis.keys import ClaimAnswer, read_entry, read_pointer, read_position
+from streams.stores.redis.marks import RedisMarks
 from streams.stores.redis.watch import RedisWatch
 from streams.stores.retention import RETENTION, SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
 UNPUBLISHED_S = 600  # bytes that no script made permanent vanish after so long
 ATTEMPTS = 3
-PREFIX = "omdml"
 
 
-class RedisStore:
+class RedisStore(RedisMarks):
     """A CheckpointStore and SnapshotStore; any number of processes and threads may use it.
 
     Parameters
@@ -81,25 +75,9 @@ class RedisStore:
     """
 
     def __init__(self, url: str, retention: RetentionOf = RETENTION) -> None:
+        super().__init__(url)
         self.retention = retention
-        self._url, prefix = without_prefix(url)
-        self._keys, self._where = StoreKeys(prefix or PREFIX), masked(url)
-        self._client: Any = connect(self._url)
         self._publications: defaultdict[str, Iterator[int]] = defaultdict(somewhere_between)
-        register = self._client.register_script
-        self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
-        self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
-        self._note, self._delete = map(register, (scripts.NOTE, scripts.DELETE))
-        self._compare_and_set = register(scripts.COMPARE_AND_SET)
-
-    def __str__(self) -> str:
-        return self._where
-
-    @property
-    def store_id(self) -> str:
-        """The id that lies in the database."""
-        with reaching(self._where):
-            return str((self._client.get(self._keys.store) or b"").decode())
 
     def claim(self, model: str) -> Claim:
         """Become the owner."""
@@ -125,7 +103,7 @@ class RedisStore:
                 keys = self._keys.model(model)
                 names = [keys.epoch, keys.checkpoint, keys.newest, keys.previous]
                 run(pipeline, self._claim, names, [secrets.token_hex(8)])
-        found = [Found(*answer) for answer in answers[2:]]
+        found = [ClaimAnswer(*answer) for answer in answers[2:]]
         claims: dict[str, Claim | CorruptError] = {}
         for model, one in zip(models, found, strict=True):
             try:
@@ -139,7 +117,7 @@ class RedisStore:
         claims |= self._fall_back(rest)
         return [claims[model] for model in models]
 
-    def _fall_back(self, found: Mapping[str, Found]) -> dict[str, Claim | CorruptError]:
+    def _fall_back(self, found: Mapping[str, ClaimAnswer]) -> dict[str, Claim | CorruptError]:
         """The claims of models whose newest checkpoint is gone or damaged, or that have none."""
         damaged = [model for model, one in found.items() if one.data is not None]
         before = {model: one.before for model, one in found.items()}
@@ -165,33 +143,12 @@ class RedisStore:
             else:
                 claims[model] = none_left(model, self._where) if one.saved else Claim(one.epoch.decode(), None)
                 if not one.saved:
-                    self._publications[model] = itertools.count(1)  # with its first ones nothing can be superfluous
+                    # With its first publications nothing can be superfluous.
+                    self._publications[model] = itertools.count(1)
         return claims
 
-    @contextmanager
-    def _asking(self, models: Sequence[str | None]) -> Iterator[tuple[Any, list[Any]]]:
-        """A pipeline to fill, and a list that holds the server's answers afterwards.
-
-        The error about one command names the model, among ``models``, that the command is about.
-        """
-        answers: list[Any] = []
-        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
-            yield pipeline, answers
-            commands = list(pipeline.command_stack)
-            answers += pipeline.execute(raise_on_error=False)
-            if any(isinstance(answer, exceptions.NoScriptError) for answer in answers):
-                for script in (self._claim, self._save, self._publish):
-                    self._client.script_load(script.script)
-                pipeline.command_stack = commands
-                answers[:] = pipeline.execute(raise_on_error=False)
-        for model, (words, _), answer in zip(models, commands, answers, strict=True):
-            if isinstance(answer, redis.RedisError):
-                said = str(answer) if words[0] == "EVALSHA" else f"{words[0]} {words[1]}: {answer}"
-                with reaching(self._where, model):
-                    raise type(answer)(said)
-
-    def positions(self, models: Sequence[str]) -> dict[str, Position]:
-        """Those of the newest checkpoints."""
+    def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
+        """The positions of the newest checkpoints."""
         fields = ("home_topic", "home_partition", "next", "damaged")
         with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
             for model in models:
@@ -241,49 +198,6 @@ class RedisStore:
                     [epoch, topic, partition, offset, checkpoint.version, digest, data, int(back), placed],
                 )
         return [self._written(outcome, model) for model, outcome in zip(models, outcomes, strict=True)]
-
-    def marks(self, partitions: Iterable[Partition]) -> Marks:
-        """The offset below which everything is in checkpoints; the run is the server's, and its replication's."""
-        asked = list(partitions)
-        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
-            for partition in asked:
-                pipeline.get(self._keys.mark(partition))
-            answers, run = pipeline.execute(), run_of(self._client)
-        with understanding(answers):
-            found = {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
-        return Marks(found, run)
-
-    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
-        """Set a mark, if it is as expected."""
-        with reaching(self._where):
-            expected = "" if before is None else before
-            return bool(self._compare_and_set([self._keys.mark(partition)], [expected, offset]))
-
-    def placement(self, topic_id: str) -> Placement | None:
-        """Where the models of a log live."""
-        with reaching(self._where):
-            data = self._client.get(self._keys.placement(topic_id))
-        return Placement.decode(data, self._where) if data else None
-
-    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
-        """Record a placement, if it is as expected."""
-        expected = before.encode() if before else b""
-        with reaching(self._where):
-            return bool(self._compare_and_set([self._keys.placement(topic_id)], [expected, after.encode()]))
-
-    def secret(self) -> bytes:
-        """The secret that lies in the database."""
-        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
-            pipeline.set(self._keys.secret, new_secret(), nx=True)
-            pipeline.get(self._keys.secret)
-            _, kept = pipeline.execute()
-        return read_secret(kept or b"", f"{self._where}, key {self._keys.secret}")
-
-    def kept_secret(self) -> bytes | None:
-        """The secret, if it was made."""
-        with reaching(self._where):
-            kept = self._client.get(self._keys.secret)
-        return None if kept is None else read_secret(kept, f"{self._where}, key {self._keys.secret}")
 
     def models(self) -> list[str]:
         """Names of the models."""
@@ -386,10 +300,11 @@ class RedisStore:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
         keys, moved = self._keys.model(model), None
         with reaching(self._where, model):
-            for attempt in range(ATTEMPTS):  # a publication may come between the look and the move
+            # A publication may come between the look and the move.
+            for attempt in range(ATTEMPTS):
                 live, found = self.current(model), self._entries(model)
                 entries = [entry for _, entry in found]
-                if (target := destination(entries, version)) is None:
+                if (target := destination(entries, version, live)) is None:
                     break
                 what, seen = kind_of_move(live, target.version, pin), found[-1][0] if attempt + 1 < ATTEMPTS else b""
                 moved = self._move(
@@ -407,19 +322,13 @@ class RedisStore:
         """A subscription."""
         return RedisWatch(self._url, {model: self._keys.model(model).updates for model in models})
 
-    def _check_format(self, number: bytes | None) -> None:
-        """Refuse what another release wrote; without a number it was written before there were any, which is 1."""
-        with understanding(number):
-            found = 1 if number is None else int(number)
-        REDIS_STORE.check(found, f"store {self._where}", StoreError)
-
     def _pointer(self, model: str, version: int | None) -> Pointer | None:
-        """The live pointer, or that to the last publication of ``version``."""
+        """The live pointer, or that to the publication that ``version`` stands for."""
         live = self.current(model)
         if version is None or (live and live.version == version):
             return live
         with reaching(self._where, model):
-            entry = newest_publication((entry for _, entry in self._entries(model)), version)
+            entry = destination((entry for _, entry in self._entries(model)), version, live)
             store_id = self._client.get(self._keys.store) or b""
         return entry.pointer(store_id.decode()) if entry else None
 
@@ -449,8 +358,3 @@ def somewhere_between() -> Iterator[int]:
     """Counts from anywhere between two rounds of thinning out, so that a worker's first publication of a model need not
     begin with a round, and workers that are often restarted still do their share."""
     return itertools.count(secrets.randbelow(SPARE))
-
-
-def run(pipeline: Any, script: Any, keys: Sequence[str], arguments: Sequence[Any]) -> None:
-    """Add a script to a pipeline by its digest: the client's own way asks for the right to SCRIPT EXISTS as well."""
-    pipeline.evalsha(script.sha, len(keys), *keys, *arguments)

@@ -56,7 +56,7 @@ class Attack:
     named_limit: bool = False
 
     def verdict(self, measured: Measured) -> str:
-        """In a word or two, for the table."""
+        """The outcome in a word or two, for the table."""
         return "BROKEN" if not measured.held else "named limit" if self.named_limit else "held"
 
 

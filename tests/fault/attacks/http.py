@@ -8,16 +8,16 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from streams.stores.folder.store import DirectoryStore
 from tests.fault.attacks.attack import Attack, Measured
-from tests.support.processes import Process, free_port, wait_for
-from tests.support.shops import Shop
+from tests.support.nodes import start_node, stored_shop
+from tests.support.processes import wait_for
+from tests.support.waiting import comes_true
 
 HEAD_LIMIT = 64 << 10
 # What a node may grow by under any of these: the bodies it takes at once are 64 MB, heads and what was read ahead come
@@ -26,28 +26,16 @@ GROWTH_MB = 200
 # What of it may stay after the attackers left.
 STAYS_MB = 40
 FLOOD_S = 5.0
+SLOW_S = 0.5
 MEGABYTE = 1 << 20
-CONFIGURATION = """
-[log]
-path = "feedback"
-[store]
-url = "dir:state"
-[catalogues.items]
-path = "items"
-[models.shop]
-[node]
-bind = "127.0.0.1:{port}"
-"""
 
 
 class Node:
     """A real node with a version live, its memory, and connections to it."""
 
     def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        (folder / "omdml.toml").write_text(CONFIGURATION.format(port=self.port))
-        Shop(folder, store=DirectoryStore(str(folder / "state"))).publish()
-        self.process = Process(folder, "node")
+        stored_shop(folder)
+        self.process, self.port = start_node(folder)
         wait_for(lambda: self.answers("/readyz"), "the node to be ready", process=self.process)
         # The first requests import and allocate what stays.
         for _ in range(50):
@@ -117,9 +105,7 @@ def grown(attacked: Node, attack: Callable[[], None]) -> Grown:
         attacker.join(0.02)
     wait_for(lambda: attacked.answers("/search?id=i1"), "honest clients to be answered again")
     # Memory goes back some moments after the connections are closed.
-    deadline = time.monotonic() + 5.0
-    while time.monotonic() < deadline and attacked.memory_mb - before > STAYS_MB:
-        time.sleep(0.1)
+    comes_true(lambda: attacked.memory_mb - before <= STAYS_MB, 5.0)
     return Grown(peak - before, attacked.memory_mb - before)
 
 
@@ -169,26 +155,27 @@ def endless_head(folder: Path) -> Measured:
         return within(grown(attacked, lambda: flood(attacked, begin, b"a:b\r\n" * 20_000, 2)))
 
 
+def hold(attacked: Node, connections: int, pieces: Sequence[bytes]) -> None:
+    """Send these pieces on each of many connections, and close them only when all were sent."""
+    held = []
+    for _ in range(connections):
+        connection = attacked.connect()
+        held.append(connection)
+        with contextlib.suppress(OSError):
+            for piece in pieces:
+                connection.sendall(piece)
+    for connection in held:
+        connection.close()
+
+
 def half_sent_bodies(folder: Path) -> Measured:
     """150 bodies of 16 MB, each without its last byte."""
     size = 16 * MEGABYTE
     head = f"POST /feedback HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n".encode()
     piece = b" " * MEGABYTE
 
-    def attack() -> None:
-        held = []
-        for _ in range(150):
-            connection = attacked.connect()
-            held.append(connection)
-            with contextlib.suppress(OSError):
-                connection.sendall(head)
-                for _ in range(15):
-                    connection.sendall(piece)
-        for connection in held:
-            connection.close()
-
     with node(folder) as attacked:
-        return within(grown(attacked, attack))
+        return within(grown(attacked, lambda: hold(attacked, 150, [head, *[piece] * 15])))
 
 
 def half_sent_heads(folder: Path) -> Measured:
@@ -197,18 +184,8 @@ def half_sent_heads(folder: Path) -> Measured:
         b"a%d: %s\r\n" % (i, b"b" * 700) for i in range(88)
     )
 
-    def attack() -> None:
-        held = []
-        for _ in range(900):
-            connection = attacked.connect()
-            held.append(connection)
-            with contextlib.suppress(OSError):
-                connection.sendall(head)
-        for connection in held:
-            connection.close()
-
     with node(folder) as attacked:
-        return within(grown(attacked, attack))
+        return within(grown(attacked, lambda: hold(attacked, 900, [head])))
 
 
 def huge_heads(folder: Path) -> Measured:
@@ -225,7 +202,7 @@ def searched(attacked: Node, size: int) -> bool:
 
 
 def slow_heads(folder: Path) -> Measured:
-    """A byte of a head every half second, on 50 connections: how long the last is kept."""
+    """A byte of a head every half second (:data:`SLOW_S`), on 50 connections: how long the last is kept."""
     with node(folder) as attacked:
         began, held = time.monotonic(), [attacked.connect() for _ in range(50)]
         for connection in held:
@@ -236,7 +213,8 @@ def slow_heads(folder: Path) -> Measured:
                     connection.sendall(b"y")
                 except OSError:
                     held.remove(connection)
-            time.sleep(0.5)
+            # The attack is slowness: a byte now and then keeps a connection from looking idle.
+            time.sleep(SLOW_S)
         took = time.monotonic() - began
         return Measured(f"{took:.0f} s", held=not held and took < 35)
 

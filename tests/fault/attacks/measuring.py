@@ -13,7 +13,8 @@ from typing import NamedTuple
 from tests.support.processes import ROOT, die_with_parent
 
 PAUSE_S = 0.05
-LIMIT_S = 120.0  # after which a command has hung
+# A command that takes longer has hung.
+LIMIT_S = 120.0
 
 
 class Run(NamedTuple):
@@ -50,6 +51,7 @@ def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = 
         if not killed and time.monotonic() - begin > limit_s:
             child.kill()
             killed = True
+        # Nothing tells of an end, of what is written and of time that is up together: it looks again.
         time.sleep(PAUSE_S)
     child.returncode = os.waitstatus_to_exitcode(status)
     code = None if killed else child.returncode

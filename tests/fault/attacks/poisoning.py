@@ -43,7 +43,7 @@ def poison(kind: Kind, folder: Path) -> Measured:
 
 
 def lost(kind: Kind) -> float:
-    """By how much live mAP may fall."""
+    """How far live mAP may fall."""
     return NAMED_LIMITS.get(kind.name, LOST)
 
 

@@ -48,6 +48,7 @@ def _killed(folder: Path, partition_of: Callable[[bytes], int] | None) -> Measur
             try:
                 for _ in range(KILLS):
                     name = draw.choice(sorted(routers))
+                    # Kills come at any moment.
                     stop.wait(draw.uniform(0.5, 4.0))
                     routers[name].kill()
                     routers[name] = route.router(name)

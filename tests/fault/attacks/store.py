@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import Run, omdml
 from tests.support import worlds
+from tests.support.misfits import device, huge, loop, pipe
 from workers import wiring
 from workers.configuration.config import load
 
@@ -130,31 +131,6 @@ def worker_goes_on(folder: Path) -> Measured:
     run = omdml(folder, "worker", limit_s=90, until="checkpoint_damaged")
     told = f"exit code {run.code} after {run.seconds:.1f} s, {run.megabytes:.0f} MB"
     return Measured(told, held=run.code == 0 and "drained_and_saved" in run.output and run.megabytes < MOST_MB)
-
-
-def pipe(path: Path) -> None:
-    """A named pipe that nobody writes to."""
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-
-
-def device(path: Path) -> None:
-    """A device that never ends."""
-    path.unlink(missing_ok=True)
-    path.symlink_to("/dev/zero")
-
-
-def loop(path: Path) -> None:
-    """A link to itself."""
-    path.unlink(missing_ok=True)
-    path.symlink_to(path.name)
-
-
-def huge(path: Path) -> None:
-    """A terabyte of nothing."""
-    path.unlink(missing_ok=True)
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
 
 
 def cut(path: Path) -> None:

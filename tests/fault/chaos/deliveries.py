@@ -35,7 +35,8 @@ def books_rewritten(service: Service, chance: Random) -> None:
     def written() -> bool:
         try:
             books.commit(wanted)
-        except CommitFailedError:  # who left amid joining is a member until its session is over
+        except CommitFailedError:
+            # Whoever left amid joining is a member until its session is over.
             return False
         return True
 

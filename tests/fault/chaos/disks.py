@@ -43,6 +43,7 @@ def full(service: Service, chance: Random) -> None:
         for _ in range(SIZE_MB << 10):
             file.write(bytes(1024))
     service.wait(lambda: service.said("No space left on device") > before, "a worker to say that the disk is full")
+    # The fault lasts a while: workers try again in vain, several times.
     time.sleep(FULL_S)
     ballast.unlink()
 

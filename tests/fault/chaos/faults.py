@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -28,7 +28,8 @@ from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.service import Service
 from tests.fault.chaos.verdict import Verdict, judge
 
-LIMIT_S = 900.0  # for the injections of one fault
+# For all injections of one fault.
+LIMIT_S = 900.0
 
 
 class Fault(NamedTuple):
@@ -94,6 +95,17 @@ FAULTS = {
 }
 
 
+def one_after_the_other(names: Sequence[str]) -> Fault:
+    """These faults, each once all is learned again, to one service: what the first of them needs."""
+
+    def inject(service: Service, chance: Random) -> None:
+        for name in names:
+            FAULTS[name].inject(service, chance)
+            service.learns()
+
+    return FAULTS[names[0]]._replace(inject=inject)
+
+
 class Trial(NamedTuple):
     """What a fault did."""
 
@@ -115,6 +127,7 @@ def trial(
     with stored(fault.store, servers, folder) as urls, Service(folder, servers, *urls, fault.entry) as service:
         service.store_server = getattr(servers, fault.store, None)
         while service.injected < times and time.monotonic() < until:
+            # Faults come at any moment, not only right after something was learned.
             time.sleep(chance.uniform(0, 1))
             fault.inject(service, chance)
             service.learns()

@@ -9,7 +9,8 @@ from kafka import KafkaAdminClient
 
 from tests.fault.chaos.service import LIMIT_S, NODE, PARTITIONS, WORKERS, Service
 
-HEARD_S = 15.0  # until senders know of added partitions, which they ask for every ten seconds
+# Until all senders know of added partitions, which they ask for every ten seconds.
+HEARD_S = 15.0
 
 
 def more_partitions(service: Service, chance: Random) -> None:
@@ -20,6 +21,7 @@ def more_partitions(service: Service, chance: Random) -> None:
         admin.create_partitions({service.topic: partitions})
     finally:
         admin.close()
+    # Nothing tells when every sender has asked again which partitions there are.
     time.sleep(HEARD_S)
     service.load.rest()
     oracle = service.oracle()

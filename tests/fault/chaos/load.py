@@ -109,6 +109,7 @@ def until_taken(action: Callable[[], None]) -> None:
         try:
             return action()
         except SourceError:
+            # A client that is refused leaves the log a moment before it tries again.
             time.sleep(0.1)
 
 

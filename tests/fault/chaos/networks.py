@@ -25,5 +25,6 @@ def store_out_of_reach(service: Service, chance: Random) -> None:
 def cut(detour: Proxy) -> None:
     """Let nothing through for a while."""
     detour.cut()
+    # How long the fault lasts: longer than a session, so that other members notice it.
     time.sleep(CUT_S)
     detour.join()

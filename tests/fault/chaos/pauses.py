@@ -7,7 +7,8 @@ from random import Random
 
 from tests.fault.chaos.service import ASSIGNED, FAR, GUEST, WORKERS, Service
 
-PAUSE_S = 10.0  # longer than log.session_timeout_s: the group has given its partitions away
+# Longer than log.session_timeout_s: the group has given the partitions away.
+PAUSE_S = 10.0
 LET_GO = "event=partition_lost"
 
 
@@ -31,6 +32,7 @@ def nobody_took_over(service: Service, chance: Random) -> None:
     service.all_learn()
     before = worker.said.count(LET_GO)
     worker.pause()
+    # Nobody is there to notice that the session is over.
     time.sleep(PAUSE_S)
     comes_back(service, number, before)
     service.all_learn()
@@ -48,9 +50,11 @@ def amid_a_rebalance(service: Service, chance: Random) -> None:
     worker.pause()
     guest = service.start_process(service.name(GUEST), "workers.cli", "worker")
     before = guest.said.count(ASSIGNED)
+    # The fault is to come at any moment of the rebalance.
     time.sleep(chance.uniform(2.0, 4.0))
     detour.cut()
     worker.resume()
+    # So is its end.
     time.sleep(chance.uniform(1.0, 3.0))
     detour.join()
     service.wait(lambda: guest.said.count(ASSIGNED) > before, "the third worker to get a partition")

@@ -53,4 +53,5 @@ def settled(service: Service, numbers: list[bytes]) -> tuple[Oracle, list[Findin
         if not found or time.monotonic() > deadline:
             return oracle, found
         service.wait(lambda: True, "events to be taken")
+        # Each look reads the whole log, beside the workers that it waits for.
         time.sleep(LOOK_EVERY_S)

@@ -7,7 +7,7 @@ import redis
 
 from deploy.local import ValkeyServer
 from streams.kafka.options import KafkaOptions
-from streams.kafka.routing.beginning import settle_beginning
+from streams.kafka.routing.beginning import decide_beginning
 from workers.configuration.config import KafkaLog
 from workers.doctor.durability import of_log, of_store
 from workers.doctor.findings import Level
@@ -38,7 +38,7 @@ def test_every_topic_that_the_log_works_with_is_looked_at(kafka, new_topic):
     )
     log = KafkaLog(servers=kafka.servers, topic=feedback, letters=letters)
     for origin in (clicks, clicks_for_ever):
-        settle_beginning(KafkaOptions(servers=kafka.servers), origin, feedback, f"omdml.route.{origin}", None)
+        decide_beginning(KafkaOptions(servers=kafka.servers), origin, feedback, f"omdml.route.{origin}", None)
     told = [remark.text for remark in of_log(log)]
     for topic, words in (
         (letters, "deletes dead letters after 1 hour"),

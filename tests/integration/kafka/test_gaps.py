@@ -44,7 +44,7 @@ def gap(reader: Reader) -> GapError:
     return caught.value
 
 
-def test_a_position_that_retention_passed_stops_its_partition_alone_until_it_is_sought(
+def test_a_position_that_retention_passed_stops_only_its_partition(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     topic = new_topic(partitions=2)
@@ -123,7 +123,7 @@ def test_a_cut_that_was_written_on_is_told_to_every_process_until_one_accepts_it
     assert open_reader(topic).read_to_the_end().values == numbered(5)
 
 
-def test_no_cut_is_told_where_an_aborted_transaction_lies_under_a_later_leader_than_the_last_event(
+def test_an_aborted_transaction_under_a_later_leader_is_no_cut(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:
     topic = new_topic()
@@ -216,7 +216,8 @@ def test_a_topic_created_anew_is_a_gap_however_many_events_it_has(
         recreate(kafka, topic, meanwhile=reader.read)
     else:
         recreate(kafka, topic, meanwhile=lambda: None)
-        monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.0)  # as if it had stood still for longer
+        # It is as if it had stood still for longer.
+        monkeypatch.setattr(kafka_source, "LOOK_EVERY_S", 0.0)
     assert "created anew" in str(gap(reader))
     assert reader.values == numbered(10)
     with pytest.raises(GapError, match="created anew"):
@@ -230,7 +231,8 @@ def test_a_commit_made_in_an_earlier_topic_of_the_name_is_a_gap(
     write(kafka, topic, numbered(10))
     earlier = {TopicPartition(topic, 0): OffsetAndMetadata(7, "another-topic-s-id", -1)}
 
-    def committed(admin: Any) -> bool:  # a fresh broker's coordinator may not be there yet
+    # A fresh broker's coordinator may not be there yet.
+    def committed(admin: Any) -> bool:
         return admin.alter_group_offsets(f"readers-of-{topic}", earlier) == dict.fromkeys(earlier, NoError)
 
     until(lambda: administer(kafka, committed))
@@ -238,7 +240,8 @@ def test_a_commit_made_in_an_earlier_topic_of_the_name_is_a_gap(
     error = gap(reader)
     assert error.position is None
     assert "another-topic-s-id" in str(error)
-    assert list(reader.committed.values()) == [None]  # that offset says nothing of this topic's marks
+    # That offset says nothing of this topic's marks.
+    assert list(reader.committed.values()) == [None]
     assert isinstance(error.partition, Partition)
     reader.source.seek(error.partition, 0)
     assert reader.read_to_the_end().values == numbered(10)

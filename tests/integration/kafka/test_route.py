@@ -6,7 +6,7 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import MemberToRemove
 from kafka.future import Future
 from prometheus_client import CollectorRegistry
@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import SourceError, SourceRefused
 from omdml.feedback import MESSAGEPACK, Triplet, encode
 from streams.kafka.options import KafkaOptions
-from streams.kafka.routing.beginning import settle_beginning
+from streams.kafka.routing.beginning import decide_beginning
 from streams.kafka.routing.origin import RoutedSource
 from streams.kafka.routing.router import Router, Targets
 from streams.kafka.routing.transaction import KafkaTransactions
 from streams.letters import Letter
 from tests.support.processes import wait_for
-from tests.support.routes import PARTITIONS, Route
+from tests.support.routes import PARTITIONS, Route, read_committed
 from workers.cli import main
 from workers.events.routing import RouterMetrics, key_of
 
@@ -29,20 +29,6 @@ from workers.events.routing import RouterMetrics, key_of
 def route(tmp_path, kafka, new_topic):
     with Route(tmp_path, kafka, new_topic) as route:
         yield route
-
-
-def committed(kafka, topic, partitions=1):
-    """The committed records of a topic."""
-    consumer = KafkaConsumer(bootstrap_servers=kafka.servers, isolation_level="read_committed")
-    places = [TopicPartition(topic, number) for number in range(partitions)]
-    consumer.assign(places)
-    consumer.seek_to_beginning()
-    ends, records = consumer.end_offsets(places), []
-    while any(consumer.position(place) < ends[place] for place in places):
-        for batch in consumer.poll(timeout_ms=200).values():
-            records += batch
-    consumer.close()
-    return records
 
 
 @pytest.mark.parametrize("partitioner", ["murmur2", "crc32"])
@@ -94,15 +80,15 @@ def test_a_copy_carries_headers_and_time_and_what_cannot_be_keyed_has_one_fate(r
     producer.flush()
     producer.close()
     router = route.router()
-    wait_for(lambda: len(committed(kafka, route.target, PARTITIONS)) == 3, "three copies", 60, router)
+    wait_for(lambda: len(read_committed(kafka, route.target, PARTITIONS)) == 3, "three copies", 60, router)
     assert router.stop() == 0, router.said
     # I expect three copies, and one letter that says where the large one lies.
-    copies = {record.value: record for record in committed(kafka, route.target, PARTITIONS)}
-    assert len(committed(kafka, route.target, PARTITIONS)) == 3
+    copies = {record.value: record for record in read_committed(kafka, route.target, PARTITIONS)}
+    assert len(read_committed(kafka, route.target, PARTITIONS)) == 3
     assert (copies[good].key, list(copies[good].headers), copies[good].timestamp) == (b"shop", headers, then)
     assert (copies[b"no event"].key, copies[b"no event"].timestamp) == (None, then)
     assert copies[b""].key is None
-    (record,) = committed(kafka, f"{route.target}.letters")
+    (record,) = read_committed(kafka, f"{route.target}.letters")
     letter = Letter.decode(record.value)
     assert (letter.partition.number, letter.offset, letter.reason) == (1, large.offset, "oversize")
 
@@ -148,7 +134,7 @@ def test_a_transaction_with_a_record_that_ran_out_of_time_is_not_committed(kafka
         send_both()
     transactions.drop()
     KafkaTransactions(KafkaOptions(servers=kafka.servers), f"letters-{one}").close()
-    assert (committed(kafka, one), committed(kafka, two)) == ([], [])
+    assert (read_committed(kafka, one), read_committed(kafka, two)) == ([], [])
 
 
 @pytest.mark.parametrize("noticed", [False, True])
@@ -160,7 +146,7 @@ def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noti
     producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
     producer.close()
 
-    settle_beginning(options, origin, target, name, None)
+    decide_beginning(options, origin, target, name, None)
 
     def router(number):
         source = RoutedSource(options, topic=origin, group=name)
@@ -189,7 +175,7 @@ def test_a_router_that_is_out_of_its_group_writes_nothing(kafka, new_topic, noti
         # If the first goes on, I expect that it is refused, and the event once.
         with pytest.raises(SourceError):
             first._route()
-        assert len(committed(kafka, target)) == 1
+        assert len(read_committed(kafka, target)) == 1
     finally:
         first._close()
         second._close()
@@ -202,13 +188,13 @@ def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
     producer.send(origin, encode(Triplet(model="shop", query="a", relevant="b", irrelevant="c")))
     producer.close()
     options = KafkaOptions(servers=kafka.servers)
-    settle_beginning(options, origin, target, f"route-{origin}", None)
+    decide_beginning(options, origin, target, f"route-{origin}", None)
     source = RoutedSource(options, topic=origin, group=f"route-{origin}")
     told = RouterMetrics(CollectorRegistry())
     router = Router(source, Targets(target, letters), key_of, told, name=origin, partitioner="murmur2")
     source.subscribe(router)
     try:
-        wait_for(lambda: router._turn() or committed(kafka, target), "the event to be routed")
+        wait_for(lambda: router._turn() or read_committed(kafka, target), "the event to be routed")
         asked = source._consumer._coordinator._offset_fetch_futures
         asked[frozenset([TopicPartition(origin, 0)])] = Future().success({})
         # If it goes back, I expect it to go on behind the event.
@@ -294,7 +280,7 @@ def test_a_gap_before_a_router_names_the_command_that_goes_on_behind_it(route, k
     assert router.stop() == 0, router.said
 
 
-def test_the_first_router_into_a_topic_that_others_write_to_as_well_asks_where_to_begin(route, kafka):
+def test_the_first_router_into_a_topic_of_others_asks_where_to_begin(route, kafka):
     # Given events to be routed, and some that came by another way
     route.send(100)
     producer = KafkaProducer(bootstrap_servers=kafka.servers)

@@ -158,7 +158,9 @@ def test_who_is_not_let_in_is_told_at_once_what_to_correct(secured, tmp_path, op
 
 def test_plain_passwords_over_tls_are_let_in_too(secured):
     options = KafkaOptions(**secured.options("worker", sasl_mechanism="PLAIN"))
-    KafkaSource(options, topic=TOPIC, group="omdml").close()
+    source = KafkaSource(options, topic=TOPIC, group="omdml")
+    assert source.partitions == 1
+    source.close()
 
 
 def test_a_broker_that_asks_for_certificates_lets_in_only_who_shows_one_it_trusts(tmp_path):

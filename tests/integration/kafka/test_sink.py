@@ -110,7 +110,8 @@ def test_a_small_buffer_slows_the_sender_down_and_loses_nothing(
 def test_a_letter_that_its_topic_would_not_take_is_cut(kafka: KafkaServer, new_topic: NewTopic) -> None:
     small = new_topic(configs={"max.message.bytes": "200000"})
     letters = open_letters(KafkaLog(servers=kafka.servers, letters=small))
-    rubbish = b"\xff" * 180_000  # a record that the log takes; 240 kB in base64
+    # A record that the log takes becomes 240 kB in base64.
+    rubbish = b"\xff" * 180_000
     letters.add(Record(Partition("t", 0), 7, rubbish), FeedbackError("no event"))
     letters.flush()
     letters.close()
@@ -209,6 +210,7 @@ def test_a_topic_that_was_deleted_is_named_once_a_new_producer_is_needed(
             sink.flush()
         except SourceError as error:
             told.append(str(error))
-        return f"has no topic {topic!r}" in told[-1]
+        return bool(told) and f"has no topic {topic!r}" in told[-1]
 
     until(named)
+    assert f"has no topic {topic!r}" in told[-1]

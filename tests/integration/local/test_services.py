@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,17 +14,10 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from deploy.local import KafkaServer, RedisServer, ServiceError, ValkeyServer
+from tests.support.processes import wait_for
 
 ROOT = Path(__file__).parents[3]
 WAIT_S = 30.0
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the condition holds; fail with the sentence when it does not in time."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {WAIT_S:.0f} s"
-        time.sleep(0.02)
 
 
 def send(servers: str, topic: str, value: bytes) -> None:
@@ -176,7 +168,7 @@ def test_a_killed_parent_leaves_no_server() -> None:
     parent.kill()
     parent.communicate()
 
-    until(lambda: not alive(child), "the server of a killed parent ends")
+    wait_for(lambda: not alive(child), "the server of a killed parent to end")
     with ValkeyServer(durable=False):
         assert not folder.exists(), "the next server removes what was left"
 

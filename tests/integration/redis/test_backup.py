@@ -9,14 +9,10 @@ import pytest
 from deploy.local import RedisServer, ValkeyServer
 from streams.stores.folder.store import DirectoryStore
 from streams.stores.redis.store import RedisStore
+from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import World, events, run_until_idle
 
 NAMES = ["shop", "user-1", "user-2"]
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
 
 
 class Dump:

@@ -33,16 +33,16 @@ def rows(name: str, start: int, stop: int, seed: int = 0) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    """Without the group around the command, which makes a sentence of an error and sets up the process's log."""
+    """Run a command without the group around it, which makes a sentence of an error and sets up the process's log."""
     return CliRunner().invoke(build, [*map(str, arguments)])
 
 
 def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Path, redis_url: str) -> None:
     target = f"{redis_url}#shop"
-    assert f"{target}: 25 items, color 3, text 12, generation " in run(target, items).output
+    assert f"{target}: 25 items, color 3, text 12, 24 mapped coordinates, generation " in run(target, items).output
     assert list(Path().iterdir()) == [items]
 
-    expected, opened = build_catalogue("folder", [items]), open_catalogue(target)
+    expected, opened = build_catalogue("folder", [items], mapped=True), open_catalogue(target)
 
     assert (opened.generation, list(opened.ids)) == (expected.generation, IDS[:25])
     for name, matrix in expected.features.items():
@@ -50,8 +50,30 @@ def test_a_catalogue_is_built_in_redis_and_nothing_is_left_on_the_disk(items: Pa
     assert run(target, items).exit_code == 0  # once more: the same generation
 
 
+def test_items_are_added_in_redis_with_their_coordinates_and_an_unmapped_one_stays_so(
+    items: Path, redis_url: str
+) -> None:
+    target, plain = f"{redis_url}#shop", f"{redis_url}#plain"
+    run(target, items)
+    run(plain, items, "--no-map")
+    whole = open_catalogue(target)
+    assert "27 items" in run(target, rows("more.npz", 25, 27), "--add").output
+
+    added = open_catalogue(target).in_coordinates("mapped")
+    ((name, matrix),) = added.features.items()
+    more = {modality: matrix[25:27] for modality, matrix in RAW.items()}
+    assert added.generation == whole.generation
+    assert_array_equal(matrix[:25], whole.in_coordinates("mapped").features[name])
+    np.testing.assert_allclose(matrix[25:], added.scale(more)[name], atol=1e-6)
+    assert run(plain, items).exit_code == 0
+    assert open_catalogue(plain).map is None
+    run(target, rows("new.npz", 0, 25, seed=1), "--replace")
+    assert open_catalogue(target).in_coordinates("mapped").dims == added.dims
+
+
 def test_a_password_in_the_target_s_address_is_not_shown(items: Path, redis_url: str) -> None:
-    target = redis_url.replace("://", "://default:hush-hush@") + "#shop"  # this user is let in with any password
+    # This user is let in with any password.
+    target = redis_url.replace("://", "://default:hush-hush@") + "#shop"
     built, refused = run(target, items), run(target, rows("other.npz", 0, 25, seed=1))
     assert "#shop: 25 items" in built.output
     assert "#shop holds generation" in str(refused.exception)
@@ -84,7 +106,8 @@ def test_another_generation_takes_the_place_in_redis_only_where_asked_to(items: 
     assert open_catalogue(target).generation == before.generation
     assert run(target, other, "--replace").exit_code == 0
     assert open_catalogue(target).generation != before.generation
-    assert before.refresh() == 0  # whoever has the old one open goes on with it
+    # Whoever has the old one open goes on with it.
+    assert before.refresh() == 0
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,49 @@ def test_a_bad_item_added_later_leaves_what_was_read_as_it_is(shop: MappedCatalo
     assert_array_equal(opened.features["color"][25], shop.features["color"][0])
 
 
+@pytest.fixture
+def mapped_shop(tmp_path: Path) -> MappedCatalogue:
+    return build_catalogue(tmp_path / "mapped", RAW, ids=IDS, sets=SETS, mapped=True)
+
+
+def test_mapped_coordinates_are_uploaded_with_their_map(mapped_shop: MappedCatalogue, redis_url: str) -> None:
+    upload_catalogue(mapped_shop, redis_url, "shop")
+
+    opened, expected = RedisCatalogue(redis_url, "shop"), mapped_shop.in_coordinates("mapped")
+
+    assert _is_equal(opened, mapped_shop)
+    assert _is_equal(opened.in_coordinates("mapped"), expected)
+    for name, matrix in opened.in_coordinates("mapped").features.items():
+        assert_array_equal(opened.in_coordinates("mapped").scale(ONE)[name], expected.scale(ONE)[name])
+        assert not matrix.flags.writeable
+
+
+def test_coordinates_that_a_client_leaves_out_are_made_by_whoever_reads(
+    mapped_shop: MappedCatalogue, redis_url: str
+) -> None:
+    upload_catalogue(mapped_shop, redis_url, "shop")
+    opened, client = RedisCatalogue(redis_url, "shop"), redis.Redis.from_url(redis_url)
+    for name, matrix in mapped_shop.features.items():
+        client.hset(f"omdml:item:shop:{mapped_shop.generation}:guest", name, matrix[3].tobytes())
+    client.rpush(f"omdml:catalogue:shop:{mapped_shop.generation}:ids", "guest")
+
+    assert opened.refresh() == 1
+    (coordinates,) = opened.in_coordinates("mapped").features.values()
+    np.testing.assert_allclose(coordinates[25], coordinates[3], atol=1e-6)
+    assert _is_equal(opened.in_coordinates("mapped"), RedisCatalogue(redis_url, "shop").in_coordinates("mapped"))
+
+
+def test_a_map_that_is_gone_or_another_s_is_told(mapped_shop: MappedCatalogue, redis_url: str) -> None:
+    upload_catalogue(mapped_shop, redis_url, "shop")
+    client, key = redis.Redis.from_url(redis_url), f"omdml:catalogue:shop:{mapped_shop.generation}:map"
+    client.append(key, b"more")
+    with pytest.raises(CatalogueError, match="its map of coordinates has another sha256"):
+        RedisCatalogue(redis_url, "shop")
+    client.delete(key)
+    with pytest.raises(CatalogueError, match="its map of coordinates is missing"):
+        RedisCatalogue(redis_url, "shop")
+
+
 @pytest.mark.parametrize("tail", ["", "#", "#two words", "#a:b"])
 def test_a_url_without_a_usable_name_says_how_to_write_one(redis_url: str, tail: str) -> None:
     with pytest.raises(CatalogueError, match=r"redis://host:6379/0#shop"):

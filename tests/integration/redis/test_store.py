@@ -158,7 +158,7 @@ def test_the_history_does_not_grow_without_end(store: RedisStore) -> None:
 # Retries
 
 
-def test_a_claim_whose_answer_was_lost_is_repeated_by_the_client_without_fencing_itself(client: redis.Redis) -> None:
+def test_a_claim_whose_answer_was_lost_is_repeated_and_fences_nobody(client: redis.Redis) -> None:
     claim = client.register_script(scripts.CLAIM)
     answers = {tuple(claim(["epoch", "checkpoint", "newest", "previous"], ["nonce"])) for _ in range(2)}
     assert answers == {(b"0000000001-nonce", None, None, None, None, None)}
@@ -179,7 +179,7 @@ def test_connections_that_the_server_closed_and_scripts_that_it_forgot_are_no_ma
 # Loss and damage
 
 
-def test_where_the_key_of_the_newest_checkpoint_is_gone_the_one_before_it_is_used(
+def test_if_the_key_of_the_newest_checkpoint_is_gone_the_older_one_is_used(
     store: RedisStore, client: redis.Redis
 ) -> None:
     epoch = store.claim("shop").epoch
@@ -193,7 +193,7 @@ def test_where_the_key_of_the_newest_checkpoint_is_gone_the_one_before_it_is_use
     assert store.claim("shop")[1:] == (checkpoint(3, state=b"replayed"), False)
 
 
-def test_where_the_keys_of_both_checkpoints_are_gone_a_model_does_not_begin_anew_unless_it_was_deleted(
+def test_a_model_without_keys_of_checkpoints_begins_anew_only_if_deleted(
     store: RedisStore, client: redis.Redis
 ) -> None:
     store.save(checkpoint(1), published(store, 1))
@@ -205,9 +205,7 @@ def test_where_the_keys_of_both_checkpoints_are_gone_a_model_does_not_begin_anew
     assert store.claim("shop")[1:] == (None, False)
 
 
-def test_a_model_that_is_published_without_pause_is_deleted_at_once_with_all_that_is_its_own(
-    store: RedisStore, client: redis.Redis
-) -> None:
+def test_a_model_that_is_published_without_pause_is_deleted_as_a_whole(store: RedisStore, client: redis.Redis) -> None:
     # Given a worker that publishes and saves as fast as it can
     store.save(checkpoint(0), epoch := published(store, 1))
     ends: list[str] = []
@@ -303,7 +301,7 @@ def test_values_that_another_program_wrote_are_an_error_that_shows_them(store: R
 @pytest.mark.parametrize(
     ("key", "value"), [("history", "a string"), ("current", "a string"), ("current", {"version": 1, "serial": "abc"})]
 )
-def test_a_script_that_meets_a_key_which_omdml_did_not_write_names_the_model_and_what_its_keys_are(
+def test_a_script_that_meets_a_foreign_key_names_the_model_and_its_keys(
     store: RedisStore, client: redis.Redis, key: str, value: Any
 ) -> None:
     epoch = store.claim("shop").epoch
@@ -362,7 +360,7 @@ def test_a_full_server_refuses_what_is_new_and_goes_on_replacing_checkpoints(
     assert store.claim("other").checkpoint is None
 
 
-def test_a_full_server_refuses_a_claim_in_the_same_words_each_time_and_lets_operators_go_back(
+def test_a_full_server_refuses_claims_alike_and_lets_operators_go_back(
     store: RedisStore, settings: Callable[[str, str], None]
 ) -> None:
     published(store, 4, 5)

@@ -100,9 +100,8 @@ def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
     assert not running(children)
 
 
-@pytest.mark.parametrize(
-    "learner", deep_after(1, ["cpmtml", "oasis", "signed"])
-)  # of each kind of feedback but triplets
+# One learner of each kind of feedback but triplets.
+@pytest.mark.parametrize("learner", deep_after(1, ["cpmtml", "oasis", "signed"]))
 def test_answers_get_better_with_other_learners_too(demo, learner):
     process = demo("--learner", learner, "--comparisons", "1500", "--rate", "900")
     assert process.wait(SET_UP_S) == 0
@@ -137,6 +136,7 @@ def test_a_demo_that_is_killed_takes_its_processes_along(demo):
     children = process.children()
     process.kill()
     wait_for(lambda: not running(children), "its processes to end")
+    assert not running(children)
 
 
 @pytest.mark.parametrize("role", deep_after(1, ["worker", "valkey", "node"]))

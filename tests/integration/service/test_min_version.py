@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 
 import httpx
 import pytest
 
-from streams.stores.folder.store import DirectoryStore
 from tests.integration.waiting import until
-from tests.support.processes import Process, free_port, wait_for
-from tests.support.shops import Shop, refused
+from tests.support.nodes import start_node, stored_shop
+from tests.support.processes import wait_for
+from tests.support.shops import refused
 from workers.node.http.min_version import WAIT_S
 from workers.node.http.openapi import openapi
-
-CONFIGURATION = """
-[log]
-path = "feedback"
-[store]
-url = "dir:state"
-[catalogues.items]
-path = "items"
-[models.shop]
-[node]
-bind = "127.0.0.1:{port}"
-"""
 
 
 @pytest.fixture
 def shop(tmp_path):
-    shop = Shop(tmp_path, store=DirectoryStore(str(tmp_path / "state")))
-    shop.publish()
-    return shop
+    return stored_shop(tmp_path)
 
 
 class Node:
     """A real node, and a client of it."""
 
     def __init__(self, folder, name) -> None:
-        port = free_port()
-        (folder / f"{name}.toml").write_text(CONFIGURATION.format(port=port))
-        self.process = Process(folder, "node", "--config", f"{name}.toml", name=name)
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0)
+        self.process, port = start_node(folder, name)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", verify=False, timeout=30.0)
         wait_for(self.ready, "the node to be ready", process=self.process)
 
     def ready(self):
@@ -102,14 +85,13 @@ def test_a_node_that_stays_behind_says_which_version_it_has_and_when_to_ask_agai
 
 
 def test_a_node_that_was_paused_answers_with_the_version_once_it_goes_on(shop, nodes):
-    child = nodes[1].process._child
-    child.send_signal(signal.SIGSTOP)
+    nodes[1].process.pause()
     try:
         shop.learn()
         version = shop.publish()
         until(lambda: nodes[0].client.get("/search?id=i1").json()["version"] == version)
     finally:
-        child.send_signal(signal.SIGCONT)
+        nodes[1].process.resume()
     answer = nodes[1].client.get("/search", params={"id": "i1", "min_version": version})
     assert answer.raise_for_status().json()["version"] == version
 

@@ -20,6 +20,7 @@ def test_what_is_published_goes_live_by_a_hint(shop):
             shop.learn()
             version = shop.publish()
             until(lambda version=version: node.search(ids=["i0"]).version == version)
+        assert node.search(ids=["i0"]).version == shop.learner.version
 
 
 def test_a_node_outlives_a_server_that_lost_everything(shop, any_redis):

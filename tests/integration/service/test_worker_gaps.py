@@ -100,7 +100,7 @@ class Place:
         return -1 if kept is None else kept.version
 
     def mark(self, number):
-        """Of a partition."""
+        """The mark of a partition."""
         partition = self.administer(lambda admin: Partition(describe(admin, self.topic).id, number))
         return self.store.marks([partition]).get(partition)
 
@@ -172,7 +172,7 @@ def test_aborted_transactions_are_passed_over_and_nothing_else_is(place):
     assert place.omdml("topics", "status").exit_code == 0
 
 
-def test_events_of_a_model_in_another_partition_are_dead_letters_and_the_rest_is_exact(place):
+def test_events_in_another_partition_are_dead_letters_and_the_rest_is_exact(place):
     place.send(0, 10)
     worker = place.worker()
     wait_for(lambda: place.version == 10, "version 10", 60, worker)

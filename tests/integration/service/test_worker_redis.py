@@ -7,12 +7,8 @@ import redis
 
 from deploy.local import RedisServer, ValkeyServer
 from streams.stores.redis.store import RedisStore
+from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import World, events, learned_directly, run_until_idle
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
 
 
 @pytest.fixture(params=[RedisServer, ValkeyServer])
@@ -62,7 +58,7 @@ def test_nothing_is_lost_when_the_server_comes_back(tmp_path, server, client, ho
     assert world.store.load("user-1")[1].version == 20
 
 
-def test_a_user_who_may_not_ask_for_the_run_still_learns_and_is_protected_by_the_mark(tmp_path, server, client):
+def test_a_user_who_may_not_ask_for_the_run_is_protected_by_the_mark(tmp_path, server, client):
     client.acl_setuser("worker", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], categories=["+@all"],
                        commands=["-info"])  # fmt: skip
     world = World(tmp_path)

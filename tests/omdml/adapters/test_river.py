@@ -7,14 +7,14 @@ import sys
 
 import numpy as np
 import pytest
-from river import base, checks, datasets, neighbors, preprocessing
+from river import base, neighbors, preprocessing
 
 from omdml.adapters.river import MetricTransformer
 from omdml.errors import FeedbackError, ParameterError
 from omdml.learners import LEARNERS
 
 MODELS = [MetricTransformer(**options) for options in MetricTransformer._unit_test_params()]
-EMBEDDING = ["lomdml", "omdml", "qwise", "diagonal", "cpmtml", "stml", "utml", "mtlmca"]
+EMBEDDING = ["lomdml", "dca", "omdml", "qwise", "diagonal", "cpmtml", "stml", "utml", "mtlmca"]
 
 
 def samples(count=200, seed=0):
@@ -31,6 +31,9 @@ def nearest():
 
 def rate(model, count=None):
     """Share told right before it was learned."""
+    # It is imported late, because half a second of all tests' collection would go into it.
+    from river import datasets
+
     stream = list(datasets.ImageSegments().take(count))
     right = 0
     for x, y in stream:
@@ -41,6 +44,9 @@ def rate(model, count=None):
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.learner)
 def test_river_finds_nothing_to_complain_of(model):
+    # It is imported late, because it imports scipy.stats, a quarter of the time to collect all tests.
+    from river import checks
+
     for check in checks.yield_checks(model):
         check(model.clone())
 

@@ -94,7 +94,7 @@ def test_a_fantope_brings_the_rank_down_to_that_of_the_world():
 
 
 @pytest.mark.parametrize("learner", [Qwise, OMDML])
-def test_a_fantope_presses_down_all_of_a_modality_that_has_no_more_eigenvalues_in_the_stream_and_in_the_start(learner):
+def test_a_fantope_presses_down_all_of_a_modality_with_few_eigenvalues(learner):
     # Given a modality of three dimensions, of which more than all are to be pressed down
     rows, x, _ = world(0, size=8)
     features = {"big": x, "small": x[:, :3].copy()}

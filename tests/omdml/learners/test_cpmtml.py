@@ -124,7 +124,8 @@ def test_the_blocked_engine_equals_the_slow_twin(seed, learner, eta, gamma):
         tasks = tasks * (learner is not UtML)
         expected, b, scores, updates = naive.coupled(rows, signs, tasks, X, start, stacks, **options)
         b = b[:1] if learner is UtML else b
-    assume(np.abs(scores + 1).min() > 1e-9)  # a pair that comes again after an exact step: rounding decides
+    # If a pair comes again after an exact step, rounding decides.
+    assume(np.abs(scores + 1).min() > 1e-9)
     outcome = model.learn_many(rows, features, **columns)
     np.testing.assert_allclose(outcome.scores, scores, rtol=1e-6, atol=1e-8)
     for name, matrix in expected.items():

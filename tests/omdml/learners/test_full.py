@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from omdml import OMDML, Qwise, spectral
+from omdml import OMDML, Qwise
+from omdml.engines import spectral
 from omdml.errors import FeedbackError, ParameterError
 from omdml.snapshot import Snapshot
 from tests.naive import full as naive
@@ -95,7 +96,7 @@ def test_the_lazy_projection_equals_the_dense_one(seed, dims, rank, C, memory, f
 
 
 @pytest.mark.parametrize("below", [0.0, 1e-9, 1e-7])
-def test_a_start_that_rounding_made_negative_in_most_directions_is_learned_from_past_a_block(below):
+def test_a_start_that_rounding_made_negative_is_learned_from_past_a_block(below):
     features, rows, margins = world(0, [8], events=40)
     direction = np.ones(8) / np.sqrt(8)
     init = {"m0": 0.5 * np.outer(direction, direction) - below * np.eye(8)}

@@ -15,6 +15,7 @@ from omdml import LOMDML
 from omdml.engines.base import BLOCK
 from omdml.errors import CorruptError, FeedbackError, NotStarted, ParameterError, StartError
 from tests.naive import projections
+from tests.support.chunks import in_chunks
 from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden"  # float64 results of the literal one-event form
@@ -30,19 +31,6 @@ def world(seed, dims=(7, 5, 3), ranks=(3, 2, 3), items=40, events=150):
 
 def learner(features, init, **options):
     return LOMDML(dims={name: x.shape[1] for name, x in features.items()}, init=init, **options)
-
-
-def in_chunks(model, rows, features, sizes):
-    """Learn in calls of these many events; learn_one where the size is 0."""
-    at = 0
-    while at < len(rows):
-        size = next(sizes)
-        if size == 0:
-            model.learn_one(rows[at], features)
-        else:
-            model.learn_many(rows[at : at + size], features)
-        at += max(1, size)
-    return model
 
 
 @pytest.mark.parametrize("name", ["lomdml", "lomdml_pa"])
@@ -239,7 +227,8 @@ def test_a_start_is_the_slow_twins_rows_in_order_up_to_one_scale(init, width):
 
 def test_a_failed_first_call_leaves_the_learner_unstarted():
     features, _, rows, _ = world(10, items=20_000)
-    features["m0"][rows[4, 0]] = np.nan  # outside the start's sample with seed 0, or the start itself refuses
+    # With seed 0 it lies outside the start's sample; otherwise the start itself refuses.
+    features["m0"][rows[4, 0]] = np.nan
     model = learner(features, "pca", rank=2)
     with pytest.raises((FeedbackError, StartError)):
         model.learn_many(rows, features)
@@ -256,8 +245,12 @@ def test_too_few_rows_for_a_start_are_refused_with_what_to_do():
 def test_items_that_are_all_alike_start_unscaled_with_a_warning():
     features, _, _, _ = world(12)
     features["m1"][:] = 1.0
+    model = learner(features, "pca", rank=2)
     with pytest.warns(UserWarning, match="modality 'm1': all sampled items are alike"):
-        learner(features, "pca", rank=2).start(features)
+        model.start(features)
+    # Unscaled rows of a start by principal components are of length 1.
+    np.testing.assert_allclose(np.linalg.norm(model.matrices["m1"], axis=1), 1.0, rtol=1e-6)
+    assert np.all(np.linalg.norm(model.matrices["m0"], axis=1) < 0.9)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from omdml.errors import CorruptError, FeedbackError, MeasureError, NotStarted, 
 from omdml.metrics import BilinearMetric
 from omdml.snapshot import Snapshot
 from tests.naive import oasis as naive
+from tests.support.chunks import in_chunks
 from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -30,19 +31,6 @@ def world(seed, dims=(7, 5), items=40, events=80):
 
 def learner(features, init="identity", **options):
     return OASIS(dims={name: x.shape[1] for name, x in features.items()}, init=init, **options)
-
-
-def in_chunks(model, rows, features, sizes):
-    """Learn in calls of these many events; learn_one where the size is 0."""
-    at = 0
-    while at < len(rows):
-        size = next(sizes)
-        if size == 0:
-            model.learn_one(rows[at], features)
-        else:
-            model.learn_many(rows[at : at + size], features)
-        at += max(1, size)
-    return model
 
 
 @pytest.mark.parametrize("sizes", [[0], [1000], [3, 40, 0, 7]], ids=["one by one", "all at once", "in chunks"])
@@ -112,7 +100,8 @@ def test_a_value_that_is_not_finite_names_its_row_and_leaves_the_state_unchanged
     assert (caught.value.row, caught.value.reason) == (at, "not_finite")
     assert model.to_bytes() == before
     rows[at, column] = 0
-    model.learn_many(rows, features)  # what the refused call left in working space does not matter
+    # What the refused call left in working space does not matter.
+    model.learn_many(rows, features)
     again = in_chunks(OASIS.from_bytes(before), rows, features, itertools.cycle([0, 3]))
     assert again.to_bytes() == model.to_bytes()
 
@@ -151,7 +140,7 @@ def test_the_start_tells_random_triplets_apart_by_one_in_every_modality():
         np.testing.assert_array_equal(W, W[0, 0] * np.eye(len(W), dtype=np.float32))
 
 
-def test_a_start_without_anything_to_tell_apart_warns_and_without_items_or_numbers_is_refused():
+def test_a_start_of_equal_items_warns_and_one_without_items_is_refused():
     features, _, _ = world(6)
     model = learner(features)
     with pytest.warns(UserWarning, match="'m0': all sampled items are alike"):

@@ -249,7 +249,7 @@ def test_hyperparameters_out_of_range_are_refused(options):
 # The start
 
 
-def test_a_start_has_soft_assignments_centred_vectors_of_mean_square_one_and_the_same_bytes_again():
+def test_a_start_is_soft_centred_of_mean_square_one_and_reproducible():
     items = features(items=500)
     model = SetNet(dims=DIMS, clusters=4, rank=6, dtype="float64")
     model.start(items)

@@ -116,7 +116,7 @@ def test_matching_adds_up_cosines_and_takes_each_element_once():
     ])  # fmt: skip
 
 
-def test_matching_orders_sets_by_their_elements_even_where_the_learned_offset_saturates_all_scores():
+def test_matching_orders_sets_by_their_elements_even_if_scores_saturate():
     items, metric = features(), SetMetric(DIMS, {**arrays(), "b": np.array(60.0)})
     vectors = metric.embed(items)
     cosines = vectors[:1] @ vectors[1:9].T

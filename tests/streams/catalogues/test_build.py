@@ -269,8 +269,9 @@ def test_a_table_without_vectors_is_refused(tmp_path: Path) -> None:
         build_catalogue(tmp_path / "built", [tmp_path / "i.parquet"])
 
 
+@pytest.mark.parametrize("mapped", [False, True])
 def test_progress_counts_items_however_many_inputs_they_come_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool
 ) -> None:
     told: list[float] = []
 
@@ -280,7 +281,7 @@ def test_progress_counts_items_however_many_inputs_they_come_from(
         yield told.append
 
     monkeypatch.setattr("streams.catalogues.build.progress", bar)
-    build_catalogue(tmp_path / "built", _three_files(tmp_path, IDS, RAW))
+    build_catalogue(tmp_path / "built", _three_files(tmp_path, IDS, RAW), mapped=mapped)
 
     assert sum(told) == pytest.approx(10)
 
@@ -317,3 +318,19 @@ def test_scaled_values_keep_their_range_and_what_was_built_is_what_scale_gives(
     if scaling == "unit":
         norms = np.linalg.norm(matrix.astype(np.float64), axis=1)
         np.testing.assert_allclose(norms, np.any(raw, axis=1), rtol=1e-6)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(raw=ROWS, scaling=st.sampled_from(["minmax", "unit", "none"]))
+def test_coordinates_of_any_items_are_finite_and_what_scale_gives(
+    tmp_path_factory: pytest.TempPathFactory, raw: NDArray[np.float64], scaling: str
+) -> None:
+    built = build_catalogue(tmp_path_factory.mktemp("p") / "c", {"v": raw}, scaling=scaling, mapped=True)
+    view = built.in_coordinates("mapped")
+    (coordinates,), (again,) = view.features.values(), view.scale({"v": raw}).values()
+
+    assert coordinates.shape[0] == len(raw)
+    assert 1 <= coordinates.shape[1] <= max(1, len(raw) - 1)
+    np.testing.assert_allclose(again, coordinates, atol=1e-5)
+    # two blocks of unit variance, or of none
+    assert coordinates.astype(float).var(axis=0).sum() <= 2 + 1e-5

@@ -93,7 +93,8 @@ def test_items_that_do_not_fit_are_not_added(tmp_path: Path, raw: Vectors, ids: 
 
 def test_a_full_disk_is_told_before_a_vector_is_written(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # no file may be larger: as if the disk ended there
+    # No file may become larger, as if the disk ended there.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(CatalogueError, match="cannot be written"):
             build_catalogue(tmp_path / "c", {"v": np.ones((1000, 10))})
@@ -120,13 +121,14 @@ from streams.catalogues import build, writing as folder
 def die(*_): os.kill(os.getpid(), signal.SIGKILL)
 target, step, ids = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 if step == "matrices": folder._write_lines = die
+if step == "coordinates": build.append_coordinates = die
 if step in ("manifest", "add"): build.write_manifest = die
 if step == "aside":
     rename = folder.Path.rename
     folder.Path.rename = lambda path, to: (rename(path, to), str(to).endswith(".previous") and die())
 raw = {"v": np.full((len(ids), 2), 7.0)}
 if step == "add": build.add_items(target, raw, ids=ids)
-else: build.build_catalogue(target, raw, ids=ids, scaling="none", replace=True)
+else: build.build_catalogue(target, raw, ids=ids, scaling="none", replace=True, mapped=step == "coordinates")
 """
 
 
@@ -135,7 +137,7 @@ def _killed(target: Path, step: str, ids: Sequence[str]) -> None:
     assert done.returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("step", ["matrices", "manifest"])
+@pytest.mark.parametrize("step", ["matrices", "coordinates", "manifest"])
 def test_a_killed_build_leaves_what_was_there_and_the_next_one_succeeds(tmp_path: Path, step: str) -> None:
     target = tmp_path / "c"
     _killed(target, step, ["a", "b"])
@@ -160,9 +162,10 @@ def test_a_build_killed_while_replacing_says_where_the_catalogue_is(tmp_path: Pa
     assert open_catalogue(tmp_path / "c").generation == before.generation
 
 
-def test_items_of_a_killed_adding_are_not_there_and_may_be_added_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mapped", [False, True])
+def test_items_of_a_killed_adding_are_not_there_and_may_be_added_again(tmp_path: Path, mapped: bool) -> None:
     target = tmp_path / "c"
-    build_catalogue(target, {"v": [[1.0, 2.0], [3.0, 4.0]]})
+    build_catalogue(target, {"v": [[1.0, 2.0], [3.0, 4.0]]}, mapped=mapped)
     _killed(target, "add", ["a", "b", "c"])
 
     assert list(open_catalogue(target).ids) == ["0", "1"]
@@ -170,3 +173,5 @@ def test_items_of_a_killed_adding_are_not_there_and_may_be_added_again(tmp_path:
     added.verify()
     assert_array_equal(added.features["v"], [[0, 0], [1, 1], [1, 0.5]])
     assert np.load(target / "v.npy").shape == (3, 2)
+    if mapped:
+        assert np.load(target / "mapped.npy").shape == (3, 1)

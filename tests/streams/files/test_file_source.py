@@ -131,7 +131,8 @@ def test_full_segments_are_followed_by_the_next_one(folder: Path, follow: Follow
     assert values(source) == sent[:20]
     for value in sent[20:]:
         sink.send(value)
-    sink.send(b"x" * 1000)  # larger than a segment: it gets one of its own
+    # It is larger than a segment, and gets one of its own.
+    sink.send(b"x" * 1000)
     sink.close()
     assert values(source) == [*sent[20:], b"x" * 1000]
     sizes = [path.stat().st_size for path in sorted(folder.glob("*.jsonl"))]

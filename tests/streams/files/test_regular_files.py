@@ -12,7 +12,7 @@ import pytest
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, OmdmlError, SourceError, StoreError
 from streams.catalogues.build import build_catalogue
 from streams.catalogues.folder import MappedCatalogue
-from streams.files.group_state import Books
+from streams.files.group_state import GroupState
 from streams.files.segments import SegmentedLog
 from streams.files.source import FileSink
 from streams.protocols import Partition
@@ -21,33 +21,13 @@ from streams.stores.folder.states import read_state
 from streams.stores.folder.store import DirectoryStore
 from tests.support import store_samples, worlds
 from tests.support.files import read_records
+from tests.support.misfits import device, folder, huge, pipe
 from tests.support.processes import ROOT
 from workers.configuration.config import load
 from workers.demo.people.labels import read_labels
 
 Put = Callable[[Path], None]
 PARTITION = Partition("t", 0)
-
-
-def pipe(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-
-
-def device(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.symlink_to("/dev/zero")
-
-
-def folder(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.mkdir()
-
-
-def huge(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
 
 
 in_its_place = pytest.mark.parametrize("put", [pipe, device, folder, huge])
@@ -176,7 +156,7 @@ def test_a_log_is_read_from_and_written_to_regular_files(put: Put, tmp_path: Pat
 def test_a_committed_position_is_a_regular_file(put: Put, tmp_path: Path) -> None:
     put(tmp_path / "omdml.commit")
     with pytest.raises(SourceError, match=r"omdml.commit"):
-        Books(SegmentedLog(tmp_path), "omdml").read()
+        GroupState(SegmentedLog(tmp_path), "omdml").read()
 
 
 @pytest.mark.parametrize("put", [pipe, device, folder])

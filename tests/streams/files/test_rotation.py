@@ -56,7 +56,7 @@ def commit_here(source: FileSource) -> None:
 
 
 def rotate(path: Path) -> None:
-    """As logrotate does: .1 becomes .2, the file becomes .1."""
+    """Rotate as logrotate does: .1 becomes .2, the file becomes .1."""
     for number in (2, 1):
         older = path.with_name(f"{path.name}.{number}")
         if older.exists():

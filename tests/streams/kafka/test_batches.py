@@ -9,7 +9,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from streams.kafka.reading import gap
-from streams.kafka.reading.batches import Batch, Unreadable
+from streams.kafka.reading.batches import RecordBatch, Unreadable
 from streams.protocols import Partition
 
 FIRST = 500  # offset of the batch
@@ -44,19 +44,19 @@ def written(headers: list[tuple[str, bytes]], compression: int = 0) -> bytearray
 
 
 def sealed(data: bytearray) -> bytes:
-    """With the checksum that fits."""
+    """The batch with the checksum that fits."""
     struct.pack_into(">I", data, CHECKSUM, crc32c(bytes(data[ATTRIBUTES:])))
     return bytes(data)
 
 
-def opened(data: bytes) -> Batch:
+def opened(data: bytes) -> RecordBatch:
     """The batch that a client makes of these bytes."""
     batch = MemoryRecords(data).next_batch()
-    assert isinstance(batch, Batch)
+    assert isinstance(batch, RecordBatch)
     return batch
 
 
-def test_a_header_name_that_is_not_utf_8_is_kept_as_far_as_it_can_be_read_and_the_rest_as_it_is() -> None:
+def test_a_header_name_that_is_not_utf_8_is_kept_as_far_as_it_can_be_read() -> None:
     batch = opened(sealed(written([("type", b"click"), (Name(), b"\xff")])))
     assert batch.validate_crc()
     assert [(record.offset, record.key, record.value, record.headers) for record in batch] == [

@@ -56,7 +56,7 @@ def test_a_consumer_tells_no_epoch_of_its_position_and_takes_none_where_it_goes_
     assert parameters(KafkaConsumer.position) == {"self", "partition", "timeout_ms"}
 
 
-def test_a_consumer_cannot_be_told_to_look_for_added_partitions_nor_asked_for_its_topics_identity():
+def test_a_consumer_has_no_look_for_added_partitions_and_no_topic_identity():
     assert not [name for name in PUBLIC if re.search("metadata_update|request_update|refresh|topic_id", name)]
 
 

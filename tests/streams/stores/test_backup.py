@@ -119,7 +119,7 @@ def test_a_store_whose_folder_is_gone_comes_back_with_its_secret(place: Path) ->
     assert stat.S_IMODE(os.stat("state/secret").st_mode) == 0o600
 
 
-def test_a_node_that_reads_sees_what_was_restored_and_nothing_of_what_came_after_the_backup(place: Path) -> None:
+def test_a_node_sees_what_was_restored_and_nothing_that_came_after_the_backup(place: Path) -> None:
     store = DirectoryStore("state")
     published(store, 1)
     assert omdml("backup", "copy.omdml").exit_code == 0

@@ -157,7 +157,7 @@ def test_where_the_newest_checkpoint_was_removed_the_one_before_it_is_used(store
     assert store.claim("shop")[1:] == (checkpoint(saves - 1), True)
 
 
-def test_where_every_checkpoint_was_removed_a_model_does_not_begin_anew_unless_it_was_deleted(
+def test_a_model_without_checkpoints_begins_anew_only_if_deleted(
     store: DirectoryStore,
 ) -> None:
     store.save(checkpoint(1), store.claim("shop").epoch)
@@ -172,7 +172,7 @@ def test_where_every_checkpoint_was_removed_a_model_does_not_begin_anew_unless_i
 # What lies there
 
 
-def test_the_two_newest_checkpoints_are_kept_and_the_folders_of_owners_long_gone_are_not(
+def test_two_checkpoints_are_kept_and_folders_of_former_owners_are_not(
     store: DirectoryStore,
 ) -> None:
     for round_ in range(5):
@@ -258,6 +258,7 @@ def test_a_full_disk_is_a_store_error_and_leaves_what_was_there(
     for write in (
         lambda: store.save(checkpoint(2), epoch),
         lambda: store.publish(snapshot(2), epoch),
+        lambda: store.note("shop", epoch, "drift", "mistakes rose"),
         lambda: store.move_mark(Partition("t", 0), None, 1),
     ):
         with pytest.raises(StoreError, match="No space left"):

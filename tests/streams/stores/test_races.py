@@ -33,7 +33,8 @@ def meanwhile(monkeypatch, owner, name, something):
 
 
 def test_an_owner_that_is_succeeded_while_it_publishes_is_fenced_and_moves_nothing(monkeypatch):
-    store = MemoryStore()  # a folder tells only when the epoch's own folder is gone
+    # A folder tells only when the epoch's own folder is gone.
+    store = MemoryStore()
     epoch = published(store, 1)
     meanwhile(monkeypatch, MemoryModel, "append", lambda: store.claim("shop"))
     assert store.publish(snapshot(2), epoch) is Written.FENCED
@@ -46,7 +47,7 @@ def test_a_reader_whose_snapshot_is_dropped_before_it_is_read_gets_the_one_after
 
     def moves_on():
         store.publish(snapshot(2), epoch)
-        store.journal("shop").erase([(first.version, first.digest)])
+        store.journal("shop").drop_snapshots([(first.version, first.digest)])
 
     meanwhile(monkeypatch, type(store.journal("shop")), "read", moves_on)
     assert store.load("shop")[1].version == 2

@@ -20,18 +20,24 @@ def kept(retention: Retention, times: list[float], every: int = 1) -> list[float
 
 
 def test_a_fortnight_of_publications_leaves_a_hundred_dense_ones_last() -> None:
-    times = [20_000 * DAY + 10.0 * count for count in range(14 * DAY // 10)]
+    # A snapshot a minute, and on the last day one every ten seconds.
+    first = 20_000 * DAY
+    times = [first + 60.0 * count for count in range(13 * DAY // 60)]
+    times += [first + 13 * DAY + 10.0 * count for count in range(DAY // 10)]
     now = times[-1]
     ages = [now - at for at in kept(Retention(), times, every=10)]
     assert len(ages) <= 10 + 60 + 24 + 7
     assert ages[-10:] == [10.0 * count for count in range(9, -1, -1)]
-    assert sum(age < HOUR for age in ages) == 10 + 59 - 1  # the last ten reach into the minute before
+    # The last ten reach into the minute before.
+    assert sum(age < HOUR for age in ages) == 10 + 59 - 1
     assert sum(HOUR <= age < DAY for age in ages) == 23
     assert sum(age >= DAY for age in ages) == 6
 
 
 def test_a_model_of_many_can_go_back_by_minutes_by_hours_and_by_days() -> None:
-    times = [20_000 * DAY + 10.0 * count for count in range(8 * DAY // 10)]
+    first = 20_000 * DAY
+    times = [first + 60.0 * count for count in range(7 * DAY // 60)]
+    times += [first + 7 * DAY + 10.0 * count for count in range(DAY // 10)]
     ages = [times[-1] - at for at in kept(OF_MANY, times, every=10)]
     assert len(ages) <= 3 + 10 + 24 + 7
     assert sum(60 <= age < HOUR for age in ages) == 9

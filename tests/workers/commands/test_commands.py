@@ -47,7 +47,7 @@ def test_how_far_a_topic_reaches_is_looked_at_only_once_the_workers_are_stopped(
 
 
 # A terminal clears the screen, rings, changes its title, begins a forged line; the last one turns the text around.
-OBEYED = "m-\x1b[2J\x07\x1b]0;title\x07\nforged\x9b31m\u202e\x00"
+OBEYED = "m-\x1b[2J\x07\x1b]0;title\x07\nforged\x9b31m\u202e\x7f\x00"
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +76,11 @@ def named(tmp_path_factory):
 
 
 COMMANDS = [
-    ("models", "list"), ("doctor",), ("doctor", "--audit"), ("letters", "list"), ("letters", "resend"),
-    ("letters", "resend", "--dry-run"), ("history", OBEYED), ("inspect", OBEYED), ("diff", OBEYED, "1", "1"),
-    ("rollback", OBEYED), ("rollback", "nobody" + OBEYED), ("pin", OBEYED), ("unpin", OBEYED),
-    ("replay", "--model", OBEYED),
-    ("topics", "status"), ("models", "copy", OBEYED, OBEYED), ("models", "reset", "--yes", OBEYED),
-    ("models", "delete", "--yes", OBEYED),
+    ("models", "list"), ("doctor",), ("doctor", "--audit"), ("letters", "list"), ("letters", "list", "--json"),
+    ("letters", "resend"), ("letters", "resend", "--dry-run"), ("history", OBEYED), ("history", OBEYED, "--json"),
+    ("inspect", OBEYED), ("diff", OBEYED, "1", "1"), ("rollback", OBEYED), ("rollback", "nobody" + OBEYED),
+    ("pin", OBEYED), ("unpin", OBEYED), ("replay", "--model", OBEYED), ("topics", "status"),
+    ("models", "copy", OBEYED, OBEYED), ("models", "reset", "--yes", OBEYED), ("models", "delete", "--yes", OBEYED),
 ]  # fmt: skip
 
 

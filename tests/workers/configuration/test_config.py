@@ -77,6 +77,8 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"models": {"shop": {"rnak": 3}}}, "models.shop: no option 'rnak': did you mean 'rank'"),
         ({"models": {"shop": {"eta": -1}}}, "models.shop: eta=-1: expected a rate above 0"),
         ({"models": {"shop": {"catalogue": "d"}}}, "models.shop.catalogue is 'd'"),
+        ({"models": {"shop": {"coordinates": "maped"}}}, "models.shop.coordinates is 'maped', expected 'features' or"),
+        ({"models": {"shop": {"coordinates": 3}}}, "models.shop.coordinates is 3, expected 'features' or 'mapped'"),
         ({"worker": {"publish_interval_s": 0}}, "worker.publish_interval_s is 0"),
         ({"worker": {"publish_interval_s": "soon"}}, "publish_interval_s"),
         ({"worker": 3}, "worker is 3, expected a table"),
@@ -107,6 +109,15 @@ def test_a_file_that_is_missing_or_no_toml_is_said(tmp_path):
     (tmp_path / "bad.toml").write_text("[log\n")
     with pytest.raises(ConfigurationError, match="not TOML"):
         config.load(tmp_path / "bad.toml", {})
+
+
+def test_coordinates_are_a_part_of_the_digest_only_if_they_are_mapped():
+    plain, said, mapped = (
+        config.load(None, {}, {**MODEL, "models": {"shop": options}}).models["shop"]
+        for options in ({}, {"coordinates": "features"}, {"coordinates": "mapped"})
+    )
+    assert plain.digest() == said.digest() != mapped.digest()
+    assert (plain.coordinates, mapped.coordinates) == ("features", "mapped")
 
 
 def test_an_exact_name_is_matched_before_a_pattern():

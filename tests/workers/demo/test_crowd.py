@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import threading
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -13,28 +11,14 @@ import pytest
 from omdml.errors import ConfigurationError, MeasureError
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import decode
-from tests.support.shops import Shop
+from tests.integration.waiting import until
+from tests.support.shops import Shop, listening
 from tests.support.worlds import ITEMS, items
 from workers.demo import run_simulation
 from workers.demo.node_client import NodeClient, NodeError
 from workers.demo.people.crowd import Crowd, Task
 from workers.demo.people.held_out import HeldOut
 from workers.demo.people.labels import Labels
-from workers.node.http.api import create_app
-from workers.node.http.server import HttpServer
-
-
-@contextmanager
-def listening(node, port=0):
-    """A real server."""
-    server = HttpServer(create_app(node), port=port)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-        thread.join()
 
 
 @pytest.fixture
@@ -64,8 +48,7 @@ def taken(shop):
 def work(task, labels):
     """Let a crowd finish."""
     with Crowd(task, labels) as crowd:
-        while crowd.at_work:
-            threading.Event().wait(0.002)
+        until(lambda: not crowd.at_work, 120.0)
     return crowd
 
 
@@ -138,7 +121,7 @@ def test_a_client_outlives_a_connection_that_the_server_closed(shop):
         with listening(node) as server:
             client = NodeClient(server.url)
             assert client.models()["shop"].ready
-        with listening(node, server.port):
+        with listening(node, port=server.port):
             assert len(client.search("shop", "i0", 5).items) == 5
     client.close()
 

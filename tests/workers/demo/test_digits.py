@@ -24,7 +24,7 @@ def pictures(count=3, seed=0):
 
 
 def ink(picture, row, column):
-    """Of a pixel; there is none beyond the border."""
+    """The ink of a pixel; there is none beyond the border."""
     return picture[row, column] if 0 <= row < 8 and 0 <= column < 8 else 0.0
 
 

@@ -75,7 +75,8 @@ def test_the_wrong_share_of_marks_is_wrong(labels):
 def test_marks_go_to_the_page_as_often_as_habits_say(labels):
     habits = Habits(marks=1, relevant_shown=0.25, irrelevant_shown=0.75, wrong=0.0)
     said = marked(labels, habits, searches=4000)
-    elsewhere = len(PAGE) / 400  # what is found elsewhere may happen to be on the page
+    # What is found elsewhere may happen to be on the page.
+    elsewhere = len(PAGE) / 400
     for kind, often in (("relevant", 0.25), ("irrelevant", 0.75)):
         on_page = sum(getattr(one, kind) in PAGE for one in said) / len(said)
         assert on_page == pytest.approx(often + (1 - often) * elsewhere, abs=0.03)

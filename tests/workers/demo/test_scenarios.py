@@ -11,9 +11,8 @@ import pytest
 from omdml import LEARNERS
 from omdml.errors import ConfigurationError
 from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet, decode
-from tests.support.shops import Shop
+from tests.support.shops import Shop, listening
 from tests.support.worlds import ITEMS, TASKS, configuration, items
-from tests.workers.demo.test_crowd import listening
 from workers.configuration.specs import Specs
 from workers.demo import run_simulation
 from workers.demo.digits import load_digits
@@ -134,8 +133,9 @@ class Serving(Shop):
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.demo.observer.STILL_S", 0.0)  # nobody learns here: no version will come
+def _no_waiting_for_versions(monkeypatch):
+    # Nobody learns here, so no version will come.
+    monkeypatch.setattr("workers.demo.observer.STILL_S", 0.0)
 
 
 def test_a_simulation_needs_a_column_a_task_and_speaks_of_all_of_them(tmp_path):

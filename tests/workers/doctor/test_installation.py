@@ -11,6 +11,7 @@ import pytest
 
 from omdml.errors import StoreRefused
 from streams.catalogues.build import build_catalogue
+from streams.files.reader import open_log
 from streams.stores.folder.store import DirectoryStore
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
 from workers import wiring
@@ -37,7 +38,7 @@ def test_a_sound_installation_is_well_in_every_respect(findings):
 
 
 @pytest.mark.parametrize("learner", ["lomdml", "diagonal", "oasis", "omdml", "cpmtml"])
-def test_features_so_small_that_the_rate_does_nothing_are_a_finding_with_a_rate_that_is_none(tmp_path, learner):
+def test_a_rate_that_does_nothing_to_small_features_is_a_finding(tmp_path, learner):
     # Given a catalogue of numbers around 0.001, which no scaling has brought up
     features, _ = items()
     small = {name: 1e-3 * x for name, x in features.items()}
@@ -126,15 +127,35 @@ def test_a_doctor_makes_nothing_of_a_log_that_has_not_begun(findings, tmp_path):
     assert sorted({path.name for path in tmp_path.iterdir()} & {"feedback", "letters"}) == []
 
 
-def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_told(tmp_path):
-    (tmp_path / "clicks.jsonl").write_bytes(b"{}\n")
-    catalogue(tmp_path / "items")
+def log_found(folder, name, content):
+    """What the doctor finds of a log that is this file."""
+    (folder / name).write_bytes(content)
+    catalogue(folder / "items")
     table = {
-        "log": {"path": str(tmp_path / "clicks.jsonl"), "letters": str(tmp_path / "letters")},
-        "store": {"url": f"dir:{tmp_path}/state"},
-        "catalogues": {"items": {"path": str(tmp_path / "items")}},
+        "log": {"path": str(folder / name), "letters": str(folder / "letters")},
+        "store": {"url": f"dir:{folder}/state"},
+        "catalogues": {"items": {"path": str(folder / "items")}},
         "models": {"shop": {"rank": 3}},
     }
-    found = {found.check: found for found in installation.examine(load(None, {}, table))}["log"]
+    return {found.check: found for found in installation.examine(load(None, {}, table))}["log"]
+
+
+def test_a_file_that_no_worker_has_read_is_left_as_it_is_and_told(tmp_path):
+    found = log_found(tmp_path, "clicks.jsonl", b"{}\n")
     assert (found.level, "no worker has read any of it" in found.text) == (Level.WARNING, True)
     assert not (tmp_path / "clicks.jsonl.id").exists()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("content", [b"[log]\npath = 3\n", b"\xff\xfe\n{}\n", b"query,relevant\n" * 9])
+def test_a_file_whose_first_line_is_no_json_is_told_to_be_no_log(tmp_path, content, begun):
+    if begun:
+        open_log(tmp_path / "clicks.jsonl")
+    found = log_found(tmp_path, "clicks.jsonl", content)
+    assert (found.level, "its first line is no JSON" in found.text) == (Level.WARNING, True), found
+    assert (tmp_path / "clicks.jsonl").read_bytes() == content
+
+
+def test_a_first_line_that_is_still_being_written_is_no_reason_to_doubt_the_log(tmp_path):
+    open_log(tmp_path / "clicks.jsonl")
+    assert log_found(tmp_path, "clicks.jsonl", b'{"type":"trip').level is Level.OK

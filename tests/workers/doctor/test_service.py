@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from omdml.snapshot import Snapshot
 from streams.catalogues.build import build_catalogue
-from streams.files.group_state import Books
+from streams.files.group_state import GroupState
 from streams.files.log import OFFSET_BITS
 from streams.files.newest import newest_records
 from streams.files.reader import open_log
@@ -87,11 +87,6 @@ class Installation(World):
         printed = CliRunner().invoke(main, [*arguments, "-c", str(self.file)])
         assert printed.exit_code == 0, printed.output
         return " ".join(printed.output.replace("│", " ").split())
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
 
 
 @pytest.fixture
@@ -214,12 +209,12 @@ def test_a_worker_that_holds_the_log_and_takes_nothing_is_a_warning_after_a_minu
 
 
 def test_a_look_at_who_reads_keeps_no_worker_from_starting(tmp_path):
-    books = Books(open_log(tmp_path / "feedback"), "omdml")
-    assert books.reader() == ""
-    books.lock()
-    assert int(books.reader())
-    books.unlock()
-    assert books.reader() == ""
+    state = GroupState(open_log(tmp_path / "feedback"), "omdml")
+    assert state.reader() == ""
+    state.lock()
+    assert int(state.reader())
+    state.unlock()
+    assert state.reader() == ""
 
 
 # Checkpoints

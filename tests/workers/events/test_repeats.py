@@ -36,11 +36,6 @@ IDS = st.sampled_from([None, *"abcdefgh"])
 SECRET = b"s" * 32
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 @pytest.fixture(scope="module")
 def specs(tmp_path_factory):
     items = catalogue(tmp_path_factory.mktemp("items"))

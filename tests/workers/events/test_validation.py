@@ -14,7 +14,7 @@ from workers.configuration.specs import Specs
 from workers.events.validation import send_events
 
 
-def test_kinds_are_counted_by_their_names_on_the_wire_in_the_plural_where_they_are_several(tmp_path):
+def test_kinds_are_counted_by_their_names_on_the_wire_in_the_plural(tmp_path):
     models = {name: {"learner": name} for name in ("lomdml", "qwise")}
     world = World(tmp_path, models=models)
     events = itertools.chain(feedback("triplet", 2, model="lomdml"), feedback("quadruplet", 1, model="qwise"))

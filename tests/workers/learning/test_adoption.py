@@ -14,11 +14,6 @@ from tests.support.worlds import DIMS, ITEMS, World, events, items, run_until_id
 SAID = list(events(100))
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 def learned(folder, count=45, store=None, **options):
     """A world whose worker learned so many events, and left."""
     world = World(folder, **options)

@@ -8,9 +8,7 @@ from streams.kafka.reading import gap
 from streams.kafka.reading.batches import Unreadable
 from streams.memory import MemorySource
 from streams.stores.checkpoints import none_left
-from tests.support.worlds import World, events, run_until_idle
-from tests.workers.learning.test_damage import damage, damage_newest
-from tests.workers.learning.test_protocol import _no_waiting, kill, mark, refuse  # noqa: F401
+from tests.support.worlds import World, damage_newest, events, kill, mark, refuse, run_until_idle, unreadable
 
 
 def cut(world, end):
@@ -73,7 +71,7 @@ def test_what_is_written_on_behind_a_cut_is_learned_however_little_comes_at_once
     assert (world.store.peek("shop").version, mark(world)) == (40, 30)
 
 
-def test_a_model_that_is_idle_while_a_cut_is_accepted_learns_what_comes_after_a_restart(tmp_path):
+def test_a_model_that_is_idle_at_an_accepted_cut_learns_on_after_a_restart(tmp_path):
     world = World(tmp_path)
     first = world.worker()
     world.send(*events(20))
@@ -120,9 +118,7 @@ def killing(*_):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was_written_on(
-    tmp_path, monkeypatch, killed
-):
+def test_a_worker_killed_right_after_accepting_a_cut_loses_nothing(tmp_path, monkeypatch, killed):
     world = World(tmp_path)
     worker = accepting(world.worker())
     world.send(*events(20))
@@ -140,14 +136,9 @@ def test_a_worker_killed_as_soon_as_it_has_accepted_a_cut_loses_nothing_that_was
     assert (world.store.peek("shop").version, mark(world)) == (50, 40)
 
 
-def test_an_accepted_cut_of_a_log_of_which_one_model_cannot_be_read_lets_the_others_learn_on(tmp_path):
+def test_at_an_accepted_cut_a_model_that_cannot_be_read_stops_no_other(tmp_path):
     # Given two models, one of them with nothing left to read, and a cut below what both have learned
-    world = World(tmp_path)
-    first = world.worker()
-    world.send(*events(10, model="user-2"), *events(10, model="user-1"))
-    run_until_idle(first)
-    kill(world, first)
-    sound = damage(world, "user-1")
+    world, sound = unreadable(tmp_path, "user-1", "user-2")
     worker = accepting(world.worker())
     written_on(world, worker.services.source, 15, *events(30, seed=1, model="user-2"), *events(5, 2, model="user-1"))
     run_until_idle(worker)
@@ -161,12 +152,7 @@ def test_an_accepted_cut_of_a_log_of_which_one_model_cannot_be_read_lets_the_oth
 @pytest.mark.parametrize("restored_after", ["before the log reaches its old end", "once it is longer"])
 def test_a_model_that_could_not_be_read_at_an_accepted_cut_skips_nothing_later(tmp_path, restored_after):
     # Given a model that has learned up to offset 20, and cannot be read as a cut at 15 is accepted
-    world = World(tmp_path)
-    first = world.worker()
-    world.send(*events(10, model="user-2"), *events(10, model="user-1"))
-    run_until_idle(first)
-    kill(world, first)
-    sound = damage(world, "user-1")
+    world, sound = unreadable(tmp_path, "user-1", "user-2")
     worker = accepting(world.worker())
     count = 3 if restored_after.startswith("before") else 30
     written_on(world, worker.services.source, 15, *events(count, 2, model="user-1"))
@@ -207,7 +193,7 @@ def test_a_store_that_is_away_while_a_cut_is_accepted_is_waited_for(tmp_path, mo
     assert (world.store.peek("shop").version, mark(world)) == (50, 40)
 
 
-def test_an_accepted_cut_of_a_partition_that_was_lost_meanwhile_is_left_to_its_next_owner(tmp_path, monkeypatch):
+def test_an_accepted_cut_of_a_lost_partition_is_left_to_its_next_owner(tmp_path, monkeypatch):
     world = World(tmp_path)
     worker = accepting(world.worker())
     world.send(*events(20))

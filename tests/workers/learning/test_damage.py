@@ -6,27 +6,24 @@ import pytest
 
 from streams.stores.folder.store import DirectoryStore
 from tests.support.store_samples import checkpoint
-from tests.support.worlds import World, events, extents, run_until_idle, triplets
-from tests.workers.learning.test_protocol import _no_waiting, kill, mark  # noqa: F401
+from tests.support.worlds import (
+    World,
+    damage,
+    damage_newest,
+    events,
+    extents,
+    kill,
+    mark,
+    run_until_idle,
+    triplets,
+    unreadable,
+)
 from workers.configuration.config import WorkerConfig
 from workers.operate import models, topics
 
 
-def damage(world, model):
-    """Cut the end off every checkpoint of a model; answers them as they were."""
-    sound = world.store._models[model].checkpoints
-    world.store._models[model].checkpoints = [(saved, data[:-9]) for saved, data in sound]
-    return sound
-
-
-def damage_newest(world, model):
-    """Cut the end off the newer checkpoint of a model."""
-    kept = world.store._models[model].checkpoints
-    kept[0] = (kept[0][0], kept[0][1][:-9])
-
-
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_model_whose_checkpoints_are_damaged_waits_alone_and_goes_on_once_they_are_restored(tmp_path, restarted):
+def test_a_model_with_damaged_checkpoints_waits_alone_until_they_are_restored(tmp_path, restarted):
     # Given two models, and nothing left to read of one of them
     world = World(tmp_path)
     said = {name: list(events(40, seed, model=name)) for seed, name in enumerate(("user-1", "user-2"))}
@@ -57,13 +54,8 @@ def test_a_model_whose_checkpoints_are_damaged_waits_alone_and_goes_on_once_they
         assert world.store.peek(name).state == twin.to_bytes()
 
 
-def test_a_waiting_model_that_is_reset_begins_anew_with_the_first_event_it_waited_for(tmp_path):
-    world = World(tmp_path)
-    first = world.worker()
-    world.send(*events(10))
-    run_until_idle(first)
-    kill(world, first)
-    damage(world, "shop")
+def test_a_waiting_model_that_is_reset_begins_with_what_it_waited_for(tmp_path):
+    world, _ = unreadable(tmp_path, "shop")
     worker = world.worker()
     world.send(*events(5, seed=1))
     run_until_idle(worker)
@@ -73,7 +65,7 @@ def test_a_waiting_model_that_is_reset_begins_anew_with_the_first_event_it_waite
     assert (world.store.peek("shop").version, mark(world)) == (10, 20)
 
 
-def test_a_named_model_that_was_never_published_and_is_damaged_does_not_keep_its_worker_from_starting(tmp_path):
+def test_a_damaged_model_that_was_never_published_lets_its_worker_start(tmp_path):
     world = World(tmp_path)
     epoch = world.store.claim("shop").epoch
     world.store.save(checkpoint(5, state=b"no state"), epoch)
@@ -105,14 +97,9 @@ def test_a_waiting_model_that_is_restored_from_an_older_copy_learns_what_that_la
 
 
 @pytest.mark.parametrize("remedy", ["restored", "reset"])
-def test_a_waiting_model_to_which_no_event_comes_goes_on_once_it_is_restored_or_reset(tmp_path, remedy):
+def test_a_waiting_model_without_events_goes_on_once_restored_or_reset(tmp_path, remedy):
     # Given a model that waits, and another one that goes on learning
-    world = World(tmp_path)
-    first = world.worker()
-    world.send(*events(10, model="user-1"), *events(10, model="user-2"))
-    run_until_idle(first)
-    kill(world, first)
-    sound = damage(world, "user-1")
+    world, sound = unreadable(tmp_path, "user-1", "user-2")
     worker = world.worker()
     world.send(*events(10, 1, model="user-1"))
     run_until_idle(worker)
@@ -173,13 +160,8 @@ def test_a_model_that_would_fall_back_to_before_the_log_begins_waits_alone(tmp_p
 
 
 def test_a_model_that_waits_for_longer_than_the_log_reaches_back_stops_no_other(tmp_path):
-    world = World(tmp_path)
+    world, _ = unreadable(tmp_path, "user-1", "user-2")
     (partition,) = world.log.partitions
-    first = world.worker()
-    world.send(*events(10, model="user-1"), *events(10, model="user-2"))
-    run_until_idle(first)
-    kill(world, first)
-    damage(world, "user-1")
     worker = world.worker()
     world.send(*events(10, 1, model="user-1"), *events(30, 1, model="user-2"))
     run_until_idle(worker)
@@ -214,7 +196,7 @@ def test_a_waiting_model_leaves_no_trace_of_each_look_at_it(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["restored", "reset"])
-def test_models_that_waited_go_on_one_after_the_other_and_none_passes_over_events_of_another(tmp_path, how):
+def test_models_that_waited_go_on_without_passing_over_events_of_another(tmp_path, how):
     # Given two models that nothing can be read of, the second of which waits from far behind the first
     world, names = World(tmp_path), ("user-1", "user-2")
     first = world.worker()

@@ -36,11 +36,6 @@ KINDS = ("triplet", "quadruplet", "pair", "set")
 EVENTS = 40  # of each kind, for each model
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 def options(name):
     """What a model with this learner is configured with: small, and with the tasks of our pairs."""
     there = inspect.signature(LEARNERS[name]).parameters
@@ -135,10 +130,11 @@ def shelf(tmp_path):
     return Shelf(tmp_path)
 
 
-def test_models_of_every_learner_live_in_one_worker_and_survive_its_death_to_the_byte(shelf):
+def test_models_of_every_learner_survive_their_worker_to_the_byte(shelf):
     said = everything()
     shelf.tell(*said)
-    for _ in range(3):  # each is killed in the middle: most of what it learned is in no checkpoint
+    # Each worker is killed in the middle: most of what it learned is in no checkpoint.
+    for _ in range(3):
         worker = shelf.work(max_poll_records=len(said) // 7, checkpoint_interval_s=2.0)
         for _ in range(3):
             worker.step()
@@ -184,7 +180,7 @@ def test_the_metrics_page_names_each_model_and_weights_only_where_there_are_some
 
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
-def test_feedback_that_a_learner_does_not_take_is_a_dead_letter_that_says_what_it_learns(tmp_path, name):
+def test_feedback_of_another_kind_is_a_letter_that_says_what_is_learned(tmp_path, name):
     world = World(tmp_path, models={name: models()[name]})
     for kind in KINDS:
         world.send(*(encode(event) for event in feedback(kind, 2, model=name)), key=name)
@@ -219,7 +215,7 @@ def test_a_pair_of_an_unknown_task_is_a_dead_letter_that_names_the_tasks_there_a
     assert world.store.load("faces")[1].version == 10
 
 
-def test_events_refused_for_one_reason_do_not_hide_those_before_them_refused_for_another(tmp_path):
+def test_events_refused_for_one_reason_do_not_hide_earlier_ones_of_another(tmp_path):
     options = {"learner": "cpmtml", "tasks": list(TASKS), "step": "ogd", "eta": 1e30}
     world = World(tmp_path, models={"faces": options})
     said = list(feedback("pair", 10, model="faces"))

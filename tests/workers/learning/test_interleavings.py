@@ -9,8 +9,7 @@ import pytest
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import Triplet, encode
 from streams.memory import MemorySource
-from tests.support.worlds import World, events, learned_directly, letters, living_on, run_until_idle
-from tests.workers.learning.test_protocol import _no_waiting, kill, mark, refuse  # noqa: F401
+from tests.support.worlds import World, events, kill, learned_directly, letters, living_on, mark, refuse, run_until_idle
 from workers.configuration.config import WorkerConfig
 from workers.events import decoding
 from workers.learning.partition import OwnedPartition

@@ -43,12 +43,6 @@ NODE = {
 COUNTERS = {"events", "events_ahead", "mistakes", "updates", "snapshots", "dead_letters", "fenced"}
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
-
-
 def read(worker, name, **labels):
     """The value of a sample of a worker's; 0 where there is none."""
     return worker.services.metrics.registry.get_sample_value(f"omdml_{name}", labels) or 0.0
@@ -145,7 +139,7 @@ def test_the_lag_of_a_partition_is_told_by_its_owner_alone(tmp_path, expelled):
     assert told(first) != told(second)
 
 
-def test_models_of_a_pattern_that_are_held_back_are_counted_until_they_go_live_or_away(tmp_path):
+def test_withheld_models_of_a_pattern_are_counted_until_they_go_live_or_away(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
     for name in ("user-1", "user-2", "user-3"):

@@ -17,11 +17,6 @@ from workers.operate import models as upkeep
 NAMES = [f"user-{number}" for number in range(6)]
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 def limited(folder, most):
     """A world whose pattern covers so many models at most."""
     world = World(folder)
@@ -163,7 +158,6 @@ def test_a_store_that_fails_amid_the_claims_of_many_costs_no_event(tmp_path, mon
         return claim(name)
 
     monkeypatch.setattr(world.store, "claim", failing)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
     world.send(*of_each(NAMES, 3))
     run_until_idle(world.worker())
     assert len(calls) > len(NAMES)
@@ -209,8 +203,8 @@ def test_an_operator_may_begin_more_than_the_limit(tmp_path):
     world = limited(tmp_path, 1)
     world.send(*of_each(NAMES[:1], 1))
     run_until_idle(worker := world.worker())
-    spec, home = worker.services.specs.of(NAMES[1]), world.log.partitions[0]
-    upkeep.copy(world.store, NAMES[0], NAMES[1], spec, home, "test")
+    spec, topic_id = worker.services.specs.of(NAMES[1]), world.log.topic_id
+    upkeep.copy(world.store, NAMES[0], NAMES[1], spec, topic_id, world.store.placement(topic_id), "test")
     world.send(*of_each(NAMES[1:3], 1))
     run_until_idle(worker)
     assert listed(world) == NAMES[:2]

@@ -12,12 +12,6 @@ from streams.stores.memory import MemoryModel, MemoryStore
 from tests.support.worlds import World, events, learned_directly, run_until_idle
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
-
-
 class KeptMemory(MemoryStore):
     """A memory store of which copies can be made, and brought back."""
 
@@ -69,7 +63,7 @@ def versions(world, *names):
     return [world.store.claim(name).checkpoint.version for name in names]
 
 
-def test_a_store_that_comes_back_older_under_a_living_worker_loses_no_event_of_an_idle_model(world, capsys):
+def test_an_older_store_under_a_living_worker_loses_no_event_of_an_idle_model(world, capsys):
     worker = world.worker()
     world.send(*events(10, seed=1, model="user-1"))
     world.send(*list(events(20))[:10])

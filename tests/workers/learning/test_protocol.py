@@ -7,11 +7,23 @@ from dataclasses import replace
 import pytest
 
 from omdml import comparisons
-from omdml.errors import GapError, SourceError, StoreError
+from omdml.errors import GapError, SourceError
 from omdml.feedback import Ranking, encode
 from streams.files.source import FileSink, FileSource
 from streams.memory import MemorySource
-from tests.support.worlds import World, catalogue, events, learned_directly, letters, living_on, run_until_idle
+from tests.support.worlds import (
+    World,
+    catalogue,
+    events,
+    kill,
+    learned_directly,
+    letters,
+    living_on,
+    mark,
+    paced,
+    refuse,
+    run_until_idle,
+)
 from workers.configuration.config import WorkerConfig
 from workers.learning.watermark import Mark
 from workers.learning.worker import LearnerWorker
@@ -29,34 +41,6 @@ class Bystander:
         pass
 
     lost = revoked
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
-
-
-def paced(worker, publish=0.02, save=1.0):
-    """The same worker, which publishes and saves so often."""
-    worker.config = WorkerConfig(publish_interval_s=publish, checkpoint_interval_s=save)
-    worker._published_at = worker._saved_at = 0.0
-    return worker
-
-
-def kill(world, worker):
-    """Its partitions are others' from now on; nothing was saved, nothing was said."""
-    world.log.expel(worker.services.source)
-
-
-def refuse(*_, **__):
-    """What a server that is away answers."""
-    raise StoreError("store memory: away")
-
-
-def mark(world, partition=0):
-    """Where a successor begins."""
-    return world.store.marks(world.log.partitions).get(world.log.partitions[partition])
 
 
 def members(world, first=0):
@@ -115,7 +99,7 @@ def test_a_partition_that_goes_to_another_member_is_saved_first(tmp_path):
     assert world.store.claim(name).checkpoint.version == 20
 
 
-def test_the_last_save_of_an_owner_that_was_already_replaced_is_kept_and_no_reason_to_stop(tmp_path, monkeypatch):
+def test_the_last_save_of_a_replaced_owner_is_kept_and_stops_nobody(tmp_path, monkeypatch):
     world = World(tmp_path)
     first = paced(world.worker())
     world.send(*events(10))
@@ -166,7 +150,7 @@ def test_what_was_polled_and_not_taken_is_left_to_the_member_that_gets_the_parti
     assert [world.store.claim(name).checkpoint.version for name in (one, two)] == [20, 5]
 
 
-def test_what_was_polled_before_a_new_beginning_is_not_taken_before_what_is_sought_again(tmp_path, monkeypatch):
+def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(tmp_path, monkeypatch):
     world = World(tmp_path, partitions=2)
     home = world.log.home("shop")
     (other,) = set(world.log.partitions) - {home}
@@ -188,7 +172,8 @@ def test_what_was_polled_before_a_new_beginning_is_not_taken_before_what_is_soug
     monkeypatch.setattr(world.store, "publish", outrun)
     world.send(*said[30:], key=name)
     world.log.expel(sitting)
-    worker.step()  # gets the other partition, publishes version 0 there, and is refused
+    # This step gets the other partition, publishes version 0 there, and is refused.
+    worker.step()
     assert worker._waiting
     run_until_idle(paced(worker))
     assert world.store.claim(name).checkpoint.version == 40
@@ -250,7 +235,7 @@ def test_a_new_generation_is_not_published_at_a_version_below_what_is_live(tmp_p
     assert world.store.load("shop")[1].generation == world.catalogue.generation
 
 
-def test_a_log_that_lost_its_end_under_a_living_worker_is_learned_on_once_the_gap_is_accepted(tmp_path):
+def test_a_log_that_lost_its_end_is_learned_on_once_the_gap_is_accepted(tmp_path):
     world, folder = World(tmp_path), tmp_path / "log"
     sink = FileSink(folder)
     for payload in events(20):
@@ -290,7 +275,7 @@ def test_letters_that_cannot_be_written_for_a_while_are_written_once_and_kept_on
     assert world.store.peek("shop").state == learned_directly(world, 10).to_bytes()
 
 
-def test_a_worker_that_is_stopped_in_doubt_saves_no_position_behind_what_it_passed_over(tmp_path, monkeypatch):
+def test_a_worker_stopped_in_doubt_saves_no_position_behind_what_it_passed(tmp_path, monkeypatch):
     # Given a worker that is fenced for a model of one partition and cannot tell whether it is a member
     world = World(tmp_path, partitions=2)
     other, home = world.log.partitions
@@ -331,7 +316,7 @@ def test_a_letter_alone_moves_its_model_like_a_learned_event(tmp_path, monkeypat
     assert [letter.reason for letter in letters(world)] == ["too_many"]
 
 
-def test_where_a_log_was_cut_and_written_on_it_is_gone_on_at_the_cut_once_that_is_accepted(tmp_path, monkeypatch):
+def test_a_log_that_was_cut_is_gone_on_at_the_cut_once_that_is_accepted(tmp_path, monkeypatch):
     world = World(tmp_path)
     source = MemorySource(world.log)
     worker = world.worker(source=source)

@@ -14,11 +14,10 @@ from streams.letters import Resent, headers_again, read_book
 from tests.support.oracle import not_learned_once
 from tests.support.records import Event
 from tests.support.worlds import World, items
-from tests.workers.learning.test_protocol import _no_waiting as _no_waiting
 from tests.workers.learning.test_random_lives import NAMES, WEIGHTS, Life
 from tests.workers.operate.test_audit import audited
 from workers.configuration.specs import Specs
-from workers.operate.letters import judge, settled
+from workers.operate.letters import learnable, passed
 
 LATE = "late"  # an item
 
@@ -61,9 +60,9 @@ class LifeWithLetters(Life):
         """What ``omdml letters resend`` does; answers how many letters are left."""
         book, specs = self.book(), Specs(self.world.configuration, {"items": self.world.catalogue})
         unsent = [letter for position, letter in book.letters.items() if position not in book.resent]
-        standing = settled(unsent, self.world.store)
+        standing = passed(unsent, self.world.store)
         for letter in unsent:
-            if judge(letter, specs, standing).event is not None:
+            if learnable(letter, specs, standing).event is not None:
                 self.world.log.send(letter.payload, letter.model, headers_again(letter))
                 self.world.graves.send(Resent(letter.position).encode(), letter.model)
         return len(unsent)

@@ -17,8 +17,7 @@ from streams.stores.memory import MemoryStore
 from tests.support.deep import deep_after
 from tests.support.oracle import Oracle, Placement, crc32, murmur2
 from tests.support.records import Event
-from tests.support.worlds import World, living_on, rehomed, run_until_idle, triplets
-from tests.workers.learning.test_protocol import _no_waiting, kill  # noqa: F401
+from tests.support.worlds import World, kill, living_on, rehomed, run_until_idle, triplets
 from tests.workers.operate.test_audit import audited
 from workers.configuration.config import WorkerConfig
 

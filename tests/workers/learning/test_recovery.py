@@ -25,11 +25,6 @@ from workers.configuration.config import WorkerConfig
 from workers.learning.worker import LearnerWorker
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_a_worker_that_vanishes_is_succeeded_without_losing_or_doubling(tmp_path, batch):
     world = World(tmp_path)
@@ -39,7 +34,8 @@ def test_a_worker_that_vanishes_is_succeeded_without_losing_or_doubling(tmp_path
         worker.config = type(worker.config)(max_poll_records=batch, checkpoint_interval_s=4.0)
         for _ in range(9):
             worker.step()
-        world.log.expel(worker.services.source)  # killed: nothing is saved, nothing is said
+        # It is killed: nothing is saved, nothing is said.
+        world.log.expel(worker.services.source)
     run_until_idle(world.worker(), turns=400)
     assert world.store.claim("shop").checkpoint.state == learned_directly(world, 300).to_bytes()
 
@@ -71,7 +67,6 @@ def test_a_lost_store_is_said_and_nothing_is_learned_anew_in_silence(tmp_path):
 
 
 def test_while_the_store_is_away_nothing_is_lost_and_the_worker_goes_on_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
     world = World(tmp_path)
     world.send(*events(40))
     worker = world.worker()
@@ -123,7 +118,6 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(tmp_path, capsy
 
 
 def test_dead_letters_that_cannot_be_written_wait_and_hold_the_mark_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
     world = World(tmp_path)
     worker = world.worker()
     sink = worker.services.letters._sink
@@ -176,7 +170,6 @@ def test_a_damaged_checkpoint_in_one_partition_drops_nothing_of_another(tmp_path
 
 
 def test_letters_whose_flush_failed_are_sent_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
     world = World(tmp_path)
     worker = world.worker()
     sink, sent = worker.services.letters._sink, []
@@ -303,7 +296,8 @@ def test_a_commit_behind_the_mark_is_where_a_successor_begins(tmp_path):
     for seed in range(2):
         world.send(*events(10, seed, model="user-1"))
         run_until_idle(worker)
-    world.log.expel(worker.services.source)  # after the mark, before the commit; then another server took over
+    # It ends after the mark and before the commit; then another server takes over.
+    world.log.expel(worker.services.source)
     world.log.group("omdml").committed[world.log.partitions[0]] = 10
     del world.store._models["user-1"].checkpoints[0]
     run_until_idle(world.worker())
@@ -365,7 +359,7 @@ def test_a_stray_event_does_not_hide_its_model_from_its_home(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["user-1", "shop"])
-def test_a_stray_event_and_a_damaged_checkpoint_rewind_the_home_and_no_other_partition(tmp_path, name):
+def test_a_stray_event_and_a_damaged_checkpoint_rewind_only_the_home(tmp_path, name):
     world = World(tmp_path, partitions=2)
     world.store = DirectoryStore(tmp_path / "state")
     worker = world.worker()

@@ -7,12 +7,12 @@ import pytest
 
 from omdml.errors import CorruptError, StoreError
 from streams.partitioners import by_crc32
+from streams.placement import Placement, PlacementChanged
 from tests.streams.test_placement import saved
-from tests.support.worlds import World, events, extents, letters, living_on, rehomed, run_until_idle
-from tests.workers.learning.test_protocol import _no_waiting, kill, mark  # noqa: F401
+from tests.support.worlds import World, events, extents, kill, letters, living_on, mark, rehomed, run_until_idle
 from workers.events.decoding import by_partition
-from workers.learning.interruptions import PlacementChanged
 from workers.learning.partition_models import OwnedModels
+from workers.model.relocation import take_back
 from workers.operate import topics
 
 
@@ -54,7 +54,7 @@ def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(
     kill(world, worker)
     with monkeypatch.context() as looked:
         # Its last look at the placement was just before the rehome.
-        looked.setattr(OwnedModels, "_require_placement", lambda self: None, raising=False)
+        looked.setattr(OwnedModels, "require_placement", lambda self: None, raising=False)
         if ended == "stopped":
             worker.stop()
             worker.run()
@@ -118,3 +118,38 @@ def test_a_model_that_was_saved_on_its_old_home_after_it_moved_waits_and_says_wh
     assert worker.services.metrics.registry.get_sample_value("omdml_models_waiting") == 1
     with pytest.raises(CorruptError, match=r"learned that one up to 8: .* omdml models reset"):
         worker.partitions[world.log.home(model)].claim(model)
+
+
+def test_a_worker_that_does_not_know_of_a_rehome_shows_no_first_version_of_a_model_that_moved(tmp_path):
+    world = World(tmp_path, partitions=2, models={"user-15": {"rank": 2}})
+    worker = world.worker()
+    worker.services.source.poll(1, 0.0)
+    world.log.add_partitions(2)
+    placed = world.store.placement(world.log.topic_id)
+    assert world.store.place(world.log.topic_id, placed, placed.grown(4, {}))
+    with pytest.raises(PlacementChanged, match=r"omdml topics rehome, or a cut of the log"):
+        worker._introduce()
+    assert world.store.current("user-15") is None
+
+
+def test_a_worker_that_does_not_know_of_a_rehome_notes_nothing_of_what_it_refuses(tmp_path):
+    world, worker, model = learned_on_two(tmp_path)
+    kill(world, worker)
+    world.configuration = World(tmp_path / "other", models={"shop": {"rank": 3}}).configuration
+    worker, before = world.worker(), world.store.peek(model)
+    worker.services.source.poll(1, 0.0)
+    assert rehomed(world) == (2, 4)
+    world.send(*events(3, 1, model=model), key=living_on(world, world.log.partitions[0]))
+    worker._waiting = by_partition(worker._fetch())
+    with pytest.raises(PlacementChanged):
+        worker._take()
+    assert world.store.peek(model) == before
+
+
+def test_a_cut_that_is_accepted_after_a_rehome_ends_the_worker_and_moves_no_model_back(tmp_path):
+    world, worker, model = placed_under_a_worker(tmp_path)
+    kill(world, worker)
+    home, before = world.log.partitions[0], Placement.first("crc32", 2)
+    with pytest.raises(PlacementChanged):
+        take_back(world.store, before, home, 2)
+    assert world.store.peek(model).next == 5

@@ -15,12 +15,10 @@ from streams.letters import RESENT_UNREAD, Letter, headers_again, position_of_co
 from streams.memory import MemorySource
 from streams.placement import Placement
 from streams.protocols import Partition, Record
-from tests.support.worlds import World, events, items, letters, rehomed, run_until_idle
+from tests.support.worlds import World, events, items, kill, letters, mark, paced, rehomed, run_until_idle
 from tests.workers.events.test_repeats import begun, resumed
 from tests.workers.events.test_repeats import specs as specs
 from tests.workers.learning.test_metrics import read
-from tests.workers.learning.test_protocol import _no_waiting as _no_waiting
-from tests.workers.learning.test_protocol import kill, mark, paced
 from tests.workers.operate.test_audit import audited, stop
 from workers.events.decoding import sort_out
 from workers.events.stretches import Stretch, Stretches

@@ -35,7 +35,7 @@ def test_kernels_that_come_from_the_cache_are_not_told_of():
 
 
 @deep
-def test_a_replay_with_an_empty_cache_says_that_it_compiles_and_the_next_one_does_not(tmp_path):
+def test_only_a_replay_with_an_empty_cache_says_that_it_compiles(tmp_path):
     catalogue(tmp_path / "items")
     sink = FileSink(tmp_path / "feedback")
     for event in events(50):

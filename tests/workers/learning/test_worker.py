@@ -31,11 +31,6 @@ from workers.configuration.process import serve_metrics
 from workers.learning.worker import LearnerWorker
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 def test_what_is_sent_is_learned_published_and_saved(tmp_path):
     world = World(tmp_path)
     world.send(*events(100))
@@ -54,7 +49,7 @@ def test_version_0_is_live_before_the_first_event(tmp_path):
     assert snapshot.version == 0
 
 
-def test_each_refused_event_is_a_dead_letter_with_its_reason_and_the_others_are_learned(tmp_path):
+def test_each_refused_event_is_a_letter_with_its_reason_the_others_are_learned(tmp_path):
     world = World(tmp_path)
     good = list(events(10))
     inline = {"i0": {"shape": [0.0] * 9, "noise": [0.0] * 5}}

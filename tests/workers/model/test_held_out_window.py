@@ -144,7 +144,7 @@ def test_shares_grow_where_a_catalogue_has_few_items(items, expected):
     assert (share(WINDOW, 1 / 16, 4, items), share(WINDOW, 1 / 8, 8, items)) == expected
 
 
-def test_rare_dissimilar_pairs_stay_so_that_similar_ones_have_something_to_be_compared_with():
+def test_rare_dissimilar_pairs_stay_for_similar_ones_to_be_compared_with():
     said = [pair("one", n % 10 != 0, 2 * n, 2 * n + 1) for n in range(4_000)]
     kept = admitted(said)
     assert Counter(event.similar for event in kept) == {True: WINDOW // 2, False: WINDOW // 2}
@@ -179,7 +179,7 @@ def test_an_event_says_the_mean_of_its_comparisons(items):
     np.testing.assert_allclose(found, [each[:5].mean(), each[5], each[6:].mean()], rtol=1e-6)
 
 
-def test_similar_pairs_are_compared_with_dissimilar_ones_of_their_task_the_newest_with_the_newest(items):
+def test_similar_pairs_are_compared_with_the_newest_dissimilar_of_their_task(items):
     said = [pair("one", True, 1, 2), pair("one", True, 3, 4), pair("other", False, 5, 6), pair("one", False, 7, 8)]
     assert {task: rows.tolist() for task, rows in opposed(said).items()} == {"one": [[3, 4, 7, 8]], "other": []}
     metric = started("cpmtml", items).metric

@@ -37,11 +37,6 @@ BROUGHT = {"new": {"shape": [0.5] * 9, "noise": [0.5] * 5}}
 SECRET = b"5" * 32
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-
-
 @pytest.fixture(scope="module")
 def items(tmp_path_factory):
     return catalogue(tmp_path_factory.mktemp("items"))
@@ -85,7 +80,7 @@ def test_the_draw_is_the_keyed_hash_word_for_word(secret, model, partition, offs
     assert drawn is is_held_out(secret, model, partition, offset, every)
 
 
-def test_about_one_event_of_fifty_is_held_out_and_others_under_another_secret_model_or_partition():
+def test_one_event_of_fifty_is_held_out_by_secret_model_and_partition():
     def drawn(secret, model, partition):
         draw = Draw(secret, model)
         return {offset for offset in range(50_000) if draw.holds_out(partition, offset, 50)}
@@ -110,7 +105,8 @@ def test_what_is_held_out_depends_on_no_batch_and_no_restart(tmp_path, batch):
         worker.config = type(worker.config)(max_poll_records=batch, checkpoint_interval_s=5.0)
         for _ in range(10):
             worker.step()
-        world.log.expel(worker.services.source)  # killed: the next one takes some of it again
+        # It is killed: the next one takes some of it again.
+        world.log.expel(worker.services.source)
     run_until_idle(world.worker(), turns=300)
     learned = not_held_out(whole_log(world), SECRET)
     twin = LOMDML(dims=dict(world.catalogue.dims), rank=3)

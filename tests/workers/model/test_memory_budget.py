@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from omdml.errors import StoreError
 from tests.support.worlds import World, events, letters, run_until_idle
 from workers.model.memory_budget import Allowance, Residents
 
 NAMES = [f"user-{number}" for number in range(6)]
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
 
 
 def small(worker, models):

@@ -22,7 +22,7 @@ def replaced(shop):
     return build_catalogue(shop.catalogue.path, items(seed=1)[0], replace=True)
 
 
-def test_a_node_whose_catalogue_was_replaced_goes_on_with_the_one_it_opened_and_says_so_once(shop):
+def test_a_node_whose_catalogue_was_replaced_goes_on_with_the_old_one(shop):
     before = shop.catalogue.generation
     with structlog.testing.capture_logs() as logs, shop.serving(catalogues=shop.current.catalogue) as node:
         replaced(shop)

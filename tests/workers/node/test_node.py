@@ -65,6 +65,7 @@ def test_where_no_hint_comes_the_poll_finds_it(tmp_path, monkeypatch):
 
     class Deaf:
         def wait(self, timeout_s):
+            # A watch may use the time it is given: one that returns at once would have the node poll without end.
             time.sleep(min(timeout_s, 0.01))
             return set()
 
@@ -75,6 +76,7 @@ def test_where_no_hint_comes_the_poll_finds_it(tmp_path, monkeypatch):
     with shop.serving() as node:
         shop.learn()
         until(serves(node, shop.publish()))
+        assert node.search(ids=["i0"]).version == shop.learner.version
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 3600.0], ids=["over bridges", "embedded whole"])
@@ -112,7 +114,7 @@ def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
         assert_exact(shop, node.search(ids=["i3"]), "i3")
 
 
-def test_where_the_metric_jumped_the_version_before_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
+def test_after_a_jump_the_older_version_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
     monkeypatch.setattr("workers.node.transition.REFINED", 0)
     with shop.serving(patience_s=0.0) as node:
@@ -128,7 +130,8 @@ def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path
     shop = Shop(tmp_path)
     with shop.serving() as node, structlog.testing.capture_logs() as logs:
         good = node.view().snapshot
-        node._follower.close()  # so that nothing is loaded between publication and damage
+        # Nothing is loaded between publication and damage then.
+        node._follower.close()
         shop.learn()
         shop.publish()
         shop.damage(shop.snapshot())
@@ -298,7 +301,8 @@ def test_models_of_a_pattern_are_loaded_when_asked_for_and_followed_from_then_on
             node.search("user-8", ids=["i0"])
         with pytest.raises(SearchError, match=r"&model=NAME in a URL.* configured: user-\*"):
             node.search(ids=["i0"])
-        assert node.stale_seconds == 0  # asking for what is not there makes nothing stale
+        # Asking for what is not there makes nothing stale.
+        assert node.stale_seconds == 0
 
 
 def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
@@ -348,7 +352,8 @@ def test_raw_vectors_are_scaled_as_the_catalogue_was(tmp_path):
 def test_freshness_is_measured_from_the_oldest_event_to_the_swap(tmp_path):
     shop = Shop(tmp_path)
     with shop.serving() as node:
-        assert node.describe()[0]["freshness"] is None  # the first snapshot may be old: it says nothing about freshness
+        # The first snapshot may be old, so it says nothing about freshness.
+        assert node.describe()[0]["freshness"] is None
         shop.learn()
         until(serves(node, shop.publish(oldest_event_time=time.time() - 5.0)))
         until(lambda: node.describe()[0]["freshness"])

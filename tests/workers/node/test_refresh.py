@@ -26,7 +26,7 @@ def refresher(shop, patience_s=60.0):
     return Refresher(shop.store, lambda model: shop.catalogue, NodeMetrics(CollectorRegistry()), str, patience_s)
 
 
-def test_a_model_that_was_deleted_is_let_go_and_followed_from_its_first_version_once_it_begins_anew(shop):
+def test_a_deleted_model_is_dropped_and_followed_again_once_it_begins_anew(shop):
     node = refresher(shop)
     assert node.refresh("shop").snapshot.version == 40
     shop.store.delete("shop")

@@ -12,9 +12,8 @@ from streams.stores.memory import MemoryStore
 from tests.integration.waiting import until
 from tests.naive.sets import greedy
 from tests.support.judged import judged_by_label, labelled
-from tests.support.shops import Shop
+from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
-from tests.workers.node.http.test_api import asking, refused
 from workers.node.live_model import SearchError
 from workers.node.node import RetrievalNode
 

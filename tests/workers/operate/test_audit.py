@@ -13,7 +13,6 @@ from streams.protocols import Partition
 from streams.stores.folder.store import DirectoryStore
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import World, catalogue, events, rehomed, run_until_idle
-from tests.workers.learning.test_protocol import _no_waiting  # noqa: F401
 from workers.cli import main
 from workers.commands.audit import show
 from workers.configuration.specs import Specs
@@ -176,7 +175,8 @@ def test_a_copy_in_the_place_of_a_deleted_model_adds_up(world):
     stop(world.worker())
     world.store.delete("user-1")
     spec = Specs(world.configuration, {"items": world.catalogue}).find("shop")
-    upkeep.copy(world.store, "shop", "user-1", spec, world.log.partitions[0], "test")
+    topic_id = world.log.topic_id
+    upkeep.copy(world.store, "shop", "user-1", spec, topic_id, world.store.placement(topic_id), "test")
     assert world.store.peek("user-1").next == 46
     world.send(*events(3, 3, model="user-1"))
     configuration = world.configuration
@@ -187,7 +187,7 @@ def test_a_copy_in_the_place_of_a_deleted_model_adds_up(world):
     assert (found.models["user-1"].tally.learned, found.models["user-1"].before, report.wrong) == (3, 5, {})
 
 
-def test_a_checkpoint_of_a_release_that_did_not_count_begins_its_counts_where_it_ends(world):
+def test_a_checkpoint_of_a_release_that_did_not_count_begins_at_its_end(world):
     epoch, checkpoint, _ = world.store.claim("shop")
     older = {name: value for name, value in checkpoint.progress.items() if name != "tally"}
     world.store.save(msgspec.structs.replace(checkpoint, progress=older), epoch, back=True)
@@ -212,6 +212,28 @@ def test_after_a_rehome_what_lies_on_the_new_home_is_lag_until_it_is_taken(tmp_p
     found, report = audited(world)
     model = found.models[name]
     assert (model.before, model.events, model.behind, report.wrong) == (20, 5, 0, {})
+
+
+def test_letters_about_models_that_the_store_does_not_hold_are_in_the_table(world, capsys):
+    world.send(*events(4, 2, model="nobody"))
+    stop(world.worker())
+    found, report = audited(world)
+    assert [(strays.letters, strays.missing) for strays in found.strays.values()] == [(5, 0)]
+    assert report == ({}, [])
+    show(found, report)
+    assert "of no model there │ 5 " in capsys.readouterr().out
+
+
+def test_letters_about_a_model_that_is_not_configured_any_more_are_its_own(world):
+    configuration = world.configuration
+    world.send(*events(5, 2, model="user-1"))
+    stop(world.worker())
+    world.configuration = msgspec.structs.replace(configuration, models={"shop": configuration.models["shop"]})
+    world.send(*events(4, 3, model="user-1"))
+    stop(world.worker())
+    found, report = audited(world)
+    user = found.models["user-1"]
+    assert (user.tally.learned, user.events, user.letters, user.behind, report) == (5, 5, 4, 0, ({}, []))
 
 
 def test_letters_are_told_apart(world):

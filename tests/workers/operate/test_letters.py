@@ -11,7 +11,7 @@ from streams.letters import Letter
 from streams.protocols import Partition, Record
 from tests.support.worlds import World, events, run_until_idle
 from workers.configuration.config import FileLog
-from workers.operate.letters import judge, settled
+from workers.operate.letters import learnable, passed
 from workers.wiring import open_sender
 
 
@@ -31,7 +31,7 @@ def test_a_letter_that_a_router_cut_asks_for_the_event_itself(tmp_path):
     large = Record(Partition("clicks-id", 1), 7, b"x" * 2_000_000)
     letter = Letter.of(large, FeedbackError("too large", reason="oversize"))
     # I expect that nobody is told to wait for a worker.
-    why = judge(letter, world.worker().services.specs, settled([letter], world.store)).why
+    why = learnable(letter, world.worker().services.specs, passed([letter], world.store)).why
     assert "send the event itself again" in why
 
 
@@ -50,10 +50,10 @@ def test_an_event_that_its_worker_may_yet_learn_is_not_sent_again(tmp_path):
     # While its partition's mark is not behind it, I expect it to be left alone, and to be sent from then on.
     worker = world.worker()
     specs = worker.services.specs
-    assert "try again" in judge(letter, specs, settled([letter], world.store)).why
+    assert "try again" in learnable(letter, specs, passed([letter], world.store)).why
     run_until_idle(worker)
-    assert judge(letter, specs, settled([letter], world.store)).event is not None
+    assert learnable(letter, specs, passed([letter], world.store)).event is not None
     # Nor has it to wait for another model that holds the mark, once its own has saved.
     assert world.store.move_mark(partition, 6, 2)
     named = msgspec.structs.replace(letter, model="shop")
-    assert judge(named, specs, settled([named], world.store)).event is not None
+    assert learnable(named, specs, passed([named], world.store)).event is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omdml.errors import StoreError
+from streams.placement import Placement, PlacementChanged
 from tests.support.worlds import World, events, run_until_idle
 from workers.configuration.specs import Specs
 from workers.operate import models
@@ -79,13 +80,36 @@ def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp
     send(world, 30)
     taken = getattr(world.store, step)
 
-    def deleted_before(*arguments):
+    def deleted_before(*arguments, **options):
         world.store.delete("m-3")
-        return taken(*arguments)
+        return taken(*arguments, **options)
 
     monkeypatch.setattr(world.store, step, deleted_before)
     spec = models.configured_spec(Specs(world.configuration, {"items": world.catalogue}), "m-3")
     with pytest.raises(StoreError, match=r"'m-3' was deleted while it was begun: .* copy it again") as told:
-        models.copy(world.store, "shop", "m-3", spec, world.log.partitions[0], "test")
+        models.copy(world.store, "shop", "m-3", spec, world.log.topic_id, Placement.first("crc32", 1), "test")
     assert "emptied" not in str(told.value)
     assert world.store.models() == ["shop"]
+
+
+def test_a_copy_that_is_begun_while_models_move_is_refused_and_made_again_at_its_new_home(tmp_path, monkeypatch):
+    world = World(tmp_path, models={"shop": {"rank": 3}, "m-*": {"rank": 3}})
+    send(world, 30)
+    topic_id = world.log.topic_id
+    before, after = world.store.placement(topic_id), world.store.placement(topic_id).grown(2, {0: 30})
+    name = next(name for name in map("m-{}".format, range(9)) if after.home(name) == 1)
+    claim = world.store.claim
+
+    def moved_after(model):
+        claimed = claim(model)
+        world.store.place(topic_id, before, after)
+        return claimed
+
+    spec = models.configured_spec(Specs(world.configuration, {"items": world.catalogue}), name)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(world.store, "claim", moved_after)
+        with pytest.raises(PlacementChanged, match="start it again"):
+            models.copy(world.store, "shop", name, spec, topic_id, before, "test")
+    assert (world.store.peek(name), world.store.current(name)) == (None, None)
+    models.copy(world.store, "shop", name, spec, topic_id, after, "test")
+    assert world.store.peek(name).home == (topic_id, 1)

@@ -21,7 +21,7 @@ from streams.files.ungrouped import FileBystander
 from streams.letters import read_letters
 from streams.memory import MemorySource
 from streams.partitioners import by_crc32
-from streams.placement import Placement
+from streams.placement import Placement, PlacementChanged
 from streams.stores.folder.store import DirectoryStore
 from tests.support.worlds import (
     TASKS,
@@ -92,8 +92,7 @@ class Shop(World):
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
+def _no_pause_between_polls(monkeypatch):
     monkeypatch.setattr("workers.operate.replay.POLL_S", 0.0)
 
 
@@ -403,10 +402,46 @@ def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
     shop.tell(*events(10))
     model = replayed(shop)
     save = shop.store.save
-    monkeypatch.setattr(shop.store, "save", lambda *written: (shop.store.claim("shop"), save(*written))[1])
+    monkeypatch.setattr(
+        shop.store, "save", lambda *written, **how: (shop.store.claim("shop"), save(*written, **how))[1]
+    )
     with pytest.raises(Fenced, match="a worker took it meanwhile"):
         fit.publish(model, shop.store, letters_of(shop), "test")
     assert shop.store.current("shop") is None
+
+
+@pytest.mark.parametrize("before_the_claim", [True, False])
+def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monkeypatch, before_the_claim):
+    shop.tell(*events(10))
+    topic_id = FileSource(shop.folder / "feedback").topic_id
+    after = ALONE.grown(2, {0: 10})
+    assert shop.store.place(topic_id, None, ALONE)
+    model, claim = replayed(shop), shop.store.claim
+    if before_the_claim:
+        shop.worked()
+        assert shop.store.place(topic_id, ALONE, after)
+    else:
+        monkeypatch.setattr(shop.store, "claim", lambda one: (claim(one), shop.store.place(topic_id, ALONE, after))[0])
+    with pytest.raises(PlacementChanged, match="start it again"):
+        fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    # What was to be replaced is still there if models had moved before anything was done.
+    assert (shop.store.current("shop") is not None) == before_the_claim
+    assert (shop.store.peek("shop") is not None) == before_the_claim
+
+
+def test_a_replay_that_cannot_be_published_closes_the_dead_letters(shop, monkeypatch):
+    shop.tell(*events(10))
+    letters = letters_of(shop)
+    monkeypatch.setattr("workers.wiring.open_letters", lambda log: letters)
+    closed = []
+    monkeypatch.setattr(letters, "close", lambda: closed.append(True))
+    monkeypatch.setattr(fit, "publish", refuse)
+    assert shop.omdml("--publish").exit_code == 1
+    assert closed == [True]
+
+
+def refuse(*_):
+    raise StoreError("store: away")
 
 
 def letters_of(shop):

@@ -96,7 +96,7 @@ class Crowd:
 
     @property
     def seconds(self) -> float:
-        """From the begin to the last comparison that the node has taken."""
+        """Seconds from the beginning to the last comparison that the node has taken."""
         return self._ended - self._began
 
     def _work(self, number: int) -> None:

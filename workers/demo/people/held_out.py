@@ -40,6 +40,6 @@ class HeldOut:
         return float(np.mean([np.mean(self._relevance(query, PAGE)) for query in self._truth.held_out]))
 
     def _relevance(self, query: str, k: int) -> list[bool]:
-        """Of what is in the answer, closest first."""
+        """The relevance of what is in the answer, closest first."""
         answer = self._client.search(self._model, query, k, self._truth.task)
         return [self._truth.fits(query, found.id) for found in answer.items]

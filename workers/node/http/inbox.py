@@ -60,7 +60,8 @@ class Inbox:
         if self._thread.ident is not None:
             self._waiting.put(None)
             self._thread.join()
-        while not self._waiting.empty():  # put by a thread that had not seen that this closes
+        # A thread that had not seen that this closes may have put some.
+        while not self._waiting.empty():
             late = self._waiting.get()
             if late:
                 late.done.set_exception(stopping())

@@ -41,7 +41,7 @@ class Counted:
         self._count, self._told_at = 0, -math.inf
 
     def tell(self, **fields: object) -> None:
-        """It happened once more."""
+        """Count that it happened once more, and say so if the last line is a minute old."""
         self._count += 1
         now = self._clock()
         if now - self._told_at >= EVERY_S:

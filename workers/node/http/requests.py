@@ -177,7 +177,8 @@ def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
     if len(payloads) > MAX_EVENTS:
         raise SearchError(f"{len(payloads)} events, at most {MAX_EVENTS} are taken at once: split them", "oversize")
     checked = Checked([], [])
-    event_type = MESSAGEPACK if kind == MESSAGEPACK else "application/json"  # a form's type is what curl says of JSON
+    # curl says of JSON that it is a form.
+    event_type = MESSAGEPACK if kind == MESSAGEPACK else "application/json"
     for number, payload in enumerate(payloads, start=1):
         try:
             checked.events.append(inbox.check(payload, event_type))

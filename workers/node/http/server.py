@@ -118,5 +118,6 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         what = advice.get(error.errno or 0, "check [node] bind")
         raise ConfigurationError(f"node cannot listen at {host}:{port} ({error.strerror}): {what}") from error
-    except UnicodeError as error:  # of a host that is no name of one, such as ".."
+    except UnicodeError as error:
+        # The host may be no name of one, such as "..".
         raise ConfigurationError(f"node cannot listen at {host}:{port} ({error}): check [node] bind") from error

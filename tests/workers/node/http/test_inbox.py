@@ -10,25 +10,8 @@ import pytest
 
 from omdml.errors import SourceError
 from omdml.feedback import MAX_EVENT_BYTES, decode, encode
-from tests.support.shops import Shop, asking, refused, sent
+from tests.support.shops import asking, refused, sent
 from tests.support.worlds import events
-
-
-@pytest.fixture
-def shop(tmp_path):
-    return Shop(tmp_path)
-
-
-@pytest.fixture
-def node(shop):
-    with shop.serving() as node:
-        yield node
-
-
-@pytest.fixture
-def client(node):
-    with asking(node) as client:
-        yield client
 
 
 def test_an_accepted_event_is_in_the_log(shop, client):
@@ -132,7 +115,8 @@ def test_an_event_the_log_did_not_take_is_not_accepted(shop, node, client, monke
 
 def test_a_node_without_a_log_says_that_it_takes_no_feedback(shop):
     with shop.serving(sink=None) as node, asking(node) as client:
-        refused(client.post("/feedback", content=next(events(1))), 503, "source")
+        told = refused(client.post("/feedback", content=next(events(1))), 503, "source")
+    assert "takes no feedback" in told
 
 
 def test_posts_at_the_same_time_are_all_taken(shop, client):

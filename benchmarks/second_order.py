@@ -1,0 +1,75 @@
+"""Speed of DCA, refreshes included: one modality of 128 numbers, of 512 mapped ones, and nine modalities of 3,209."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from omdml import DCA
+from omdml.blas import one_blas_thread
+
+Array = NDArray[Any]
+ITEMS, EVENTS, CALL, FIRST = 10_000, 200_000, 1_000, 100
+CASES: dict[str, tuple[dict[str, int], int]] = {
+    "128 numbers": ({"x": 128}, EVENTS),
+    "512 mapped coordinates": ({"mapped": 512}, EVENTS),
+    "nine modalities, 3,209 numbers": ({**{f"m{i}": 356 for i in range(8)}, "m8": 361}, EVENTS // 10),
+}
+
+
+def items(dims: Mapping[str, int]) -> dict[str, Array]:
+    """Items of twenty classes with correlated features."""
+    draw, width = np.random.default_rng(0), sum(dims.values())
+    classes = draw.standard_normal((20, width))[draw.integers(0, 20, ITEMS)]
+    shared = draw.standard_normal((ITEMS, 64)) @ draw.standard_normal((64, width))
+    x = (classes + shared + draw.standard_normal((ITEMS, width))).astype(np.float32)
+    ends = np.cumsum(list(dims.values()))[:-1]
+    return {name: np.ascontiguousarray(part) for name, part in zip(dims, np.split(x, ends, axis=1), strict=True)}
+
+
+def measure(dims: Mapping[str, int], events: int) -> list[str]:
+    """Events a second of processor time, the slowest of the first hundred, a refresh, a lone event; bytes."""
+    features = items(dims)
+    rows = np.random.default_rng(1).integers(0, ITEMS, (events + FIRST, 3))
+    model = DCA(dims=dims)
+    begin = time.process_time()
+    model.start(features)
+    started = time.process_time() - begin
+    model.learn_many(rows[:5], features)
+    slowest = 0.0
+    for row in rows[5:FIRST]:
+        begin = time.process_time()
+        model.learn_one(row, features)
+        slowest = max(slowest, time.process_time() - begin)
+    begin = time.process_time()
+    for at in range(FIRST, FIRST + events, CALL):
+        model.learn_many(rows[at : at + CALL], features)
+    spent = time.process_time() - begin
+    begin = time.process_time()
+    model._engine.refresh()
+    refresh = time.process_time() - begin
+    begin = time.process_time()
+    for row in rows[:FIRST]:
+        model.learn_one(row, features)
+    lone = (time.process_time() - begin) / FIRST
+    sizes = (model.nbytes, len(model.to_bytes()))
+    return [
+        f"{events / spent:,.0f} ({events:,})", f"{slowest * 1e3:.1f} ms", f"{refresh * 1e3:.1f} ms",
+        f"{lone * 1e3:.2f} ms", f"{started:.1f} s", *(f"{size / 1e6:.2f} MB" for size in sizes),
+    ]  # fmt: skip
+
+
+def main(console: Console) -> None:
+    """Print the table."""
+    columns = ("items", "events/s (of)", "slowest of first 100", "refresh", "lone event", "start", "memory", "state")
+    table = Table(*columns, title=f"DCA, processor time of one core, {CALL:,} events a call, refreshes included")
+    with one_blas_thread():
+        for name, case in CASES.items():
+            table.add_row(name, *measure(*case))
+    console.print(table)

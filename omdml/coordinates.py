@@ -1,0 +1,262 @@
+"""Coordinates of items that are not linear in their features: a kernel map, made from a catalogue before any click.
+
+Beside its features, each modality gets Nystroem coordinates under a Gaussian kernel (Williams and Seeger, *Using the
+Nystroem Method to Speed Up Kernel Machines*, NIPS 2000); all of them are reduced to their principal coordinates (MATHS
+13). Learners take the result as one modality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from omdml.blas import one_blas_thread
+from omdml.errors import CorruptError, ParameterError, StartError
+from omdml.formats import MAP
+from omdml.initial import NOISE, check_sample
+from omdml.metrics.base import check_features
+from omdml.snapshot import UNLIKE, digest, pack, unpack
+
+Array = NDArray[Any]
+MAPPED = "mapped"  # what the coordinates are called in configurations, files and fields
+LANDMARKS = 200
+COORDINATES = 512  # at most
+SAMPLE = 2048  # rows that a map is made from, at most
+SAMPLE_NUMBERS = 1 << 24  # of features and kernel coordinates in the sample, as far as two rows allow
+LEAST = 1e-10  # share of the largest eigenvalue below which a direction is rounding, and stays out
+CHUNK_ROWS, CHUNK_NUMBERS = 512, 1 << 22  # mapped at a time, at most
+
+
+class Part(NamedTuple):
+    """What one modality of D numbers adds to d coordinates, by way of L landmarks; float64."""
+
+    mean: Array  # (D,)
+    landmarks: Array  # (L, D), less the mean
+    width: Array  # (1,)
+    linear: Array  # (D, d)
+    kernel: Array  # (L, d)
+
+
+class CoordinateMap:
+    """From the features of items to their coordinates; immutable.
+
+    With z the features of a modality less their mean, and k their similarities to its landmarks ``l``,
+
+        ``k_i = exp(-|z - l_i|^2 / width)``,    ``coordinates = sum over modalities (linear' z + kernel' k) - offset``
+
+    where ``kernel`` holds the whitening over the landmarks too, so that nothing else is computed for a new item. For
+    figures and the derivation see MATHS 13.
+
+    Examples
+    --------
+    >>> features = {"color": np.random.default_rng(0).random((500, 8), np.float32)}
+    >>> map = CoordinateMap.fit(features)
+    >>> map.dims, map.dim, map.apply(features).shape
+    ({'color': 8}, 208, (500, 208))
+    """
+
+    def __init__(self, parts: Mapping[str, Part], offset: Array) -> None:
+        self._parts, self._offset = dict(parts), offset
+        # every query would read the landmarks twice without these
+        self._squares = {name: _squares(part.landmarks) for name, part in self._parts.items()}
+        self.dims = {name: len(part.mean) for name, part in self._parts.items()}
+        self.dim = len(offset)
+        self._rows = max(1, min(CHUNK_ROWS, CHUNK_NUMBERS // sum(self.dims.values())))
+
+    @classmethod
+    def fit(
+        cls,
+        features: Mapping[str, Array],
+        *,
+        landmarks: int = LANDMARKS,
+        coordinates: int = COORDINATES,
+        sample: int = SAMPLE,
+        seed: int = 0,
+    ) -> CoordinateMap:
+        """The map of a catalogue: the same items give the same bytes, on one numeric platform.
+
+        Takes a few seconds and up to 1 GB of memory, whatever the catalogue's size.
+
+        Parameters
+        ----------
+        features
+            Matrices (n, D) a modality, at least one row; may be memory-mapped.
+        landmarks
+            Rows of the sample that items are compared with, at least 1; all of it where it has fewer.
+        coordinates
+            At most so many, at least 1. There are fewer where the sample spans fewer directions, and a single one of
+            zeros where all items are alike.
+        sample
+            Rows drawn with ``seed``, at least 1; fewer if these hold more than 16 million numbers.
+
+        Raises
+        ------
+        ParameterError
+            No landmarks, no coordinates or no sample asked for.
+        StartError
+            No items, or a value in the sample that is not finite or above 1e140.
+        """
+        if min(landmarks, coordinates, sample) < 1:
+            raise ParameterError(f"{landmarks=}, {coordinates=}, {sample=}: expected at least 1 of each")
+        dims = {name: x.shape[1] for name, x in features.items()}
+        count = check_features(features, dims)
+        if not count or not dims:
+            raise StartError("a map of coordinates needs at least one item and one modality: there are none", rows=1)
+        width = sum(dims.values()) + landmarks * len(dims)
+        draw = np.random.default_rng(seed)
+        rows = np.sort(draw.choice(count, min(count, sample, max(2, SAMPLE_NUMBERS // width)), replace=False))
+        chosen = np.sort(draw.choice(len(rows), min(landmarks, len(rows)), replace=False))
+        with one_blas_thread():
+            begun, blocks = {}, []
+            for name in sorted(dims):
+                x = np.asarray(features[name][rows], np.float64)
+                check_sample(x, rows, name)
+                begun[name], columns = _begin(x, chosen)
+                blocks += columns
+            basis = _principal(np.concatenate(blocks, axis=1), coordinates)
+        return cls(*_folded(begun, basis))
+
+    def apply(self, features: Mapping[str, Array]) -> NDArray[np.float32]:
+        """Coordinates (n, d) of items with ``features`` (n, D) a modality, float32, computed in float64.
+
+        What float32 cannot hold becomes infinite. Rows computed together may differ from the same ones computed alone
+        by float64's rounding, which float32 hardly ever shows. Raises FeedbackError where a modality is missing or has
+        another dimension.
+        """
+        count = check_features(features, self.dims)
+        made = np.empty((count, self.dim), np.float32)
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, count, self._rows):
+                rows, total = slice(start, start + self._rows), -self._offset
+                for name, part in self._parts.items():
+                    z = np.asarray(features[name][rows], np.float64) - part.mean
+                    k = np.exp(-_squared_distances(z, part.landmarks, self._squares[name]) / part.width)
+                    total = total + z @ part.linear + k @ part.kernel
+                made[rows] = total
+        return made
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of all its numbers."""
+        return digest(dict(self._tensors()))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes."""
+        return sum(array.nbytes for _, array in self._tensors())
+
+    def to_bytes(self) -> bytes:
+        """Safetensors, float64: ``<modality>/mean`` and so on, and ``offset``."""
+        return pack(dict(self._tensors()), {"map": {"modalities": list(self._parts)}}, MAP)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CoordinateMap:
+        """The map in these bytes; raises CorruptError."""
+        tensors, metadata = unpack(data, MAP)
+        try:
+            offset = tensors["offset"]
+            names = metadata["map"]["modalities"]
+            parts = {name: Part(*(tensors[f"{name}/{field}"] for field in Part._fields)) for name in names}
+        except UNLIKE as error:
+            raise CorruptError(f"{MAP.what}: not of this kind ({error})") from error
+        if not parts or offset.ndim != 1 or offset.dtype != np.float64:
+            raise CorruptError(f"{MAP.what}: it has no modality, or no offset of float64 numbers: damaged")
+        for name, part in parts.items():
+            dim, count = part.mean.size, len(part.kernel) if part.kernel.ndim else 0
+            shapes = ((dim,), (count, dim), (1,), (dim, offset.size), (count, offset.size))
+            if any(array.dtype != np.float64 for array in part) or tuple(array.shape for array in part) != shapes:
+                raise CorruptError(f"{MAP.what}: the arrays of modality {name!r} do not fit together: damaged")
+        return cls(parts, offset)
+
+    def _tensors(self) -> Iterator[tuple[str, Array]]:
+        yield "offset", self._offset
+        for name, part in self._parts.items():
+            yield from ((f"{name}/{field}", array) for field, array in zip(Part._fields, part, strict=True))
+
+
+class _Begun(NamedTuple):
+    """A modality whose principal directions are not known yet."""
+
+    mean: Array  # (D,)
+    landmarks: Array  # (L, D), less the mean
+    width: float
+    scale: float  # of the features
+    whitening: Array  # (L, l), times the scale of the kernel coordinates
+    centre: Array  # (L,) mean similarities
+
+
+def _begin(x: Array, chosen: Array) -> tuple[_Begun, list[Array]]:
+    """A modality of a sample (m, D), and two blocks of columns: its features and its kernel coordinates.
+
+    Each block has a total variance of 1; of 0 if all items are alike.
+    """
+    mean = x.mean(axis=0)
+    z = x - mean
+    landmarks = z[chosen]
+    squares = _squared_distances(z, landmarks, _squares(landmarks))
+    width = float(squares.mean())
+    size = float((x**2).sum(axis=1).mean())
+    if not width > NOISE * size:
+        width = 1.0
+    k = np.exp(-squares / width)
+    values, vectors = eigh(k[chosen])
+    kept = values > LEAST * values[-1]
+    whitening = vectors[:, kept] / np.sqrt(values[kept])
+    centre = k.mean(axis=0)
+    coordinates = (k - centre) @ whitening
+    # kernel coordinates are at most of length 1
+    scale, other = _unit_variance(z, size), _unit_variance(coordinates, 1.0)
+    return _Begun(mean, landmarks, width, scale, whitening * other, centre), [z * scale, coordinates * other]
+
+
+def _squares(rows: Array) -> Array:
+    """Squared lengths (n,)."""
+    return np.einsum("ij,ij->i", rows, rows)
+
+
+def _squared_distances(z: Array, landmarks: Array, squares: Array) -> Array:
+    """Squared distances (n, L) of rows (n, D) and (L, D), whose squared lengths are given."""
+    return np.maximum(_squares(z)[:, None] + squares - 2 * z @ landmarks.T, 0.0)
+
+
+def _unit_variance(columns: Array, size: float) -> float:
+    """The factor that gives centred columns a total variance of 1; 0 if theirs is rounding beside ``size``."""
+    variance = float((columns**2).sum(axis=1).mean())
+    return 1 / np.sqrt(variance) if variance > NOISE * size else 0.0
+
+
+def _principal(columns: Array, most: int) -> Array:
+    """The principal directions (D, d) of centred columns (m, D), ``most`` at most, by falling variance.
+
+    Found in the smaller of the two Gram matrices. A direction's largest entry is positive, so that the same columns
+    give the same directions.
+    """
+    rows, width = columns.shape
+    gram = columns.T @ columns if width <= rows else columns @ columns.T
+    low = max(0, len(gram) - most)
+    values, vectors = eigh(gram, subset_by_index=[low, len(gram) - 1])
+    kept = values > LEAST * values[-1]
+    # where all items are alike, any direction will do: what it is applied to is zero
+    if not kept.any():
+        return np.eye(width, 1)
+    values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
+    basis = vectors if width <= rows else columns.T @ vectors / np.sqrt(values)
+    largest = basis[np.abs(basis).argmax(axis=0), np.arange(basis.shape[1])]
+    return np.ascontiguousarray(basis * np.sign(largest))
+
+
+def _folded(begun: Mapping[str, _Begun], basis: Array) -> tuple[dict[str, Part], Array]:
+    """Modalities with their part of the basis, to be applied to features and similarities as they are."""
+    parts, row, offset = {}, 0, np.zeros(basis.shape[1])
+    for name, one in begun.items():
+        middle, end = row + len(one.mean), row + len(one.mean) + one.whitening.shape[1]
+        kernel = one.whitening @ basis[middle:end]
+        linear = np.ascontiguousarray(one.scale * basis[row:middle])
+        parts[name] = Part(one.mean, one.landmarks, np.array([one.width]), linear, kernel)
+        offset = offset + one.centre @ kernel
+        row = end
+    return parts, offset

@@ -1,0 +1,235 @@
+"""The engine of second-order learning: a running covariance of near pairs, and what is served of it (MATHS 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.linalg.blas import dsyrk
+
+from omdml.blas import one_blas_thread
+from omdml.engines.base import Array, Engine, fill
+from omdml.engines.discriminant import discriminant_rows, shrinkage
+from omdml.errors import CorruptError
+from omdml.kernels.counts import FILLED, VERSION
+from omdml.kernels.covariance import add_scores, gather, tally
+
+BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
+STRIDE = 10  # refreshes while as many pairs come as are remembered
+PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
+LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
+CONSTANT = ("mean", "basis", "deviations")
+
+
+class State(NamedTuple):
+    """What a model is; D numbers an item, d principal coordinates."""
+
+    mean: Array  # (D,)          of the catalogue
+    basis: Array  # (d, D)       its principal directions
+    deviations: Array  # (d,)    roots of its variances along them
+    near: Array  # (d, d)        sum of z z' / 2 over the differences z of near pairs; the upper triangle
+    sums: Array  # (2,)          of these pairs' weights, and of their squares
+    X: Array  # (BLOCK, D)       differences of the open block
+    W: Array  # (d, D)           what was learned: the first ``used`` rows
+    used: Array  # (1,)
+    share: Array  # (1,)         of the plain features
+    next: Array  # (1,)          version of the next refresh
+    counts: Array  # (4,)        see counts.py
+
+
+class CovarianceEngine(Engine):
+    """Second moments of near pairs, refreshed into a metric at versions that depend on the count alone.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality, in the order in which they lie side by side.
+    start
+        ``mean`` (D,), ``basis`` (d, D) and ``deviations`` (d,) of the catalogue, of one floating type. Copied.
+    memory
+        Pairs over which the sums fade; 0 never forgets.
+    """
+
+    block = BLOCK
+    state: State
+
+    def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
+        self.rule = 1.0 - 1.0 / memory if memory else 1.0
+        self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
+        self.shape = np.array(list(dims.values()), np.int64)
+        (d, D), dtype = start["basis"].shape, start["basis"].dtype
+        state = State(
+            mean=start["mean"].copy(),
+            basis=start["basis"].copy(),
+            deviations=start["deviations"].copy(),
+            near=np.zeros((d, d)),
+            sums=np.zeros(2),
+            X=np.zeros((BLOCK, D), dtype),
+            W=np.zeros((d, D), dtype),
+            used=np.zeros(1, np.int64),
+            share=np.ones(1),
+            next=np.ones(1, np.int64),
+            counts=np.zeros(4, np.int64),
+        )
+        super().__init__(list(dims), state)
+        self.items = np.zeros((3 * TILE, D), dtype)
+        self.limit = LIMITS[dtype.name]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
+        memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
+        return super().__deepcopy__(memo)
+
+    def _keep(self, events: int) -> dict[str, Array]:
+        """What undoes this many events: the open block only grows until it closes."""
+        filled, version = self.state.counts[FILLED], self.state.counts[VERSION]
+        closes = filled + events >= BLOCK or version + events >= self.state.next[0]
+        names = [name for name in self.state._fields if name not in CONSTANT] if closes else ["counts"]
+        return {name: getattr(self.state, name).copy() for name in names}
+
+    def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
+        state, t = self.state, 0
+        # projections of what is too large overflow; the triplet is then refused
+        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            while t < len(rows):
+                filled, version = int(state.counts[FILLED]), int(state.counts[VERSION])
+                due = int(state.next[0]) - version
+                end = min(len(rows), t + TILE - filled % TILE, t + due)
+                done = self._learn_tile(rows[t:end], addresses, filled, scores[t:end])
+                if t + done < end:
+                    self.items[:] = 0
+                    return t + done
+                if end - t == due:
+                    self._flush()
+                    self.refresh()
+                elif filled + end - t == BLOCK:
+                    self._flush()
+                t = end
+        return t
+
+    def _learn_tile(self, rows: Array, addresses: Array, filled: int, scores: Array) -> int:
+        """Score some triplets of one tile and keep their near pairs; how many were sound."""
+        state, first, count = self.state, filled % TILE, len(rows)
+        near = state.X[filled : filled + count]
+        sound = gather(rows, addresses, self.shape, state.mean, first, self.items, near, self.limit)
+        if sound < count:
+            return int(sound)
+        scores[:] = 0.0
+        # The whole tile is multiplied whatever is in it. A triplet has its own rows, so its bytes depend neither on
+        # how many share the call nor on what they are.
+        for share, matrix in self._experts():
+            add_scores(self.items @ matrix.T, first, share, scores)
+        return int(tally(scores, state.counts))
+
+    def _experts(self) -> list[tuple[float, Array]]:
+        """Share and matrix of what is served: the plain coordinates, and the learned rows."""
+        state, plain = self.state, float(self.state.share[0])
+        both = [(plain, state.basis), (1.0 - plain, state.W[: state.used[0]])]
+        return [(share, matrix) for share, matrix in both if share > 0]
+
+    def experts(self) -> dict[str, tuple[float, Array]]:
+        """Share and matrix (r, D) of each expert that is served; copies."""
+        named = zip(("plain", "learned") if self.state.share[0] > 0 else ("learned",), self._experts(), strict=False)
+        return {name: (share, matrix.copy()) for name, (share, matrix) in named}
+
+    def _added(self, near: Array, sums: Array) -> tuple[Array, Array]:
+        """Sums with the open block taken in; ``near`` (d, d), C-contiguous, is changed in place."""
+        filled, state = int(self.state.counts[FILLED]), self.state
+        if not filled:
+            return near, sums
+        Z = (state.X[:filled] @ state.basis.T).astype(np.float64)
+        weights = self.rule ** np.arange(filled - 1, -1, -1.0)
+        if self.rule < 1:
+            Z *= np.sqrt(weights)[:, None]
+        fade = self.rule**filled
+        # BLAS counts columns: its lower triangle of the transpose is our upper one
+        near = dsyrk(0.5, Z.T, fade, near.T, lower=1, overwrite_c=1).T
+        sums = np.array([fade * sums[0] + weights.sum(), fade**2 * sums[1] + (weights**2).sum()])
+        return near, sums
+
+    def _flush(self) -> None:
+        """End the block: its near pairs go into the sums."""
+        # the matrix itself was added to
+        _, self.state.sums[:] = self._added(self.state.near, self.state.sums)
+        self.state.counts[FILLED] = 0
+
+    def refresh(self) -> None:
+        """Make what is served of the sums, and set the version of the next refresh."""
+        state = self.state
+        added, covariance = self.spread()
+        rows = discriminant_rows(covariance, state.deviations.astype(np.float64) ** 2, added)
+        state.used[0] = len(rows)
+        state.W[: len(rows)] = rows @ state.basis
+        plain = PLAIN / (PLAIN + state.sums[0])
+        state.share[0] = 1.0 if not len(rows) else plain if plain >= FADED else 0.0
+        version = int(state.counts[VERSION])
+        state.next[0] = min(next_refresh(version), version + self.stride)
+
+    def spread(self) -> tuple[float, Array]:
+        """What is added to the covariance of near pairs, and that covariance: its upper triangle."""
+        total, squares = self.state.sums
+        covariance = self.state.near / (total or 1.0)
+        d = len(covariance)
+        # of faded pairs, as many count as would give an unweighed mean the same variance (Kish)
+        effective = total**2 / squares if squares else 1.0
+        return shrinkage(effective, d) * float(np.trace(covariance)) / d, covariance
+
+    def covariance(self) -> Array:
+        """Covariance (d, d) of near pairs, open block included."""
+        near, sums = self._added(self.state.near.copy(), self.state.sums)
+        upper = np.triu(near) / (sums[0] or 1.0)
+        return upper + np.triu(upper, 1).T
+
+    def absorb(self, other: CovarianceEngine) -> None:
+        """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""
+        self._flush()
+        near, sums = other._added(other.state.near.copy(), other.state.sums)
+        self.state.near[:] += near
+        self.state.sums[:] += sums
+        self.state.counts[:] += other.state.counts
+        self.state.counts[FILLED] = 0
+        self.refresh()
+
+    def to_tensors(self) -> dict[str, Array]:
+        """The state: what counts of the open block and of W, and one triangle of the symmetric matrix."""
+        state = self.state
+        tensors = super().to_tensors()
+        tensors["near"] = state.near[np.triu_indices(len(state.near))]
+        tensors["X"], tensors["W"] = state.X[: state.counts[FILLED]], state.W[: state.used[0]]
+        return tensors
+
+    @staticmethod
+    def shapes(tensors: Mapping[str, Array], width: int) -> dict[str, tuple[int, ...]]:
+        """Of the start's arrays, and of the triangle, in a state; raises CorruptError."""
+        deviations = tensors.get("deviations")
+        if deviations is None or deviations.ndim != 1 or not len(deviations):
+            raise CorruptError("state lacks the deviations of its coordinates")
+        d = len(deviations)
+        return {"mean": (width,), "basis": (d, width), "deviations": (d,), "near": (d * (d + 1) // 2,)}
+
+    def _fill(self, tensors: Mapping[str, Array]) -> None:
+        state, d = self.state, len(self.state.near)
+        for name in state._fields:
+            if name not in ("near", "X", "W"):
+                fill(getattr(state, name), tensors[name], name)
+        filled, used = self._filled(), int(state.used[0])
+        if not (0 <= used <= d and state.counts[VERSION] < state.next[0] and 0 <= state.share[0] <= 1):
+            raise ValueError(f"{used} rows, share {state.share[0]} and next refresh {state.next[0]} fit no learning")
+        triangle = np.zeros(d * (d + 1) // 2)
+        fill(triangle, tensors["near"], "near")
+        state.near[np.triu_indices(d)] = triangle
+        fill(state.X[:filled], tensors["X"], "X")
+        fill(state.W[:used], tensors["W"], "W")
+
+    def _filled(self) -> int:
+        version, due = self.state.counts[VERSION], self.state.next[0]
+        if not 0 <= version < due:
+            raise ValueError(f"counts are {self.state.counts.tolist()}, expected fewer than {due} comparisons")
+        return super()._filled()
+
+
+def next_refresh(version: int) -> int:
+    """The version after this one at which the metric is made again: 7 % more triplets, 20 % beyond a thousand."""
+    percent = 107 if version < 1_000 else 120
+    return max(version + 1, -(-version * percent // 100))

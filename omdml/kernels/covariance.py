@@ -1,0 +1,116 @@
+"""The compiled parts of second-order learning: differences of items, and what unit-length embeddings say (MATHS 12)."""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+from omdml.kernels import Array
+from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
+from omdml.kernels.memory import at_address
+
+
+@njit(cache=True)
+def gather(
+    rows: Array, addresses: Array, n: Array, mean: Array, first: int, items: Array, near: Array, limit: float
+) -> int:
+    """Centre the items of triplets, and take the differences of their near pairs.
+
+    Parameters
+    ----------
+    rows : (e, 3)
+        Query, relevant, irrelevant.
+    addresses : (m,)
+        Of the modalities' feature matrices, of the type of ``items``.
+    n : (m,)
+        Dimensions, D together.
+    mean : (D,)
+        What items are centred by.
+    first
+        Place of the first triplet in its tile.
+    items : (3 tile, D)
+        Written from row ``3 first`` on: query, relevant, irrelevant of each triplet.
+    near : (e, D)
+        Written: query minus relevant.
+    limit
+        Largest squared length that a centred item may have.
+
+    Returns
+    -------
+    e, or the index of the first triplet that holds a value not finite or too large; its items are then 0.
+    """
+    at = 0
+    for i in range(n.shape[0]):
+        x = at_address(addresses[i], 1 << 40, n[i], items)
+        for e in range(rows.shape[0]):
+            for side in range(3):
+                source, target = x[rows[e, side]], items[3 * (first + e) + side]
+                for j in range(n[i]):
+                    target[at + j] = source[j] - mean[at + j]
+        at += n[i]
+    for e in range(rows.shape[0]):
+        place = 3 * (first + e)
+        for side in range(3):
+            if not squared(items[place + side]) <= limit:
+                items[place : place + 3] = 0
+                return e
+        query, relevant = items[place], items[place + 1]
+        for j in range(query.shape[0]):
+            near[e, j] = query[j] - relevant[j]
+    return rows.shape[0]
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})
+def squared(x: Array) -> float:
+    """``|x|^2`` of a vector, summed as float64."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += float(x[j]) * float(x[j])
+    return total
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})
+def inner(x: Array, y: Array) -> float:
+    """``x . y``, summed as float64."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += float(x[j]) * float(y[j])
+    return total
+
+
+@njit(cache=True)
+def add_scores(projected: Array, first: int, share: float, scores: Array) -> None:
+    """Add ``share (D(q, r) - D(q, s))``, D being the squared distance of projections brought to unit length.
+
+    Parameters
+    ----------
+    projected : (3 tile, k)
+        Of query, relevant, irrelevant of each triplet of the tile.
+    first
+        Place of the first triplet in it.
+    scores : (e,)
+        Changed in place.
+    """
+    for e in range(scores.shape[0]):
+        place = 3 * (first + e)
+        query, relevant, irrelevant = projected[place], projected[place + 1], projected[place + 2]
+        qq, rr, ss = squared(query), squared(relevant), squared(irrelevant)
+        near, far = inner(query, relevant), inner(query, irrelevant)
+        near = near / math.sqrt(qq) / math.sqrt(rr) if qq > 0 and rr > 0 else 0.0
+        far = far / math.sqrt(qq) / math.sqrt(ss) if qq > 0 and ss > 0 else 0.0
+        zeros = (1.0 if rr > 0 else 0.0) - (1.0 if ss > 0 else 0.0)
+        scores[e] += share * (zeros + 2 * (far - near))
+
+
+@njit(cache=True)
+def tally(scores: Array, counts: Array) -> int:
+    """Count triplets of these scores (e,) as learned; e, or the index of the first score that is not finite."""
+    for e in range(scores.shape[0]):
+        if not math.isfinite(scores[e]):
+            return e
+        if scores[e] > 0:
+            counts[MISTAKES] += 1
+    for place in (FILLED, VERSION, UPDATES):
+        counts[place] += scores.shape[0]
+    return int(scores.shape[0])

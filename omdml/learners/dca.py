@@ -1,0 +1,184 @@
+"""DCA: directions in which near pairs differ less than any two items, from second moments alone (MATHS 12)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from omdml.engines.covariance import CovarianceEngine
+from omdml.errors import ParameterError
+from omdml.initial import principal_start
+from omdml.learners.shared.base import Array, Learner, Outcome
+from omdml.learners.shared.checks import expect, number, whole
+from omdml.metrics.cosine import CosineMetric
+
+MOST = 4_096  # principal coordinates
+START = ("mean", "basis", "deviations")
+
+
+class DCA(Learner):
+    """Online discriminative component analysis of near pairs (after Hoi, Liu, Lyu, Ma, CVPR 2006).
+
+    All modalities side by side are one vector, in the catalogue's principal coordinates z, whose variances are T. The
+    near pair (q, r) of every triplet adds to a covariance, ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. At
+    versions that depend on the count alone (every one up to 15, then 7 % more each time, 20 % beyond a thousand) the
+    metric is made again of the generalised eigenvectors ``T u = b S u`` with b above 1,
+
+        A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
+
+    and an item is embedded as ``unit(A z)``. Without the positive part this is ``S^-1 - T^-1``, the logarithm of how
+    much likelier a difference is between items alike than between any two (KISSME, Koestinger et al., CVPR 2012). If a
+    share of the answers is wrong, S becomes a mixture of S and T: it has the same eigenvectors, so noise averages out.
+
+    Departures, measured in MATHS 12: T is the catalogue's covariance and not that of far pairs; lambda falls with the
+    root of the count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; coordinates with a variance below
+    0.3 lambda are left out, so few triplets make a small problem; embeddings have unit length; the plain coordinates
+    fade out beside the learned ones with the share ``5 / (5 + n)``, and are dropped below 0.005. There is no Hedge:
+    from some hundred triplets on, one expert for all modalities is level with the best of those that Hedge weighed.
+    With fewer, on several modalities of plain features, LOMDML can be ahead (mfeat after 50 triplets: 0.830, DCA 0.802,
+    after 1,000 0.908 and 0.964); on the catalogue's mapped coordinates DCA has 0.921 after 50.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality.
+    rank
+        Principal coordinates that are kept, at most 4,096: ``d = min(rank, dimensions, items in the sample - 1)``.
+    memory
+        Triplets over which the sums fade, >= 1; 0 never forgets.
+    init
+        ``"pca"``, or arrays ``mean`` (D,), ``basis`` (d, D) with orthonormal rows and ``deviations`` (d,), falling,
+        D being the dimensions of all modalities together.
+    dtype
+        ``"float32"`` or ``"float64"``, of the coordinates and of what is served; sums are float64.
+    seed
+        Of the sample of items.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> draw = np.random.default_rng(0)
+    >>> label = draw.integers(0, 3, 300)
+    >>> features = {"good": np.eye(3)[label] + draw.normal(0, 0.5, (300, 3)), "noise": draw.normal(0, 1, (300, 8))}
+    >>> same, other = (np.array([draw.choice(np.flatnonzero(test(label, c))) for c in label])
+    ...                for test in (np.equal, np.not_equal))
+    >>> model = DCA(dims={"good": 3, "noise": 8})
+    >>> model.learn_many(np.stack([np.arange(300), same, other], axis=1), features).mistakes
+    81
+    >>> DCA.from_bytes(model.to_bytes()).version
+    300
+    """
+
+    name: ClassVar[str] = "dca"
+    accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
+    width: ClassVar[int] = 3
+
+    def __init__(
+        self,
+        dims: Mapping[str, int],
+        rank: int = 512,
+        memory: float = 0,
+        init: str | Mapping[str, ArrayLike] = "pca",
+        dtype: str = "float32",
+        seed: int = 0,
+    ) -> None:
+        self.dims = dims
+        self.rank = rank
+        self.memory = memory
+        self.init = init
+        self.dtype = dtype
+        self.seed = seed
+        self._prepare()
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"dims": {"a": 4, "b": 3}, "rank": 5}
+
+    def _check(self) -> None:
+        fits = whole(self.rank) and 1 <= self.rank <= MOST
+        expect(fits, "rank", self.rank, f"a whole number from 1 to {MOST}")
+        fades = number(self.memory) and (self.memory == 0 or self.memory >= 1)
+        expect(fades, "memory", self.memory, "a number of triplets of at least 1, or 0 to never forget")
+        if isinstance(self.init, str):
+            expect(self.init == "pca", "init", self.init, "'pca' or arrays")
+            return
+        expect(set(self.init) == set(START), "init", sorted(self.init), f"arrays for {', '.join(START)}")
+        arrays = {name: np.asarray(array) for name, array in self.init.items()}
+        D, d = sum(self.dims.values()), len(np.atleast_1d(arrays["deviations"]))
+        for name, shape in {"mean": (D,), "basis": (d, D), "deviations": (d,)}.items():
+            expect(
+                arrays[name].shape == shape and 0 < d <= min(MOST, D), f"init[{name!r}]", arrays[name].shape, str(shape)
+            )
+        falling = bool((np.diff(arrays["deviations"]) <= 0).all() and arrays["deviations"][-1] >= 0)
+        expect(falling, "init['deviations']", "others", "falling numbers of at least 0")
+
+    def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
+        return principal_start({name: features[name] for name in self.dims}, self.rank, self.seed)
+
+    def _begin(self, start: Mapping[str, Array]) -> CovarianceEngine:
+        return CovarianceEngine(self.dims, {name: start[name] for name in START}, float(self.memory))
+
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+        return CovarianceEngine.shapes(tensors, sum(self.dims.values()))
+
+    def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
+        """Learn triplets in order, all of them or none.
+
+        Parameters
+        ----------
+        rows : (T, 3)
+            Row numbers of query, relevant, irrelevant.
+        features
+            Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+
+        Raises
+        ------
+        FeedbackError
+            A row out of range or with values that are not finite (``row`` says which), features that do not fit. The
+            state is as before.
+        StartError
+            On the first call, features without a row, or with values that are not finite.
+        """
+        expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
+        return self._learn(rows, features)
+
+    @property
+    def metric(self) -> CosineMetric:
+        """What is served, as of the last refresh."""
+        engine: CovarianceEngine = self._started("metric")
+        experts = engine.experts()
+        shares = {name: share for name, (share, _) in experts.items()}
+        matrices = {name: matrix for name, (_, matrix) in experts.items()}
+        return CosineMetric(self.dims, engine.state.mean.copy(), matrices, shares)
+
+    @property
+    def matrices(self) -> dict[str, Array]:
+        """``near`` (d, d): covariance of near pairs in principal coordinates, open block included."""
+        engine: CovarianceEngine = self._started("matrices")
+        return {"near": engine.covariance()}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each expert in what is served: the plain coordinates, and the learned ones."""
+        return self.metric.shares
+
+
+def merge(one: DCA, other: DCA) -> DCA:
+    """The learner of two streams: sums, counts and all, as if it had learned both; exact up to rounding.
+
+    With a ``memory`` the pairs of both fade from now on as if they had come at the same time. Only the scores of each
+    were made with what it knew itself: ``mistakes`` are the sum of both.
+
+    Raises ParameterError if they have other parameters, or did not begin from the same sample.
+    """
+    expect(one._get_params() == other._get_params(), "merge", other._get_params(), "learners with the same parameters")
+    left, right = one._started("merge"), other._started("merge")
+    if any(not np.array_equal(getattr(left.state, name), getattr(right.state, name)) for name in START):
+        raise ParameterError("merge: the two began from other items; start both from the same features")
+    both = copy.deepcopy(one)
+    both._started("merge").absorb(right)
+    return both

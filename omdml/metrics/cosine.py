@@ -1,0 +1,106 @@
+"""Metrics of unit-length embeddings: cosines of learned projections (MATHS 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from omdml.blas import one_blas_thread
+from omdml.metrics.base import CHUNK_ROWS, Array, Metric, check_features, frozen
+
+
+class CosineMetric(Metric):
+    """``D(p, q) = sum_j share_j |unit(W_j (p - mean)) - unit(W_j (q - mean))|^2``, all modalities side by side.
+
+    An embedding has unit length, and D is 2 less twice the weighed cosine, so it lies between 0 and 4. A projection of
+    length 0 stays 0: it is at distance ``share_j`` from every other one.
+
+    Parameters
+    ----------
+    dims
+        Dimension of each modality, in the order in which they lie side by side, D together.
+    mean : (D,)
+        What items are centred by.
+    experts
+        W_j : (r_j, D) by name, at least one.
+    shares
+        Weight of each expert, >= 0, 1 together.
+    """
+
+    kind = "cosine"
+    euclidean = True
+
+    def __init__(
+        self, dims: Mapping[str, int], mean: Array, experts: Mapping[str, Array], shares: Mapping[str, float]
+    ) -> None:
+        self._dims = dict(dims)
+        self.mean = frozen(mean)
+        self.experts = {name: frozen(matrix) for name, matrix in experts.items()}
+        self.shares = {name: float(shares[name]) for name in experts}
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Numbers that an item has in each modality."""
+        return dict(self._dims)
+
+    @property
+    def size(self) -> int:
+        """R, the length of an embedding as a list of numbers."""
+        return sum(len(matrix) for matrix in self.experts.values())
+
+    def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
+        """``concat_j sqrt(share_j) unit(W_j (p - mean))`` of every row: (n, R), of unit length."""
+        rows = check_features(features, self._dims)
+        dtype = self.mean.dtype
+        embedded = np.empty((rows, self.size), dtype)
+        with one_blas_thread():
+            for start in range(0, rows, CHUNK_ROWS):
+                part = slice(start, start + CHUNK_ROWS)
+                chunk = [np.asarray(features[name][part], dtype) for name in self._dims]
+                centred, column = np.concatenate(chunk, axis=1) - self.mean, 0
+                for name, matrix in self.experts.items():
+                    target = embedded[part, column : column + len(matrix)]
+                    target[:] = unit(centred @ matrix.T) * dtype.type(np.sqrt(self.shares[name]))
+                    column += len(matrix)
+        return embedded
+
+    def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
+        """Minus the learned distance."""
+        one = {name: np.reshape(query[name], (1, -1)) for name in self._dims if name in query}
+        return minus_squares(self.embed(items) - self.embed(one))
+
+    def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
+        """Minus the learned distance of each row of ``left`` and the row of ``right`` beside it."""
+        return minus_squares(self.embed(left) - self.embed(right))
+
+    def to_tensors(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """``<expert>/W``, ``shares`` in the order of ``experts``, ``mean``, and ``dims``."""
+        tensors: dict[str, Array] = {f"{name}/W": matrix for name, matrix in self.experts.items()}
+        tensors |= {"mean": self.mean, "shares": np.array(list(self.shares.values()), np.float64)}
+        return tensors, {"dims": self._dims, "experts": list(self.experts)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> CosineMetric:
+        """The metric in these tensors."""
+        dims, names, mean, shares = description["dims"], description["experts"], tensors["mean"], tensors["shares"]
+        experts, width = {name: tensors[f"{name}/W"] for name in names}, sum(dims.values())
+        if not names or shares.shape != (len(names),) or mean.shape != (width,) or shares.min() < 0:
+            raise ValueError(f"shares of shape {shares.shape} and a mean of shape {mean.shape} for {names}, {dims}")
+        if any(matrix.ndim != 2 or matrix.shape[1] != width for matrix in experts.values()):
+            raise ValueError(f"W of shapes {[matrix.shape for matrix in experts.values()]}, expected (r, {width})")
+        return cls(dims, mean, experts, dict(zip(names, shares.tolist(), strict=True)))
+
+
+def unit(vectors: Array) -> Array:
+    """Rows at unit length; what is 0 stays so."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    lengths[lengths == 0] = 1.0
+    scaled: Array = (vectors / lengths[:, None]).astype(vectors.dtype, copy=False)
+    return scaled
+
+
+def minus_squares(differences: Array) -> Array:
+    """Minus the squared length of each row."""
+    return -np.einsum("ij,ij->i", differences, differences)

@@ -1,0 +1,75 @@
+"""A database of a Redis or Valkey server that a store lies in: its client, keys and scripts, and how it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from redis import exceptions
+
+from omdml.errors import StoreError
+from omdml.formats import REDIS_STORE
+from streams.addresses import masked, without_prefix
+from streams.stores.redis import scripts
+from streams.stores.redis.client import connect, reaching
+from streams.stores.redis.keys import StoreKeys, understanding
+
+PREFIX = "omdml"
+
+
+class RedisDatabase:
+    """What every part of a store works with. The address is that of :class:`~streams.stores.redis.store.RedisStore`."""
+
+    def __init__(self, url: str) -> None:
+        self._url, prefix = without_prefix(url)
+        self._keys, self._where = StoreKeys(prefix or PREFIX), masked(url)
+        self._client: Any = connect(self._url)
+        register = self._client.register_script
+        self._claim, self._condemn, self._save = map(register, (scripts.CLAIM, scripts.CONDEMN, scripts.SAVE))
+        self._publish, self._move, self._drop = map(register, (scripts.PUBLISH, scripts.MOVE, scripts.DROP))
+        self._note, self._delete = map(register, (scripts.NOTE, scripts.DELETE))
+        self._compare_and_set = register(scripts.COMPARE_AND_SET)
+
+    def __str__(self) -> str:
+        return self._where
+
+    @property
+    def store_id(self) -> str:
+        """The id that lies in the database."""
+        with reaching(self._where):
+            return str((self._client.get(self._keys.store) or b"").decode())
+
+    @contextmanager
+    def _asking(self, models: Sequence[str | None]) -> Iterator[tuple[Any, list[Any]]]:
+        """A pipeline to fill, and a list that holds the server's answers afterwards.
+
+        The error about one command names the model, among ``models``, that the command is about.
+        """
+        answers: list[Any] = []
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            yield pipeline, answers
+            commands = list(pipeline.command_stack)
+            answers += pipeline.execute(raise_on_error=False)
+            if any(isinstance(answer, exceptions.NoScriptError) for answer in answers):
+                for script in (self._claim, self._save, self._publish):
+                    self._client.script_load(script.script)
+                pipeline.command_stack = commands
+                answers[:] = pipeline.execute(raise_on_error=False)
+        for model, (words, _), answer in zip(models, commands, answers, strict=True):
+            if isinstance(answer, redis.RedisError):
+                said = str(answer) if words[0] == "EVALSHA" else f"{words[0]} {words[1]}: {answer}"
+                with reaching(self._where, model):
+                    raise type(answer)(said)
+
+    def _check_format(self, number: bytes | None) -> None:
+        """Refuse what another release wrote; without a number it was written before there were any, which is 1."""
+        with understanding(number):
+            found = 1 if number is None else int(number)
+        REDIS_STORE.check(found, f"store {self._where}", StoreError)
+
+
+def run(pipeline: Any, script: Any, keys: Sequence[str], arguments: Sequence[Any]) -> None:
+    """Add a script to a pipeline by its digest: the client's own way asks for the right to SCRIPT EXISTS as well."""
+    pipeline.evalsha(script.sha, len(keys), *keys, *arguments)

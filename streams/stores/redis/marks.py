@@ -1,0 +1,59 @@
+"""Marks, placements and the secret: what a store in Redis keeps beside its models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streams.placement import Placement
+from streams.protocols import Marks, Partition
+from streams.stores.checkpoints import new_secret, read_secret
+from streams.stores.redis.client import reaching, run_of
+from streams.stores.redis.database import RedisDatabase
+from streams.stores.redis.keys import understanding
+
+
+class RedisMarks(RedisDatabase):
+    """A MarkStore."""
+
+    def marks(self, partitions: Iterable[Partition]) -> Marks:
+        """The offset below which everything is in checkpoints; the run is the server's, and its replication's."""
+        asked = list(partitions)
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            for partition in asked:
+                pipeline.get(self._keys.mark(partition))
+            answers, run = pipeline.execute(), run_of(self._client)
+        with understanding(answers):
+            found = {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
+        return Marks(found, run)
+
+    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+        """Set a mark, if it is as expected."""
+        with reaching(self._where):
+            expected = "" if before is None else before
+            return bool(self._compare_and_set([self._keys.mark(partition)], [expected, offset]))
+
+    def placement(self, topic_id: str) -> Placement | None:
+        """Where the models of a log live."""
+        with reaching(self._where):
+            data = self._client.get(self._keys.placement(topic_id))
+        return Placement.decode(data, self._where) if data else None
+
+    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
+        """Record a placement, if it is as expected."""
+        expected = before.encode() if before else b""
+        with reaching(self._where):
+            return bool(self._compare_and_set([self._keys.placement(topic_id)], [expected, after.encode()]))
+
+    def secret(self) -> bytes:
+        """The secret that lies in the database."""
+        with reaching(self._where), self._client.pipeline(transaction=False) as pipeline:
+            pipeline.set(self._keys.secret, new_secret(), nx=True)
+            pipeline.get(self._keys.secret)
+            _, kept = pipeline.execute()
+        return read_secret(kept or b"", f"{self._where}, key {self._keys.secret}")
+
+    def kept_secret(self) -> bytes | None:
+        """The secret, if it was made."""
+        with reaching(self._where):
+            kept = self._client.get(self._keys.secret)
+        return None if kept is None else read_secret(kept, f"{self._where}, key {self._keys.secret}")

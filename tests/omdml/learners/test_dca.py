@@ -1,0 +1,378 @@
+"""DCA against its slow twin, its closed form and the golden numbers, in any chunking, to the byte."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from omdml import DCA, merge
+from omdml.engines.covariance import next_refresh
+from omdml.engines.discriminant import discriminant_rows
+from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
+from omdml.evaluate import mean_average_precision
+from omdml.initial import principal_start
+from omdml.snapshot import pack, unpack
+from tests.naive import dca as naive
+from tests.support.deep import examples
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+
+def world(seed, dims=(7, 5), items=80, events=150, classes=4):
+    """Items of a few classes that only the first modality tells, and triplets of their labels."""
+    draw = np.random.default_rng(seed)
+    labels = np.arange(items) % classes
+    features = {f"m{i}": draw.normal(0, 1, (items, d)) for i, d in enumerate(dims)}
+    features["m0"] += 1.5 * draw.normal(0, 1, (classes, dims[0]))[labels]
+    query = draw.integers(0, items, events)
+    relevant = (query + classes * draw.integers(1, items // classes, events)) % items
+    irrelevant = (relevant + draw.integers(1, classes, events)) % items
+    return features, np.stack([query, relevant, irrelevant], axis=1), labels, draw
+
+
+def learner(features, **options):
+    return DCA(dims={name: x.shape[1] for name, x in features.items()}, **options)
+
+
+def in_chunks(model, rows, features, sizes):
+    """Learn in calls of these many events, and go through bytes where the size is 0."""
+    at = 0
+    while at < len(rows):
+        size = next(sizes)
+        if size == 0 and model.version:
+            model = DCA.from_bytes(model.to_bytes())
+        model.learn_many(rows[at : at + max(1, size)], features)
+        at += max(1, size)
+    return model
+
+
+def in_coordinates(model, features):
+    """Items (n, d) in the principal coordinates of a learner, and the variances of these."""
+    state = model._engine.state
+    side_by_side = np.concatenate(list(features.values()), axis=1)
+    return (side_by_side - state.mean) @ state.basis.T, state.deviations.astype(float) ** 2
+
+
+def served(model):
+    """M (d, d) of what was learned, in principal coordinates, scaled to trace 1."""
+    rows = model.metric.experts["learned"] @ model._engine.state.basis.T
+    return rows.T @ rows / np.trace(rows.T @ rows)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    dims=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    rank=st.sampled_from([2, 7, 512]),
+    memory=st.sampled_from([0, 30, 1000]),
+)
+def test_the_engine_equals_the_slow_twin(seed, dims, rank, memory):
+    features, rows, _, _ = world(seed, dims)
+    model = learner(features, rank=rank, memory=memory, dtype="float64")
+    found = model.learn_many(rows, features).scores
+    scores, N, n, M, share = naive.dca(rows, *in_coordinates(model, features), memory)
+    np.testing.assert_allclose(found, scores, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(model.matrices["near"], N / n, rtol=1e-9, atol=1e-9)
+    assert model.shares.get("plain", 0.0) == pytest.approx(share)
+    if M is not None:
+        np.testing.assert_allclose(served(model), M / np.trace(M), rtol=1e-6, atol=1e-8)
+    assert model.mistakes == (found > 0).sum()
+
+
+@pytest.mark.parametrize("sizes", [[1], [1000], [3, 40, 0, 7]], ids=["one by one", "all at once", "in chunks"])
+def test_the_golden_numbers_are_reproduced(sizes):
+    golden = np.load(GOLDEN / "dca.npz")
+    features = {f"m{i}": golden[f"X{i}"] for i in range(2)}
+    init = {name: golden[name] for name in ("mean", "basis", "deviations")}
+    model = learner(features, init=init, memory=float(golden["memory"]), dtype="float64")
+    model = in_chunks(model, golden["events"], features, itertools.cycle(sizes))
+    np.testing.assert_allclose(model.matrices["near"], golden["near"], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(served(model), golden["M"], rtol=1e-7, atol=1e-10)
+    assert model.shares == pytest.approx({"plain": float(golden["share"]), "learned": 1 - float(golden["share"])})
+    assert model.mistakes == golden["mistakes"]
+
+
+@pytest.mark.parametrize("d", [1, 5, 40])
+def test_the_rows_are_a_root_of_the_closed_form(d):
+    draw = np.random.default_rng(d)
+    x = draw.normal(0, 1, (3 * d, d)) * 0.4
+    near, variances = x.T @ x / len(x), np.sort(draw.uniform(0.5, 4, d))[::-1]
+    rows = discriminant_rows(np.triu(near), variances, 0.05)
+    M = naive.closed_form(near + 0.05 * np.eye(d), np.diag(variances))
+    assert np.linalg.matrix_rank(M, tol=1e-9) == len(rows) > 0
+    np.testing.assert_allclose(rows.T @ rows, M / np.trace(M @ np.diag(variances)), rtol=1e-8, atol=1e-10)
+    assert (rows[np.arange(len(rows)), np.abs(rows / np.sqrt(1 / variances)).argmax(axis=1)] > 0).all()
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    dtype=st.sampled_from(["float32", "float64"]),
+    dims=st.sampled_from([(33, 9), (301,), (2,)]),
+    memory=st.sampled_from([0, 50]),
+    sizes=st.lists(st.integers(0, 90), min_size=1),
+)
+def test_any_chunking_and_any_restart_give_the_same_bytes(seed, dtype, dims, memory, sizes):
+    features, rows, _, _ = world(seed, dims, events=300)
+    whole, again = (learner(features, dtype=dtype, memory=memory) for _ in range(2))
+    scores = whole.learn_many(rows, features).scores
+    again = in_chunks(again, rows, features, iter(sizes * len(rows)))
+    assert again.to_bytes() == whole.to_bytes()
+    assert again.metric.embed(features).tobytes() == whole.metric.embed(features).tobytes()
+    single = learner(features, dtype=dtype, memory=memory)
+    assert [single.learn_one(row, features).scores[0] for row in rows[:100]] == scores[:100].tolist()
+
+
+def test_what_is_served_changes_only_at_versions_that_depend_on_the_count():
+    features, rows, _, _ = world(3, events=60)
+    model, changed, before = learner(features), [], b""
+    for version, row in enumerate(rows, 1):
+        model.learn_one(row, features)
+        now = model.metric.embed(features).tobytes()
+        changed += [version] * (now != before)
+        before = now
+    due = itertools.takewhile(lambda version: version <= 60, iterated(next_refresh, 1))
+    assert changed == list(due)
+    assert changed[:15] == list(range(1, 16))
+
+
+def iterated(function, value):
+    """A value, what a function makes of it, what it makes of that, and so on."""
+    while True:
+        yield value
+        value = function(value)
+
+
+def test_a_few_triplets_beat_plain_features_and_wrong_answers_hardly_matter():
+    features, rows, labels, draw = world(5, dims=(8, 40), items=400, events=3000, classes=8)
+    swapped = rows.copy()
+    wrong = draw.random(len(rows)) < 0.3
+    swapped[wrong] = rows[wrong][:, [0, 2, 1]]
+    queries = np.arange(100)
+
+    def right(metric):
+        return mean_average_precision(metric.embed(features), labels, queries)
+
+    few, clean, noisy = (learner(features) for _ in range(3))
+    few.start(features)
+    plain = right(few.metric)
+    few.learn_many(rows[:100], features)
+    clean.learn_many(rows, features)
+    noisy.learn_many(swapped, features)
+    assert right(few.metric) > plain + 0.1
+    assert right(clean.metric) > right(few.metric) > plain
+    assert right(noisy.metric) > right(clean.metric) - 0.05
+
+
+def test_plain_coordinates_are_all_there_is_at_the_start_and_fade_out():
+    features, rows, _, _ = world(6, events=1200)
+    model = learner(features)
+    model.start(features)
+    assert model.shares == {"plain": 1.0}
+    model.learn_many(rows[:100], features)
+    assert 0.04 < model.shares["plain"] < 0.06
+    model.learn_many(rows[100:], features)
+    assert model.shares == {"learned": 1.0}
+
+
+def test_models_of_one_start_share_what_they_know_of_the_catalogue():
+    features, rows, _, _ = world(17)
+    first = learner(features)
+    first.start(features)
+    second = copy.deepcopy(first)
+    assert second._engine.state.basis is first._engine.state.basis
+    assert second._engine.state.near is not first._engine.state.near
+    before = second.to_bytes()
+    first.learn_many(rows, features)
+    assert second.to_bytes() == before
+    second.learn_many(rows, features)
+    assert second.to_bytes() == first.to_bytes()
+
+
+@pytest.mark.parametrize("memory", [0, 200])
+def test_merged_learners_know_what_both_were_told(memory):
+    features, rows, _, _ = world(7, dims=(9, 30), events=500)
+    first, second, both = (learner(features, dtype="float64", memory=memory) for _ in range(3))
+    for model in (first, second, both):
+        model.start(features)
+    first.learn_many(rows[:211], features)
+    second.learn_many(rows[211:], features)
+    before = first.to_bytes(), second.to_bytes()
+    merged = merge(first, second)
+    assert (first.to_bytes(), second.to_bytes()) == before
+    assert merged.version == 500
+    if not memory:
+        both.learn_many(rows, features)
+        np.testing.assert_allclose(merged.matrices["near"], both.matrices["near"], rtol=1e-12, atol=1e-12)
+    assert merged.to_bytes() == merge(first, second).to_bytes()
+    again = DCA.from_bytes(merged.to_bytes())
+    for model in (merged, again):
+        model.learn_many(rows[:90], features)
+    assert merged.to_bytes() == again.to_bytes()
+
+
+def test_learners_of_other_parameters_or_other_items_are_not_merged():
+    features, rows, _, _ = world(8)
+    other = {name: x + 1 for name, x in features.items()}
+    one = learner(features)
+    one.learn_many(rows, features)
+    for model, table in ((learner(features, memory=9), features), (learner(features), other)):
+        model.learn_many(rows, table)
+        with pytest.raises(ParameterError, match="merge"):
+            merge(one, model)
+
+
+def sound(model, features):
+    """Embeddings of unit length, or 0, and finite; a checkpoint that resumes."""
+    embedded = model.metric.embed(features)
+    lengths = np.linalg.norm(embedded.astype(float), axis=1)
+    assert np.isfinite(embedded).all()
+    assert (lengths < 1 + 1e-5).all()
+    assert DCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
+    return lengths
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "kind", ["few items", "two items", "one item", "constant", "one constant", "scales", "tiny", "huge", "alike"]
+)
+def test_odd_features_give_a_metric_that_is_bounded(kind, dtype):
+    features, rows, _, draw = world(9, dims=(30, 6), events=200)
+    count = {"few items": 5, "two items": 2, "one item": 1}.get(kind, 80)
+    features = {name: x[:count] for name, x in features.items()}
+    if kind == "constant":
+        features = {name: np.ones_like(x) for name, x in features.items()}
+    if kind == "one constant":
+        features["m1"] = np.full_like(features["m1"], 7.0)
+    if kind == "scales":
+        features = {name: x * 10.0 ** draw.integers(-9, 9, x.shape[1]) for name, x in features.items()}
+    if kind in ("tiny", "huge"):
+        features = {name: x * (1e-15 if kind == "tiny" else 1e15) for name, x in features.items()}
+    if kind == "alike":
+        features = {name: np.repeat(x[:4], 20, axis=0) for name, x in features.items()}
+    model = learner(features, dtype=dtype)
+    model.learn_many(rows % count, features)
+    lengths = sound(model, {name: x.astype(dtype) for name, x in features.items()})
+    assert kind in ("constant", "one item") or lengths.max() > 0.99
+
+
+def test_fewer_items_than_coordinates_keep_what_they_span():
+    features, rows, _, _ = world(10, dims=(50, 20), items=12, classes=3)
+    model = learner(features)
+    model.learn_many(rows, features)
+    assert len(model._engine.state.deviations) == 11
+    sound(model, features)
+
+
+def test_contradictory_answers_alone_leave_the_order_of_plain_features():
+    features, rows, labels, _ = world(11, dims=(8, 12), items=200, events=2000)
+    both = np.concatenate([rows, rows[:, [0, 2, 1]]])
+    model = learner(features)
+    model.start(features)
+    plain = mean_average_precision(model.metric.embed(features), labels, np.arange(50))
+    model.learn_many(both, features)
+    assert mean_average_precision(model.metric.embed(features), labels, np.arange(50)) > plain - 0.06
+    sound(model, features)
+
+
+def test_answers_about_three_items_alone_stay_bounded():
+    features, _, _, _ = world(12, dims=(8, 30), items=200)
+    model = learner(features)
+    model.start(features)
+    model.learn_many(np.tile([0, 1, 2], (3000, 1)), features)
+    sound(model, features)
+    identical = learner(features)
+    identical.start(features)
+    identical.learn_many(np.tile([0, 0, 2], (300, 1)), features)
+    assert identical.shares == {"plain": 1.0}
+    sound(identical, features)
+
+
+def test_memory_forgets_what_was_meant_before():
+    features, rows, labels, _ = world(13, dims=(8, 8), items=200, events=4000)
+    turned = {"m0": features["m1"], "m1": features["m0"]}
+    forgetful, faithful = learner(features, memory=300), learner(features)
+    for model in (forgetful, faithful):
+        model.start(features)
+        model.learn_many(rows[:3000], features)
+        model.learn_many(rows[3000:], turned)
+    scores = [mean_average_precision(m.metric.embed(turned), labels, np.arange(50)) for m in (forgetful, faithful)]
+    assert scores[0] > scores[1] + 0.05
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_item_too_large_to_be_squared_is_refused_and_nothing_is_learned(dtype):
+    features, rows, _, _ = world(14, events=300)
+    features = {name: x.astype(dtype) for name, x in features.items()}
+    model, twin = learner(features, dtype=dtype), learner(features, dtype=dtype)
+    for one in (model, twin):
+        one.learn_many(rows[:100], features)
+    broken = {name: x.copy() for name, x in features.items()}
+    broken["m0"][rows[250, 2]] = 1e30 if dtype == "float32" else 1e200
+    first = 100 + int(np.flatnonzero((rows[100:] == rows[250, 2]).any(axis=1))[0])
+    with pytest.raises(FeedbackError, match="would overflow") as caught:
+        model.learn_many(rows[100:], broken)
+    assert caught.value.row == first - 100
+    assert model.to_bytes() == twin.to_bytes()
+    for one in (model, twin):
+        one.learn_many(rows[100:], features)
+    assert model.to_bytes() == twin.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("rank", 0), ("rank", 5000), ("rank", 2.5), ("memory", 0.5), ("memory", -1), ("memory", np.nan), ("init", "wpca"),
+     ("dtype", "float16"), ("seed", -1)],
+)  # fmt: skip
+def test_bad_parameters_are_refused(option, value):
+    with pytest.raises(ParameterError, match=option):
+        DCA(**{"dims": {"a": 3}, option: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mean": np.zeros(3)}, {"basis": np.eye(5)}, {"deviations": np.ones(3)}, {"deviations": np.array([1.0, 2])},
+     {"deviations": np.array([1.0, -1])}, {"deviations": np.float64(2)}],
+)  # fmt: skip
+def test_a_start_that_does_not_fit_is_refused(change):
+    start = {"mean": np.zeros(4), "basis": np.eye(2, 4), "deviations": np.array([2.0, 1.0])}
+    assert DCA(dims={"a": 4}, init=start).version == 0
+    with pytest.raises(ParameterError, match="init"):
+        DCA(dims={"a": 4}, init={**start, **change})
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("used", np.array([99])), ("share", np.array([1.5])), ("next", np.array([1])), ("near", np.zeros(3)),
+     ("X", np.zeros((1, 12), np.float32)), ("W", np.zeros((1, 12), np.float32)), ("deviations", np.zeros(0))],
+)  # fmt: skip
+def test_a_state_of_another_shape_is_refused(part, value):
+    features, rows, _, _ = world(15)
+    model = learner(features)
+    model.learn_many(rows, features)
+    tensors, described = unpack(model.to_bytes())
+    rest = {name: described[name] for name in ("learner", "parameters")}
+    with pytest.raises(CorruptError):
+        DCA.from_bytes(pack({**tensors, part: value}, rest))
+
+
+@pytest.mark.parametrize("items", [200, 20])
+def test_the_start_is_the_principal_coordinates_of_all_modalities_together(items):
+    features, _, _, _ = world(16, dims=(30, 20), items=items)
+    start = principal_start(features, 10, seed=0)
+    x = np.concatenate(list(features.values()), axis=1)
+    np.testing.assert_allclose(start["mean"], x.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(start["basis"] @ start["basis"].T, np.eye(10), atol=1e-9)
+    values, vectors = np.linalg.eigh(np.cov(x.T, ddof=0))
+    np.testing.assert_allclose(start["deviations"] ** 2, values[::-1][:10], rtol=1e-9)
+    overlaps = np.abs(np.einsum("ij,ji->i", start["basis"], vectors[:, ::-1][:, :10]))
+    np.testing.assert_allclose(overlaps, 1, atol=1e-6)
+    features["m1"][3, 2] = np.nan
+    with pytest.raises(StartError, match=r"row 3 of modality 'm1'.*column 2"):
+        principal_start(features, 10, seed=0)

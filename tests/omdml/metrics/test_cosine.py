@@ -1,0 +1,68 @@
+"""The metric of unit-length embeddings: against literal cosines, through bytes, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from omdml.errors import CorruptError
+from omdml.metrics import CosineMetric
+from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
+
+
+def made(dtype="float64", seed=0):
+    """A metric of two experts, and a table of items, one of which lies in the middle."""
+    draw = np.random.default_rng(seed)
+    features = {"a": draw.normal(2, 1, (30, 3)), "b": draw.normal(-1, 1, (30, 4))}
+    mean = np.concatenate([x.mean(axis=0) for x in features.values()])
+    features["a"][7], features["b"][7] = mean[:3], mean[3:]
+    experts = {"plain": draw.normal(0, 1, (5, 7)).astype(dtype), "learned": draw.normal(0, 1, (2, 7)).astype(dtype)}
+    metric = CosineMetric({"a": 3, "b": 4}, mean.astype(dtype), experts, {"plain": 0.3, "learned": 0.7})
+    return metric, {name: x.astype(dtype) for name, x in features.items()}
+
+
+def literal(metric, features, p, q):
+    """``sum_j share_j |unit - unit|^2``, unit(0) being 0."""
+    left, right = (np.concatenate([x[row] for x in features.values()]) - metric.mean for row in (p, q))
+    total = 0.0
+    for name, matrix in metric.experts.items():
+        ends = [matrix @ side for side in (left, right)]
+        ends = [end / np.linalg.norm(end) if np.linalg.norm(end) > 0 else end for end in ends]
+        total += metric.shares[name] * ((ends[0] - ends[1]) ** 2).sum()
+    return total
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-12), ("float32", 1e-5)])
+def test_distances_are_those_of_weighed_units(dtype, error, monkeypatch):
+    metric, features = made(dtype)
+    monkeypatch.setattr("omdml.metrics.cosine.CHUNK_ROWS", 7)
+    embedded = metric.embed(features)
+    assert embedded.shape == (30, metric.size)
+    np.testing.assert_allclose(np.linalg.norm(embedded, axis=1), [row != 7 for row in range(30)], atol=error)
+    for p, q in ((0, 1), (3, 7), (7, 7), (4, 4)):
+        expected = literal(metric, features, p, q)
+        assert ((embedded[p] - embedded[q]) ** 2).sum() == pytest.approx(expected, abs=error)
+        one, other = ({name: x[[row]] for name, x in features.items()} for row in (p, q))
+        assert -metric.closeness(one, other)[0] == pytest.approx(expected, abs=error)
+        assert -metric.score({name: x[p] for name, x in features.items()}, other)[0] == pytest.approx(
+            expected, abs=error
+        )
+
+
+def test_it_travels_as_bytes():
+    metric, features = made("float32")
+    again = metric_from_bytes(metric_to_bytes(metric))
+    assert again.embed(features).tobytes() == metric.embed(features).tobytes()
+    assert (again.dims, again.shares) == (metric.dims, metric.shares)
+    assert metric_to_bytes(again) == metric_to_bytes(metric)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"shares": np.ones(3)}, {"shares": np.array([-0.5, 1.5])}, {"mean": np.zeros(6)}, {"learned/W": np.zeros((2, 6))},
+     {"learned/W": np.zeros(7)}],
+)  # fmt: skip
+def test_tensors_that_do_not_fit_together_are_refused(change):
+    tensors, described = unpack(metric_to_bytes(made()[0]))
+    with pytest.raises(CorruptError, match="metric"):
+        metric_from_bytes(pack({**tensors, **change}, {"metric": described["metric"]}))

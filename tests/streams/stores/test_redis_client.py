@@ -1,0 +1,30 @@
+"""How commands are written to Redis: as the client's own way does, in one piece each."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis import exceptions
+from redis.connection import Encoder, PythonRespSerializer
+
+from streams.stores.redis.client import WholeCommands
+
+WORDS = st.one_of(
+    st.binary(max_size=40), st.text(st.characters(codec="utf-8"), max_size=20), st.integers(), st.floats(),
+    st.binary(max_size=9).map(lambda data: memoryview(data * 2000)),
+)  # fmt: skip
+NAMES = st.sampled_from(["GET", "SCRIPT LOAD", b"XADD", "CONFIG GET"])
+
+
+@given(name=NAMES, words=st.lists(WORDS, max_size=8))
+def test_a_command_is_the_bytes_that_the_client_itself_would_write_in_one_piece(name, words):
+    own = PythonRespSerializer(6000, Encoder("utf-8", "strict", False).encode)
+    (whole,) = WholeCommands().pack(name, *words)
+    assert whole == b"".join(own.pack(name, *words))
+
+
+@pytest.mark.parametrize("word", [None, True, [1], {"a": 1}])
+def test_what_has_no_agreed_form_is_refused_as_the_client_does(word):
+    with pytest.raises(exceptions.DataError):
+        WholeCommands().pack("SET", "key", word)

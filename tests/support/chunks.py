@@ -1,0 +1,16 @@
+"""The same events, learned in calls of any size."""
+
+from __future__ import annotations
+
+
+def in_chunks(model, rows, features, sizes):
+    """Learn in calls of these many events; learn_one where the size is 0."""
+    first = 0
+    while first < len(rows):
+        size = next(sizes)
+        if size == 0:
+            model.learn_one(rows[first], features)
+        else:
+            model.learn_many(rows[first : first + size], features)
+        first += max(1, size)
+    return model

@@ -1,0 +1,37 @@
+"""What may lie in the place of a file of ours: pipes, devices, links to themselves, folders, a terabyte of nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def pipe(path: Path) -> None:
+    """A named pipe that nobody writes to."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    """A device that never ends."""
+    path.unlink(missing_ok=True)
+    path.symlink_to("/dev/zero")
+
+
+def loop(path: Path) -> None:
+    """A link to itself."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(path.name)
+
+
+def folder(path: Path) -> None:
+    """An empty folder."""
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def huge(path: Path) -> None:
+    """A terabyte of nothing."""
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.truncate(1 << 40)

@@ -1,0 +1,77 @@
+"""What nodes and operators do with unit-length embeddings, whose directions come and go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from omdml import DCA, LOMDML
+from omdml.errors import StoreError
+from streams.protocols import Pointer
+from tests.support.shops import Shop
+from workers.node.live_model import bridged_view, embedded_view
+from workers.versions.inspection import changes, neighbours_kept, parts, weights
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """A shop whose model is learned by DCA, with some versions."""
+    place = Shop(tmp_path)
+    place.learner = DCA(dims=dict(place.catalogue.dims))
+    place.learner.start(place.catalogue.features)
+    return place
+
+
+def snapshots(shop, counts):
+    """What would be published after each of these numbers of comparisons."""
+    found = []
+    for count in counts:
+        shop.learn(count - shop.learner.version)
+        found.append(shop.snapshot(learner="dca"))
+        shop.metrics[count] = found[-1].metric
+    return found
+
+
+def view_of(shop, snapshot, before=None):
+    pointer = Pointer(snapshot.version, snapshot.version, "digest", 1, 0.0, store_id="store")
+    return embedded_view(pointer, snapshot, shop.catalogue, before)
+
+
+def test_a_gallery_answers_with_the_nearest_by_learned_cosine(shop):
+    for snapshot in snapshots(shop, (1, 200, 1200)):
+        view = view_of(shop, snapshot)
+        answer = view.search(view.items(["i3"]), 7)
+        names, distances = shop.expected(snapshot.version, "i3", 7)
+        assert [found.id for found in answer.items] == names
+        np.testing.assert_allclose([found.distance for found in answer.items], distances, atol=1e-5)
+
+
+def test_a_gallery_is_kept_until_the_metric_is_another(shop):
+    first, same, other = snapshots(shop, (200, 201, 240))
+    view = view_of(shop, first)
+    again = view_of(shop, same, before=view)
+    assert again.indexes[None] is view.indexes[None]
+    assert (again.snapshot.version, again.pointer.serial) == (201, 201)
+    assert view_of(shop, other, before=again).indexes[None] is not view.indexes[None]
+    assert bridged_view(view, again.pointer, other, shop.catalogue) is None
+
+
+def test_versions_with_other_directions_are_compared(shop):
+    start, few, many = snapshots(shop, (0, 3, 1200))
+    assert [set(weights(one.metric)) for one in (start, few, many)] == [{"plain"}, {"plain", "learned"}, {"learned"}]
+    assert sum(weights(few.metric).values()) == pytest.approx(1)
+    for before, after in ((start, few), (few, many), (start, many), (many, few)):
+        told = {change.name: change.relative for change in changes(before, after)}
+        assert set(told) <= {"mean", "plain/W", "learned/W"}
+        assert told["mean"] == 0
+        assert all(np.isfinite(value) for value in told.values())
+    assert all(change.relative == 0 for change in changes(many, many))
+    assert {part.name for part in parts(many.metric)} == {"mean", "learned/W"}
+    assert 0 < neighbours_kept(few.metric, many.metric, shop.catalogue.features) < 1
+
+
+def test_a_metric_of_another_kind_is_not_compared(shop):
+    learner = LOMDML(dims=dict(shop.catalogue.dims), rank=3)
+    learner.start(shop.catalogue.features)
+    with pytest.raises(StoreError, match="different shapes"):
+        changes(snapshots(shop, (5,))[0], shop.snapshot(metric=learner.metric))
