@@ -50,7 +50,10 @@ def read_regular(path: str | Path, limit: int) -> bytes:
     """All of a regular file; raises Unfit if it has more than ``limit`` bytes, before they are read."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        data: bytes = file.read(limit + 1) if size <= limit else b""
+        # a read asks for all the memory at once: what is there, and more only if the file grew meanwhile
+        data: bytes = file.read(size + 1) if size <= limit else b""
+        if len(data) > size:
+            data += file.read(limit - size)
     if size > limit or len(data) > limit:
         raise Unfit(errno.EFBIG, f"it has {max(size, len(data)):,} bytes, expected at most {limit:,}", str(path))
     return data

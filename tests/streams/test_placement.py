@@ -228,7 +228,7 @@ def test_a_rehome_under_a_living_worker_stops_it_before_it_saves(tmp_path):
     rehomed(world)
     stays = next(name for name in names if world.log.home(name).number < 2)
     world.send(*events(3, 2, model=stays), key=stays)
-    with pytest.raises(StoreRefused, match=r"placed on other partitions .*start it again"):
+    with pytest.raises(StoreRefused, match=r"the record of where its models live changed .*start it again"):
         run_until_idle(worker)
     kill(world, worker)
     run_until_idle(world.worker())
