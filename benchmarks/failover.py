@@ -41,7 +41,8 @@ class Fleet:
         url = f"{valkey.url}?prefix={name}"
         (folder / "omdml.toml").write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{name}"\ngroup = "{name}"\n'
-            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.{MODEL}]\n[guard]\non = false\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.{MODEL}]\n'
+            'learner = "lomdml"\n[guard]\non = false\n'
         )
         self.store = open_store(url)
         self.sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=name)

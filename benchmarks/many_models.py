@@ -65,7 +65,8 @@ class Fleet:
         path = self.folder / f"{number}.toml"
         path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{self.servers}"\ntopic = "{TOPIC}"\nmember = "worker-{number}"\n'
-            f'[store]\nurl = "{self.url}"\n[catalogues.items]\npath = "items"\n[models."user-*"]\nrank = {RANK}\n'
+            f'[store]\nurl = "{self.url}"\n[catalogues.items]\npath = "items"\n'
+            f'[models."user-*"]\nlearner = "lomdml"\nrank = {RANK}\n'
             f"[worker]\nmemory_mb = {MEMORY_MB}\n"
         )
         return processes.running(self.folder, "worker", "--config", str(path), name=str(number))

@@ -92,7 +92,7 @@ def started(folder: Path, url: str, limit: int) -> subprocess.Popen[bytes]:
     """A worker process."""
     (folder / "omdml.toml").write_text(
         f'[log]\nkind = "file"\npath = "feedback"\nletters = "letters"\n[store]\nurl = "{url}"\n'
-        f'[catalogues.items]\npath = "items"\n[models."*"]\nrank = {RANK}\nmax_models = {limit}\n'
+        f'[catalogues.items]\npath = "items"\n[models."*"]\nlearner = "lomdml"\nrank = {RANK}\nmax_models = {limit}\n'
     )
     return processes.start(folder, "worker")
 

@@ -103,7 +103,7 @@ def node(folder: Path) -> Iterator[None]:
     build_catalogue(folder / "items", features)
     (folder / "omdml.toml").write_text(
         f'[log]\npath = "feedback"\n[store]\nurl = "dir:state"\n[catalogues.items]\npath = "items"\n'
-        f'[models.shop]\nrank = {RANK}\n[node]\nbind = "{HOST}:{PORT}"\n'
+        f'[models.shop]\nlearner = "lomdml"\nrank = {RANK}\n[node]\nbind = "{HOST}:{PORT}"\n'
     )
     publish(folder)
     with processes.running(folder, "node") as child:

@@ -73,7 +73,8 @@ class Installation:
         self.labels = labels
         (folder / "omdml.toml").write_text(
             f'[log]\nkind = "kafka"\nservers = "{self.servers}"\ntopic = "{self.topic}"\ngroup = "{self.topic}"\n'
-            f'[store]\nurl = "{self.url}"\n[catalogues.items]\npath = "items"\n[models.{self.model}]\nrank = {rank}\n'
+            f'[store]\nurl = "{self.url}"\n[catalogues.items]\npath = "items"\n'
+            f'[models.{self.model}]\nlearner = "lomdml"\nrank = {rank}\n'
             '[worker]\nbind = "127.0.0.1:9465"\n[node]\nbind = "127.0.0.1:9466"\n'
         )
 

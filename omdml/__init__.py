@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
 
 # What learns if nobody chooses.
-DEFAULT_LEARNER = "lomdml"
+DEFAULT_LEARNER = "dca"
 
 __all__ = [
     "DCA",

@@ -121,7 +121,7 @@ def test_what_a_letter_says_in_a_later_key_is_not_lost_silently():
 
 
 def test_a_newer_checkpoint_of_a_model_that_is_not_configured_ends_no_worker(tmp_path, monkeypatch):
-    world = worlds.World(tmp_path, models={"shop": {"rank": 3}})
+    world = worlds.World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}})
     with monkeypatch.context() as release:
         newer(release)
         world.store.save(store_samples.checkpoint(0, model="user-1"), world.store.claim("user-1").epoch)

@@ -54,7 +54,11 @@ EVENTS.append(
 def world() -> worlds.World:
     """Items, and models of several kinds that feedback is about."""
     with tempfile.TemporaryDirectory() as folder:
-        models = {"shop": {"rank": 2}, "user-*": {"learner": "qwise"}, "photo-*": {"learner": "setnet", "rank": 3}}
+        models = {
+            "shop": {"learner": "lomdml", "rank": 2},
+            "user-*": {"learner": "qwise"},
+            "photo-*": {"learner": "setnet", "rank": 3},
+        }
         return worlds.World(Path(folder), models=models)
 
 

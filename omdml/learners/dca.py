@@ -76,6 +76,7 @@ class DCA(Learner):
     name: ClassVar[str] = "dca"
     accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
     width: ClassVar[int] = 3
+    coordinates: ClassVar[str] = "mapped"
 
     def __init__(
         self,

@@ -160,7 +160,7 @@ def no_map(where: str) -> CatalogueError:
     """The error for a catalogue whose items have no mapped coordinates."""
     return CatalogueError(
         f"catalogue {where} has no map, which coordinates = {MAPPED!r} needs: build it again with "
-        "omdml catalogue build --map --replace"
+        'omdml catalogue build --map --replace, or set coordinates = "features"'
     )
 
 

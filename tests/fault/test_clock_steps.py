@@ -25,7 +25,8 @@ def test_clocks_set_by_an_hour_change_nothing_that_is_learned(tmp_path):
     path, store = tmp_path / "omdml.toml", open_store(f"dir:{tmp_path}/state")
     path.write_text(
         f'[log]\nkind = "file"\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"\n[store]\n'
-        f'url = "dir:{tmp_path}/state"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
+        f'url = "dir:{tmp_path}/state"\n[catalogues.items]\npath = "items"\n'
+        '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
         "[guard]\non = false\n"
     )
     said = list(events(PART * (1 + len(STEPS_S))))

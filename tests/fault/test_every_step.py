@@ -49,7 +49,8 @@ class Place:
         for number, (log, port) in enumerate(zip(logs, self.ports, strict=True)):
             self.file(number).write_text(
                 f'[log]\n{log}\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n'
-                f'[worker]\nbind = "127.0.0.1:{port}"\n[models."user-*"]\nrank = {RANK}\n[guard]\ntolerance = 2.0\n'
+                f'[worker]\nbind = "127.0.0.1:{port}"\n'
+                f'[models."user-*"]\nlearner = "lomdml"\nrank = {RANK}\n[guard]\ntolerance = 2.0\n'
             )
 
     def file(self, number):

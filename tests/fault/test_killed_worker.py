@@ -33,7 +33,9 @@ def place(request, tmp_path):
         sink = KafkaSink(KafkaOptions(servers=servers), topic=topic)
     items = catalogue(tmp_path / "items")
     path = tmp_path / "omdml.toml"
-    models = '[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n[guard]\ntolerance = 2.0\n'
+    models = (
+        '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 3\n[guard]\ntolerance = 2.0\n'
+    )
     port = free_port()
     node = f'[node]\nbind = "127.0.0.1:{port}"\n'
     path.write_text(f'[log]\n{log}\n[store]\nurl = "{url}"\n{models}{node}')

@@ -29,7 +29,8 @@ class Service:
         path = self.path = folder / "omdml.toml"
         path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\n[store]\nurl = "{valkey.url}"\n'
-            f'[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n[guard]\ntolerance = 2.0\n'
+            '[catalogues.items]\npath = "items"\n'
+            '[models.shop]\nlearner = "lomdml"\nrank = 3\n[guard]\ntolerance = 2.0\n'
             f'[node]\nbind = "127.0.0.1:{self.port}"\n'
         )
         self.store = open_store(valkey.url)

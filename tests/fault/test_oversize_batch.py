@@ -49,7 +49,8 @@ def test_a_batch_that_stands_for_far_more_than_it_is_costs_little_memory_and_sto
     path = tmp_path / "omdml.toml"
     path.write_text(
         f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\nletters = "{new_topic()}"\n'
-        f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n[guard]\non = false\n'
+        f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n'
+        '[models.shop]\nlearner = "lomdml"\nrank = 3\n[guard]\non = false\n'
     )
     store, sink = open_store(url), KafkaSink(KafkaOptions(servers=kafka.servers), topic=clicks)
 

@@ -44,7 +44,8 @@ def test_a_paused_worker_whose_member_name_was_taken_ends_and_says_so(servers, t
     path = tmp_path / "omdml.toml"
     path.write_text(
         f'[log]\nkind = "kafka"\nservers = "{servers.kafka.servers}"\ntopic = "{topic}"\nmember = "one"\n'
-        f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n[guard]\non = false\n'
+        f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n'
+        '[models.shop]\nlearner = "lomdml"\nrank = 3\n[guard]\non = false\n'
     )
     store, sink = open_store(url), KafkaSink(KafkaOptions(servers=servers.kafka.servers), topic=topic)
     first = Process(tmp_path, "worker", "--config", str(path), name="first")

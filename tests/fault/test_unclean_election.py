@@ -32,7 +32,7 @@ class Place:
         self.path = folder / "omdml.toml"
         self.path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{cluster.servers}"\ntopic = "{TOPIC}"\nmember = "one"\n'
-            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 2\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
             "[guard]\non = false\n"
         )
 

@@ -128,7 +128,7 @@ def guarded(folder: Path) -> worlds.World:
         {},
         {
             "catalogues": {"items": {"path": str(folder / "items")}},
-            "models": {"shop": {"rank": 3}},
+            "models": {"shop": {"learner": "lomdml", "rank": 3}},
             "guard": {"hold_out": 2},
         },
     )

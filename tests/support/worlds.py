@@ -122,7 +122,7 @@ def feedback(kind: str, count: int, seed: int = 0, model: str = "shop") -> Itera
 
 def configuration(folder, models=None, **options) -> Configuration:
     """One catalogue, and these models: by default ``shop``, and a pattern, ``user-*``. Every event is learned."""
-    models = models or {"shop": {"rank": 3, **options}, "user-*": {"rank": 2}}
+    models = models or {"shop": {"learner": "lomdml", "rank": 3, **options}, "user-*": {"learner": "lomdml", "rank": 2}}
     return load(None, {}, {"catalogues": {"items": {"path": str(folder)}}, "models": models, "guard": {"on": False}})
 
 

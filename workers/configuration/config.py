@@ -78,13 +78,13 @@ class CatalogueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a model, or every model that a pattern matches, learns with.
 
-    ``coordinates`` is what describes an item: the catalogue's modalities, or what its map makes of them. A pattern
-    covers ``max_models`` at most: what begins with any name at all would fill the store.
+    ``coordinates`` is what describes an item: the catalogue's modalities, or what its map makes of them. Without it
+    the learner chooses. A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
     """
 
     learner: str = DEFAULT_LEARNER
     catalogue: str = ""
-    coordinates: Literal["features", "mapped"] = "features"
+    coordinates: Literal["features", "mapped"] = "mapped"
     parameters: dict[str, Any] = {}
     max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
 
@@ -383,7 +383,7 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
     catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
     if not isinstance(catalogue, str) or catalogue not in catalogues:
         raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
-    coordinates = options.pop("coordinates", COORDINATES[0])
+    coordinates = options.pop("coordinates", LEARNERS[learner].coordinates)
     if coordinates not in COORDINATES:
         raise ConfigurationError(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
     most = options.pop("max_models", None)

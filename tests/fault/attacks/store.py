@@ -30,6 +30,7 @@ url = "dir:state"
 [catalogues.items]
 path = "items/"
 [models.shop]
+learner = "lomdml"
 rank = 3
 [guard]
 on = false

@@ -201,5 +201,5 @@ class Service:
             f'member = "{name}"\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{self.folder}/items"\n'
             f'[worker]\nbind = "{bind}"\n[node]\nbind = "127.0.0.1:{self.node_port}"\n'
             "[guard]\ntolerance = 2.0\ngrowth = 1e9\nmoved = 1.0\n"  # random clicks: nothing may be held back
-            + "".join(f'[models."{model}"]\nrank = {RANK}\n' for model in MODELS)
+            + "".join(f'[models."{model}"]\nlearner = "lomdml"\nrank = {RANK}\n' for model in MODELS)
         )

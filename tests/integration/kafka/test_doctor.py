@@ -50,7 +50,7 @@ def installed(kafka, new_topic, tmp_path):
         "log": {"kind": "kafka", "servers": kafka.servers, "topic": topic},
         "store": {"url": f"dir:{tmp_path}/state"},
         "catalogues": {"items": {"path": str(tmp_path / "items")}},
-        "models": {"user-*": {"rank": 2}},
+        "models": {"user-*": {"learner": "lomdml", "rank": 2}},
     }
 
     def findings(**log):
@@ -135,7 +135,8 @@ def test_a_replay_learns_what_lies_at_the_models_home_and_no_stray(kafka, new_to
     file.write_text(
         f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\n'
         f'[store]\nurl = "dir:{tmp_path}/state"\n'
-        f'[catalogues.items]\npath = "{tmp_path}/items"\n[models."user-*"]\nrank = 2\n[guard]\non = false\n'
+        f'[catalogues.items]\npath = "{tmp_path}/items"\n'
+        '[models."user-*"]\nlearner = "lomdml"\nrank = 2\n[guard]\non = false\n'
     )
     for model in MODELS[:4]:
         printed = CliRunner().invoke(main, ["replay", "-c", str(file), "--model", model])

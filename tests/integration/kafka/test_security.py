@@ -44,7 +44,8 @@ def place(tmp_path, secured):
         log = {"kind": "kafka", "topic": TOPIC, "letters": f"{TOPIC}.letters", **secured.options(user, **changes)}
         log["sasl_plain_password_file"] = str(tmp_path / f"{user}.password")
         del log["sasl_plain_password"]
-        rest = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
+        rest = f'[node]\nbind = "127.0.0.1:{port}"\n[catalogues.items]\npath = "items"\n'
+        rest += '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
         rest += "[guard]\non = false\n"
         lines = "".join(f"{option} = {json.dumps(value)}\n" for option, value in log.items())
         (tmp_path / f"{user}.toml").write_text(f"[log]\n{lines}{rest}")

@@ -34,7 +34,8 @@ class Place:
         self.path = folder / "omdml.toml"
         self.path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
-            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n[models."user-*"]\nrank = 2\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n'
+            '[models."user-*"]\nlearner = "lomdml"\nrank = 2\n'
             "[guard]\non = false\n"
         )
 

@@ -28,7 +28,8 @@ class Place:
         self.file = folder / "omdml.toml"
         self.file.write_text(
             f'[log]\n{log}\n[store]\nurl = "{store}"\n[catalogues.items]\npath = "{target}"\n'
-            f'[models.shop]\nrank = 3\ncoordinates = "mapped"\n[models.plain]\nrank = 3\n'
+            '[models.shop]\nlearner = "lomdml"\nrank = 3\ncoordinates = "mapped"\n'
+            '[models.plain]\nlearner = "lomdml"\nrank = 3\n'
             f'[guard]\non = false\n[node]\nbind = "127.0.0.1:{self.port}"\n'
         )
         self.run("catalogue", "build", target, str(folder / "items.npz"))

@@ -29,7 +29,8 @@ class Place:
         self.file = folder / "omdml.toml"
         self.file.write_text(
             f'[log]\n{log}\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{folder}/items"\n'
-            f'[models.shop]\nrank = 3\n[models."user-*"]\nrank = 3\n[guard]\non = false\n'
+            '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
+            '[models."user-*"]\nlearner = "lomdml"\nrank = 3\n[guard]\non = false\n'
             f'[node]\nbind = "127.0.0.1:{self.port}"\n'
         )
         self.store = open_store(url)

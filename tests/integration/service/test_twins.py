@@ -18,7 +18,8 @@ def test_a_twin_takes_over_and_the_first_stops_with_nothing_lost_or_doubled(tmp_
     path = tmp_path / "omdml.toml"
     path.write_text(
         f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\nmember = "one"\n'
-        f'[store]\nurl = "{valkey_server.url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n'
+        f'[store]\nurl = "{valkey_server.url}"\n[catalogues.items]\npath = "items"\n'
+        '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
         "[guard]\non = false\n"
     )
     sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=topic)

@@ -38,7 +38,7 @@ class Place:
         self.path = folder / "omdml.toml"
         self.path.write_text(
             f'[log]\nkind = "kafka"\nservers = "{kafka.servers}"\ntopic = "{topic}"\ngroup = "{topic}"\n'
-            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nrank = 2\n'
+            f'[store]\nurl = "{url}"\n[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
             "[guard]\non = false\n"
         )
 

@@ -34,6 +34,7 @@ url = "dir:state"
 [catalogues.items]
 path = "items"
 [models.shop]
+learner = "lomdml"
 rank = 3
 [guard]
 tolerance = 2.0

@@ -59,7 +59,7 @@ def named(tmp_path_factory):
     file.write_text(
         f'[log]\nkind = "file"\npath = "{folder}/log"\nletters = "{folder}/letters"\n'
         f'[store]\nurl = "dir:{folder}/state"\n[catalogues.items]\npath = "{folder}/items"\n'
-        '[models.shop]\nrank = 2\n[models."m-*"]\nrank = 2\n'
+        '[models.shop]\nlearner = "lomdml"\nrank = 2\n[models."m-*"]\nlearner = "lomdml"\nrank = 2\n'
     )
     configuration = load(str(file), {}, {})
     event = {"type": "triplet", "query": "i0", "relevant": "i1", "irrelevant": "i2"}

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from omdml import LEARNERS, LOMDML
+from omdml import DEFAULT_LEARNER, LEARNERS
 from omdml.errors import ConfigurationError
 from workers.configuration import config
 
 SAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "omdml.toml"
-MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"catalogue": "c"}}}
+MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"learner": "lomdml", "catalogue": "c"}}}
 
 
 def test_the_sample_file_is_valid_and_says_the_defaults():
@@ -22,12 +22,13 @@ def test_the_sample_file_is_valid_and_says_the_defaults():
     default = config.load(None, {}, {"catalogues": {"shop": {"path": "items/"}}, "models": {"shop": {}}})
     for section in ("log", "store", "worker", "node"):
         assert getattr(found, section) == getattr(default, section)
-    chosen = found.models["shop"].parameters
-    signature = inspect.signature(LOMDML).parameters
-    assert chosen == {name: signature[name].default for name in signature if name != "dims"}
+    said = found.models["shop"]
+    signature = inspect.signature(LEARNERS[DEFAULT_LEARNER]).parameters
+    assert said.parameters == {name: signature[name].default for name in signature if name != "dims"}
+    assert (said.learner, said.coordinates) == (DEFAULT_LEARNER, default.models["shop"].coordinates)
 
 
-@pytest.mark.parametrize("name", sorted(set(LEARNERS) - {"lomdml"}))
+@pytest.mark.parametrize("name", sorted(set(LEARNERS) - {DEFAULT_LEARNER}))
 def test_a_commented_model_of_every_learner_says_all_its_options_and_their_defaults(name):
     (block,) = [block for block in SAMPLE.read_text().split("\n\n") if re.search(f'# learner = .*"{name}"', block)]
     lines = [line.removeprefix("# ") for line in block.splitlines()]
@@ -36,7 +37,7 @@ def test_a_commented_model_of_every_learner_says_all_its_options_and_their_defau
     for option, default in defaults.items():
         assert said[option] == default if default is not None else f"\n# # {option} = " in block
     if said.pop("learner") == name:
-        assert set(said) - set(defaults) == {"catalogue"}
+        assert set(said) - set(defaults) - {"coordinates"} == {"catalogue"}
 
 
 def test_every_option_appears_in_the_sample_file():
@@ -58,7 +59,9 @@ def test_the_commented_kafka_section_is_valid():
 
 def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_path):
     path = tmp_path / "omdml.toml"
-    path.write_text('[store]\nurl = "dir:one"\n[catalogues.c]\npath = "items"\n[models.shop]\nrank = 3\n')
+    path.write_text(
+        '[store]\nurl = "dir:one"\n[catalogues.c]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 3\n'
+    )
     environment = {"OMDML_STORE__URL": "redis://two", "OMDML_MODELS__shop__RANK": "7", "OMDML_CACHE": "elsewhere"}
     assert config.load(path, {}).store.url == "dir:one"
     found = config.load(path, environment)
@@ -75,8 +78,8 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"log": {"kind": "kafak"}}, "log.kind is 'kafak', expected 'file' or 'kafka'"),
         ({"models": {"shop": {"learner": "lomdm"}}}, "models.shop.learner is 'lomdm': did you mean 'lomdml'"),
         ({"models": {"shop": {"rnak": 3}}}, "models.shop: no option 'rnak': did you mean 'rank'"),
-        ({"models": {"shop": {"eta": -1}}}, "models.shop: eta=-1: expected a rate above 0"),
-        ({"models": {"shop": {"catalogue": "d"}}}, "models.shop.catalogue is 'd'"),
+        ({"models": {"shop": {"learner": "lomdml", "eta": -1}}}, "models.shop: eta=-1: expected a rate above 0"),
+        ({"models": {"shop": {"learner": "lomdml", "catalogue": "d"}}}, "models.shop.catalogue is 'd'"),
         ({"models": {"shop": {"coordinates": "maped"}}}, "models.shop.coordinates is 'maped', expected 'features' or"),
         ({"models": {"shop": {"coordinates": 3}}}, "models.shop.coordinates is 3, expected 'features' or 'mapped'"),
         ({"worker": {"publish_interval_s": 0}}, "worker.publish_interval_s is 0"),
@@ -113,15 +116,24 @@ def test_a_file_that_is_missing_or_no_toml_is_said(tmp_path):
 
 def test_coordinates_are_a_part_of_the_digest_only_if_they_are_mapped():
     plain, said, mapped = (
-        config.load(None, {}, {**MODEL, "models": {"shop": options}}).models["shop"]
+        config.load(None, {}, {**MODEL, "models": {"shop": {"learner": "lomdml", **options}}}).models["shop"]
         for options in ({}, {"coordinates": "features"}, {"coordinates": "mapped"})
     )
     assert plain.digest() == said.digest() != mapped.digest()
     assert (plain.coordinates, mapped.coordinates) == ("features", "mapped")
 
 
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_only_dca_learns_on_mapped_coordinates_if_its_model_does_not_say(name):
+    found = config.load(None, {}, {**MODEL, "models": {"shop": {"learner": name}}}).models["shop"]
+    assert found.coordinates == ("mapped" if name == "dca" else "features")
+
+
 def test_an_exact_name_is_matched_before_a_pattern():
-    models = {"user-*": {"catalogue": "c", "rank": 1}, "user-7": {"catalogue": "c", "rank": 2}}
+    models = {
+        "user-*": {"learner": "lomdml", "catalogue": "c", "rank": 1},
+        "user-7": {"learner": "lomdml", "catalogue": "c", "rank": 2},
+    }
     found = config.load(None, {}, {**MODEL, "models": models})
     assert found.match("user-7")[0] == "user-7"
     assert found.match("user-8")[0] == "user-*"

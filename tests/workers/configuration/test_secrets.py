@@ -17,7 +17,7 @@ from workers.configuration.config import load
 from workers.doctor.installation import examine
 
 SECRET = "hush-0123456789-hush"
-MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"catalogue": "c"}}}
+MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"learner": "lomdml", "catalogue": "c"}}}
 KAFKA = {"kind": "kafka", "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_plain_username": "u"}
 
 
@@ -197,7 +197,8 @@ def test_no_command_says_a_secret_however_it_fails(tmp_path, monkeypatch, comman
     lines = "".join(f'{name} = "{value}"\n' for name, value in KAFKA.items())
     path.write_text(
         f'[log]\n{lines}servers = "127.0.0.1:1"\nstart_timeout_s = 0.5\nsasl_plain_password = "{SECRET}"\n'
-        f'[store]\nurl = "redis://u:{SECRET}@127.0.0.1:1"\n[catalogues.c]\npath = "items"\n[models.shop]\nrank = 3\n'
+        f'[store]\nurl = "redis://u:{SECRET}@127.0.0.1:1"\n[catalogues.c]\npath = "items"\n'
+        '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
     )
     arguments = command.split() + ([f"redis://u:{SECRET}@127.0.0.1:1#c", "items.npz"] if "build" in command else [])
     monkeypatch.chdir(tmp_path)
@@ -214,7 +215,7 @@ def test_a_running_node_says_its_token_nowhere(tmp_path):
     (tmp_path / "token").write_text(SECRET)
     (tmp_path / "omdml.toml").write_text(
         f'[node]\nbind = "127.0.0.1:{port}"\ntoken_file = "token"\n[catalogues.c]\npath = "items"\n'
-        "[models.shop]\nrank = 3\n"
+        '[models.shop]\nlearner = "lomdml"\nrank = 3\n'
     )
     node = Process(tmp_path, "node", name="node")
     try:

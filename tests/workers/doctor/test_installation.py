@@ -28,7 +28,7 @@ def findings(tmp_path):
         "log": {"path": str(tmp_path / "feedback"), "letters": str(tmp_path / "letters")},
         "store": {"url": f"dir:{tmp_path}/state"},
         "catalogues": {"items": {"path": str(tmp_path / "items")}},
-        "models": {"shop": {"rank": 3}},
+        "models": {"shop": {"learner": "lomdml", "rank": 3}},
     }
     return lambda: {found.check: found for found in installation.examine(load(None, {}, table))}
 
@@ -59,7 +59,7 @@ def test_a_rate_that_does_nothing_to_small_features_is_a_finding(tmp_path, learn
 
 
 def test_a_checkpoint_that_does_not_fit_the_configuration_is_a_finding(findings, tmp_path):
-    world = World(tmp_path, models={"shop": {"rank": 4}})
+    world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 4}})
     world.store = DirectoryStore(tmp_path / "state")
     world.send(*events(20))
     worker = world.worker()
@@ -135,7 +135,7 @@ def log_found(folder, name, content):
         "log": {"path": str(folder / name), "letters": str(folder / "letters")},
         "store": {"url": f"dir:{folder}/state"},
         "catalogues": {"items": {"path": str(folder / "items")}},
-        "models": {"shop": {"rank": 3}},
+        "models": {"shop": {"learner": "lomdml", "rank": 3}},
     }
     return {found.check: found for found in installation.examine(load(None, {}, table))}["log"]
 

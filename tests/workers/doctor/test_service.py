@@ -42,13 +42,14 @@ class Installation(World):
             "log": {"path": str(folder / "feedback"), "letters": str(folder / "letters")},
             "store": {"url": f"dir:{folder}/state"},
             "catalogues": {"items": {"path": str(folder / "items")}},
-            "models": {"shop": {"rank": 3}, "user-*": {"rank": 2}},
+            "models": {"shop": {"learner": "lomdml", "rank": 3}, "user-*": {"learner": "lomdml", "rank": 2}},
             "guard": {"on": False},
         }
         self.file = folder / "omdml.toml"
         self.file.write_text(
             f'[log]\npath = "{folder}/feedback"\nletters = "{folder}/letters"\n[store]\nurl = "dir:{folder}/state"\n'
-            f'[catalogues.items]\npath = "{folder}/items"\n[models.shop]\nrank = 3\n[models."user-*"]\nrank = 2\n'
+            f'[catalogues.items]\npath = "{folder}/items"\n'
+            '[models.shop]\nlearner = "lomdml"\nrank = 3\n[models."user-*"]\nlearner = "lomdml"\nrank = 2\n'
         )
 
     def tell(self, *payloads) -> None:

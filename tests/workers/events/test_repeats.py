@@ -40,7 +40,7 @@ SECRET = b"s" * 32
 def specs(tmp_path_factory):
     items = catalogue(tmp_path_factory.mktemp("items"))
     models = {
-        "shop": {"rank": 3},
+        "shop": {"learner": "lomdml", "rank": 3},
         "quadruplet": {"learner": "qwise"},
         "pair": {"learner": "cpmtml", "tasks": list(TASKS), "rank": 3},
         "set": {"learner": "setnet", "rank": 4, "clusters": 2},

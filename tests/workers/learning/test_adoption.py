@@ -83,10 +83,10 @@ def test_a_default_that_is_written_out_changes_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("models", "what"),
     [
-        ({"shop": {"rank": 4}}, "rank 3 -> 4"),
-        ({"shop": {"rank": 3, "dtype": "float64"}}, "dtype 'float32' -> 'float64'"),
+        ({"shop": {"learner": "lomdml", "rank": 4}}, "rank 3 -> 4"),
+        ({"shop": {"learner": "lomdml", "rank": 3, "dtype": "float64"}}, "dtype 'float32' -> 'float64'"),
         ({"shop": {"learner": "oasis"}}, "learner 'lomdml' -> 'oasis'"),
-        ({"shop": {"rank": 3, "average": 50}}, "average 0 -> 50"),
+        ({"shop": {"learner": "lomdml", "rank": 3, "average": 50}}, "average 0 -> 50"),
     ],
 )
 def test_another_shape_is_refused_with_what_differs_and_the_command_that_resets(tmp_path, models, what):

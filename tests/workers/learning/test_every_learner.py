@@ -44,8 +44,8 @@ def options(name):
 
 
 def models():
-    """A model of each learner, named like it."""
-    return {name: {"learner": name, **options(name)} for name in LEARNERS}
+    """A model of each learner on features, named like it."""
+    return {name: {"learner": name, "coordinates": "features", **options(name)} for name in LEARNERS}
 
 
 def told(name):

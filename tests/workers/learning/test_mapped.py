@@ -23,7 +23,7 @@ from workers.node.node import RetrievalNode
 from workers.versions.serving import catalogue_kinds
 from workers.versions.targets import misfit
 
-BOTH = {"shop": {"rank": 3, "coordinates": "mapped"}, "plain": {"rank": 3}}
+BOTH = {"shop": {"learner": "lomdml", "rank": 3, "coordinates": "mapped"}, "plain": {"learner": "lomdml", "rank": 3}}
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_node_checks_feedback_against_the_modalities_that_events_bring(shop):
 def test_a_model_does_not_go_on_in_other_coordinates_before_it_is_reset(shop, tmp_path):
     shop.send(*events(30))
     run_until_idle(shop.worker())
-    swapped = {"shop": {"rank": 3}}
+    swapped = {"shop": {"learner": "lomdml", "rank": 3}}
     again = World(tmp_path, models=swapped, mapped=True)
     checkpoint = shop.store.claim("shop").checkpoint
     with pytest.raises(ConfigurationError, match=r"another shape \(dims .*mapped-.* omdml models reset shop"):
@@ -147,7 +147,9 @@ def test_a_model_goes_on_over_new_items_of_its_map_and_not_under_another_map(sho
 def test_the_doctor_names_a_model_whose_catalogue_has_no_map(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     build_catalogue("items", items()[0])
-    Path("omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\ncoordinates = "mapped"\n')
+    Path("omdml.toml").write_text(
+        '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\ncoordinates = "mapped"\n'
+    )
     done = CliRunner().invoke(main, ["doctor"])
     assert done.exit_code == 1
     assert "models.shop: catalogue items has no map" in " ".join(done.output.split())

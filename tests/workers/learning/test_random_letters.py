@@ -80,7 +80,7 @@ class LifeWithLetters(Life):
 @pytest.mark.parametrize("seed", range(12))
 def test_letters_that_are_sent_again_are_learned_once_each(tmp_path, seed):
     random.seed(seed)
-    world = World(tmp_path, models={name: {"rank": 2} for name in NAMES})
+    world = World(tmp_path, models={name: {"learner": "lomdml", "rank": 2} for name in NAMES})
     life = LifeWithLetters(world, seed)
     for _ in range(160):
         life.happen()

@@ -396,7 +396,7 @@ def test_a_store_that_was_emptied_under_a_living_worker_is_not_marked_again(tmp_
 @pytest.mark.parametrize("both", [False, True], ids=["the younger model alone", "both"])
 def test_an_older_copy_without_a_younger_model_is_noticed_under_a_living_worker(tmp_path, both):
     # Given a copy of a store, and a model that began after it
-    world = World(tmp_path, models={"shop": {"rank": 3}, "m-*": {"rank": 3}})
+    world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}, "m-*": {"learner": "lomdml", "rank": 3}})
     world.store = DirectoryStore(tmp_path / "state")
     world.send(*events(40))
     worker = world.worker()

@@ -121,7 +121,7 @@ def test_a_model_that_was_saved_on_its_old_home_after_it_moved_waits_and_says_wh
 
 
 def test_a_worker_that_does_not_know_of_a_rehome_shows_no_first_version_of_a_model_that_moved(tmp_path):
-    world = World(tmp_path, partitions=2, models={"user-15": {"rank": 2}})
+    world = World(tmp_path, partitions=2, models={"user-15": {"learner": "lomdml", "rank": 2}})
     worker = world.worker()
     worker.services.source.poll(1, 0.0)
     world.log.add_partitions(2)
@@ -135,7 +135,7 @@ def test_a_worker_that_does_not_know_of_a_rehome_shows_no_first_version_of_a_mod
 def test_a_worker_that_does_not_know_of_a_rehome_notes_nothing_of_what_it_refuses(tmp_path):
     world, worker, model = learned_on_two(tmp_path)
     kill(world, worker)
-    world.configuration = World(tmp_path / "other", models={"shop": {"rank": 3}}).configuration
+    world.configuration = World(tmp_path / "other", models={"shop": {"learner": "lomdml", "rank": 3}}).configuration
     worker, before = world.worker(), world.store.peek(model)
     worker.services.source.poll(1, 0.0)
     assert rehomed(world) == (2, 4)

@@ -26,7 +26,7 @@ from workers.operate.fit import publish
 from workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
 
 HOME, SMALL = Partition("topic", 0), 3
-MODELS = {"shop": {"rank": 3}, "user-1": {"rank": 2}}
+MODELS = {"shop": {"learner": "lomdml", "rank": 3}, "user-1": {"learner": "lomdml", "rank": 2}}
 LATE = Triplet(model="shop", query="i0", relevant="late", irrelevant="i3")
 
 

@@ -41,7 +41,9 @@ def test_only_a_replay_with_an_empty_cache_says_that_it_compiles(tmp_path):
     for event in events(50):
         sink.send(event, key="shop")
     sink.close()
-    (tmp_path / "omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\nrank = 3\n')
+    (tmp_path / "omdml.toml").write_text(
+        '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 3\n'
+    )
     said = []
     for name in ("cold", "warm"):
         environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}

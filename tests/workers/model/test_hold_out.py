@@ -213,7 +213,7 @@ def test_a_new_generation_of_the_catalogue_forgets_rows_of_the_one_before(tmp_pa
 def test_whatever_a_learner_learns_from_says_something_of_its_metrics(tmp_path, name):
     small = {"rank": 3, "clusters": 2, "tasks": list(TASKS)}
     options = {option: value for option, value in small.items() if option in LEARNERS[name].__init__.__annotations__}
-    world = guarded(tmp_path, models={name: {"learner": name, **options}}, hold_out=2)
+    world = guarded(tmp_path, models={name: {"learner": name, "coordinates": "features", **options}}, hold_out=2)
     for kind in sorted(LEARNERS[name].accepts):
         world.send(*map(encode, feedback(kind, 27, model=name)))
     run_until_idle(world.worker())

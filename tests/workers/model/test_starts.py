@@ -28,6 +28,13 @@ def items(tmp_path_factory):
     return catalogue(tmp_path_factory.mktemp("items"))
 
 
+def resolved(items, options):
+    """What ``shop-1`` is, a model of a pattern with these options, on features."""
+    models = {"shop-*": {"coordinates": "features", **options}}
+    table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"on": False}}
+    return Specs(load(None, {}, table), {"items": items}).of("shop-1")
+
+
 def taught(spec, name, learner, count, seed=0):
     """A model with this learner, after so many more events."""
     kind = sorted(learner.accepts)[0]
@@ -41,9 +48,7 @@ def taught(spec, name, learner, count, seed=0):
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_what_one_model_learns_changes_no_other_one_of_its_pattern(items, name):
-    models = {"shop-*": {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[0], {})}}
-    table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"on": False}}
-    spec = Specs(load(None, {}, table), {"items": items}).of("shop-1")
+    spec = resolved(items, {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[0], {})})
     first, before = spec.fresh(), spec.first_metric().to_tensors()
     start = first.to_bytes()
     one = taught(spec, "shop-1", first, 40)
@@ -59,9 +64,7 @@ def test_what_one_model_learns_changes_no_other_one_of_its_pattern(items, name):
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_a_copy_amid_a_block_learns_the_same_and_by_itself(items, name):
-    models = {"shop-*": {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[0], {})}}
-    table = {"catalogues": {"items": {"path": "unused"}}, "models": models, "guard": {"on": False}}
-    spec = Specs(load(None, {}, table), {"items": items}).of("shop-1")
+    spec = resolved(items, {"learner": name, **KINDS.get(sorted(LEARNERS[name].accepts)[0], {})})
     one = taught(spec, "shop-1", spec.fresh(), 21).learner
     before, twin = one.to_bytes(), copy.deepcopy(one)
     after = taught(spec, "shop-1", one, 21, seed=1).learner.to_bytes()
@@ -71,8 +74,7 @@ def test_a_copy_amid_a_block_learns_the_same_and_by_itself(items, name):
 
 
 def test_guards_of_models_that_start_alike_decide_by_themselves(items):
-    table = {"catalogues": {"items": {"path": "unused"}}, "models": {"shop-*": {}}, "guard": {"on": False}}
-    spec = Specs(load(None, {}, table), {"items": items}).of("shop-1")
+    spec = resolved(items, {})
     one, other = first_guard(spec), first_guard(spec)
     assert (other.yardstick, other.reference_bytes) == (one.yardstick, one.reference_bytes)
     before = copy.deepcopy(other.yardstick)

@@ -251,7 +251,7 @@ def test_doctor_reads_a_whole_installation(tmp_path):
     catalogue(tmp_path / "items")
     (tmp_path / "omdml.toml").write_text(
         f'[log]\npath = "{tmp_path}/feedback"\nletters = "{tmp_path}/letters"\n[store]\nurl = "dir:{tmp_path}/state"\n'
-        f'[catalogues.items]\npath = "{tmp_path}/items"\n[models.shop]\nrank = 3\n'
+        f'[catalogues.items]\npath = "{tmp_path}/items"\n[models.shop]\nlearner = "lomdml"\nrank = 3\n'
     )
     sink = FileSink(tmp_path / "feedback")
     for event in (*events(100), BROKEN):

@@ -76,7 +76,7 @@ def test_a_reset_that_dies_before_its_last_step_leaves_what_was_learned(world, m
 
 @pytest.mark.parametrize("step", ["save", "publish", "note"])
 def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp_path, monkeypatch, step):
-    world = World(tmp_path, models={"shop": {"rank": 3}, "m-*": {"rank": 3}})
+    world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}, "m-*": {"learner": "lomdml", "rank": 3}})
     send(world, 30)
     taken = getattr(world.store, step)
 
@@ -93,7 +93,7 @@ def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp
 
 
 def test_a_copy_that_is_begun_while_models_move_is_refused_and_made_again_at_its_new_home(tmp_path, monkeypatch):
-    world = World(tmp_path, models={"shop": {"rank": 3}, "m-*": {"rank": 3}})
+    world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}, "m-*": {"learner": "lomdml", "rank": 3}})
     send(world, 30)
     topic_id = world.log.topic_id
     before, after = world.store.placement(topic_id), world.store.placement(topic_id).grown(2, {0: 30})

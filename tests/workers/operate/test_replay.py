@@ -50,7 +50,7 @@ class Shop(World):
     """One model on real files, and a configuration file for commands."""
 
     def __init__(self, folder, models=None, guard="false") -> None:
-        models = models or {"shop": {"learner": "qwise"}, "user-*": {"rank": 2}}
+        models = models or {"shop": {"learner": "qwise"}, "user-*": {"learner": "lomdml", "rank": 2}}
         super().__init__(folder, models=models)
         self.folder, self.store = folder, DirectoryStore(folder / "state")
         # Always the same events are held out.
@@ -217,7 +217,7 @@ def shares(text):
 
 
 def test_held_out_events_show_the_gain_over_the_plain_distance_and_the_start(tmp_path):
-    shop = Shop(tmp_path, {"shop": {"rank": 3}}, guard="true")
+    shop = Shop(tmp_path, {"shop": {"learner": "lomdml", "rank": 3}}, guard="true")
     shop.tell(*events(3000))
     printed = shop.omdml("--learner", "lomdml", "--learner", "diagonal").output
     plain = next(line for line in printed.splitlines() if "plain distance, nothing learned" in line)
@@ -229,7 +229,7 @@ def test_held_out_events_show_the_gain_over_the_plain_distance_and_the_start(tmp
 
 
 def test_every_row_is_asked_about_the_same_held_out_events(tmp_path):
-    shop = Shop(tmp_path, {"shop": {"rank": 3}})
+    shop = Shop(tmp_path, {"shop": {"learner": "lomdml", "rank": 3}})
     shop.tell(*events(500))
     models = []
     for learner in ("lomdml", "diagonal", "qwise"):
@@ -264,7 +264,7 @@ def test_the_plain_distance_is_asked_about_feedback_of_every_kind(tmp_path, kind
 
 
 def test_inspect_shows_the_same_baselines(tmp_path):
-    shop = Shop(tmp_path, {"shop": {"rank": 3}}, guard="true")
+    shop = Shop(tmp_path, {"shop": {"learner": "lomdml", "rank": 3}}, guard="true")
     shop.tell(*events(3000))
     assert shop.omdml("--publish").exit_code == 0
     printed = shop.omdml().output

@@ -156,7 +156,10 @@ def test_the_schema_says_what_needs_the_token():
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_a_node_that_others_reach_does_not_start_without_a_token(tmp_path, host):
     Shop(tmp_path)
-    table = {"catalogues": {"items": {"path": str(tmp_path / "items")}}, "models": {"shop": {"rank": 3}}}
+    table = {
+        "catalogues": {"items": {"path": str(tmp_path / "items")}},
+        "models": {"shop": {"learner": "lomdml", "rank": 3}},
+    }
     configuration = load(None, {}, {**table, "store": {"url": "memory:"}, "node": {"bind": f"{host}:8080"}})
     with pytest.raises(ConfigurationError, match=r"no node\.token.*openssl rand -hex 32 > token.*bind to 127\.0\.0\.1"):
         wiring.serve_node(configuration)
