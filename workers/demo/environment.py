@@ -115,7 +115,7 @@ class Stage:
     def _build(self) -> None:
         digits = self._digits
         self._say(f"building a catalogue of {len(digits.ids):,} digits")
-        build_catalogue(self._folder / "items", digits.features, ids=digits.ids, sets=digits.sets)
+        build_catalogue(self._folder / "items", digits.features, ids=digits.ids, sets=digits.sets, mapped=True)
         self._say("loading the kernels (the first time they are compiled, which takes up to a minute)")
         warm_up([(self._model["learner"], "float32")])
         self.store = self._open_store()

@@ -20,6 +20,7 @@ from workers.demo.screen import Figures, Show
 LOOK_EVERY_S = 0.25
 MEASURE_EVERY_S = 3.0  # from the end of one measurement to the begin of the next: they cost the node time
 STILL_S = 2.0  # a version that has not moved for so long is the last one
+SETTLED_S = 0.5  # the same while everybody waits: what the worker does at once is done
 
 
 class Measure(NamedTuple):
@@ -70,6 +71,7 @@ class Observer:
         self._before: list[float] = []
         self._now: list[float] = []
         self._first_version, self._since = 0, 0.0
+        self._looks: list[tuple[int, float]] = []
         self._measuring: Future[list[float]] | None = None
         self._measured_at = 0.0
 
@@ -97,10 +99,14 @@ class Observer:
         while crowd.at_work or time.monotonic() - still_since < STILL_S:
             figures = self._look(crowd)
             show(figures)
-            if crowd.at_work or figures.version != version:
+            if figures.version != version or (crowd.at_work and not crowd.waits):
                 still_since, version = time.monotonic(), figures.version
             if not crowd.at_work and version - self._first_version >= crowd.sent:
                 break
+            if crowd.waits and time.monotonic() - still_since >= SETTLED_S:
+                self._measure_now()
+                self._looks.append((crowd.sent, float(np.mean(self._now))))
+                crowd.go_on()
             time.sleep(LOOK_EVERY_S)
         self._measure_now()
         figures = self._look(crowd)
@@ -125,6 +131,7 @@ class Observer:
             measure=self._measure.name,
             before=float(np.mean(self._before)),
             now=float(np.mean(self._now)),
+            looks=tuple(self._looks),
             tasks={task: change for task, *change in zip(self._tasks, self._before, self._now, strict=True) if task},
             version=served.version,
             freshness=served.freshness,

@@ -27,6 +27,7 @@ from workers.demo.screen import Figures, open_screen
 COMPARISONS = 10_000
 RATE = 400.0  # comparisons a second: leaves two cores room to answer quickly
 WRONG = 0.05
+LOOKS = (20, 50, 100, 300, 1_000, 3_000)  # comparisons after which people wait, and the answers are measured
 DYING_S = 0.5
 MAP = Measure("mAP", HeldOut.mean_average_precision)
 
@@ -82,8 +83,10 @@ def run_demo(
             model = {"learner": learner, **shown.options}
             with Stage(digits._replace(sets=shown.sets), model, Servers(kafka, redis), folder, say) as stage:
                 say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
-                task = Task(stage.node, MODEL, comparisons, rate, habits=Habits(wrong=wrong), seed=seed)
+                task = Task(stage.node, MODEL, comparisons, rate, habits=Habits(wrong=wrong), seed=seed, looks=LOOKS)
                 figures = perform(stage, task, shown, console)
+                if figures.looks:
+                    console.print(f"{figures.measure}: {figures.course}", highlight=False, soft_wrap=True)
                 console.print(figures.last_line, highlight=False, soft_wrap=True)
     except Interrupted as interrupted:
         return interrupted.exit_code

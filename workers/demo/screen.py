@@ -33,6 +33,8 @@ class Figures:
         Of modalities, where known.
     tasks
         Before and now of each task, where there are several; ``before`` and ``now`` are their means.
+    looks
+        The measure after some numbers of comparisons.
     """
 
     sent: int
@@ -45,6 +47,7 @@ class Figures:
     mistake_rate: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     tasks: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    looks: Sequence[tuple[int, float]] = ()
 
     @property
     def quality(self) -> str:
@@ -59,6 +62,11 @@ class Figures:
         return f"p50 {self.freshness.p50_s * 1000:.0f} ms, p99 {self.freshness.p99_s * 1000:.0f} ms"
 
     @property
+    def course(self) -> str:
+        """The measure at every look; empty if there was none."""
+        return ", ".join(f"{value:.3f} after {count:,}" for count, value in self.looks)
+
+    @property
     def last_line(self) -> str:
         """What is to be remembered of all this."""
         return f"{self.quality} after {self.sent} comparisons; click-to-live {self.click_to_live}"
@@ -69,7 +77,7 @@ Show = Callable[[Figures], None]
 
 def change(before: float, now: float) -> str:
     """What was, and what is."""
-    return f"{before:.2f} -> {now:.2f}"
+    return f"{before:.3f} -> {now:.3f}"
 
 
 @contextmanager
@@ -112,6 +120,8 @@ def table(figures: Figures) -> Table:
     grid.add_column(style="bold")
     grid.add_row("comparisons", f"{bar(figures.sent / figures.of)} {figures.sent:,} of {figures.of:,}")
     grid.add_row("held-out queries", f"{bar(figures.now)} {figures.quality}")
+    for count, value in figures.looks:
+        grid.add_row(f"  after {count:,} comparisons", f"{bar(value)} {figures.measure} {value:.3f}")
     for task, values in figures.tasks.items():
         grid.add_row(f"of {task}", f"{bar(values[-1])} {figures.measure} {change(*values)}")
     if figures.mistake_rate is not None:

@@ -18,7 +18,9 @@ from tests.support.processes import Process, wait_for
 
 SET_UP_S = 180.0  # with kernels compiled
 ROLES = {"valkey": "valkey-server", "worker": "workers.cli worker", "node": "workers.cli node"}
-LAST_LINE = re.compile(r"mAP (0\.\d\d) -> (0\.\d\d) after (\d+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms")
+LAST_LINE = re.compile(
+    r"mAP (0\.\d{3}) -> (0\.\d{3}) after (\d+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms"
+)
 
 
 class Demo(Process):
@@ -94,6 +96,8 @@ def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):
     first, last, comparisons = last_words(process)
     assert comparisons == 900
     assert last > first + 0.1
+    course = re.fullmatch(r"mAP: (0\.\d{3}) after 20, (0\.\d{3}) after 50, .* after 300", process.said.splitlines()[-2])
+    assert first < float(course[1]) < float(course[2]) < last
     configuration = tomllib.loads((kept / "omdml.toml").read_text())
     assert configuration["catalogues"]["digits"]["path"] == str(kept / "items")
     assert sum(path.read_bytes().count(b'"triplet"') for path in (kept / "feedback").glob("*.jsonl")) == 900

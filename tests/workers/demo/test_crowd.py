@@ -72,6 +72,25 @@ def test_a_person_alone_says_the_same_for_the_same_seed(tmp_path, labels):
     assert said[0] == said[1] != said[2]
 
 
+def test_a_crowd_waits_at_every_look_until_it_may_go_on(shop, labels):
+    with shop.serving() as node, listening(node) as server:
+        seen = []
+        with Crowd(Task(server.url, "shop", 40, looks=(7, 20, 40)), labels) as crowd:
+            for _ in range(2):
+                until(lambda: crowd.waits)
+                seen.append((crowd.sent, crowd.at_work))
+                crowd.go_on()
+            until(lambda: not crowd.at_work)
+    assert [*seen, (crowd.sent, crowd.waits)] == [(7, True), (20, True), (40, False)]
+
+
+def test_a_crowd_that_is_left_while_it_waits_stops(shop, labels):
+    with shop.serving() as node, listening(node) as server:
+        with Crowd(Task(server.url, "shop", 40, looks=(7,)), labels) as crowd:
+            until(lambda: crowd.waits)
+        assert (crowd.at_work, crowd.sent) == (False, 7)
+
+
 def test_a_crowd_that_is_left_early_stops(shop, labels):
     with shop.serving() as node, listening(node) as server:
         with Crowd(Task(server.url, "shop", 1_000_000, rate=0.1), labels) as crowd:
@@ -147,7 +166,7 @@ def test_a_simulation_tells_load_and_what_came_of_it(shop, labels_file, capsys, 
         assert run_simulation(server.url, labels_file, comparisons=40, people=2) == 0
     load, last = capsys.readouterr().out.splitlines()[-2:]
     assert re.fullmatch(r"\d+ searches, 40 comparisons, [\d,]+ a second; search p50 .* ms; feedback p50 .* ms", load)
-    assert re.fullmatch(r"precision@10 0\.\d\d -> 0\.\d\d after 40 comparisons; click-to-live not yet", last)
+    assert re.fullmatch(r"precision@10 0\.\d{3} -> 0\.\d{3} after 40 comparisons; click-to-live not yet", last)
     assert len(taken(shop)) == 40
 
 

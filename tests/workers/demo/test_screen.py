@@ -19,6 +19,7 @@ KNOWN = Figures(
     freshness=Freshness(p50_s=0.0091, p99_s=0.0308, count=500),
     mistake_rate=0.061,
     weights={"pixels": 0.4, "gradients": 0.6},
+    looks=((20, 0.701), (1_000, 0.8)),
 )
 EARLY = Figures(sent=0, of=10, measure="mAP", before=0.5, now=0.5, version=0)
 
@@ -33,7 +34,12 @@ def shown(figures, **options):
 
 
 def test_the_last_line_has_the_promised_form():
-    assert KNOWN.last_line == "mAP 0.67 -> 0.89 after 10000 comparisons; click-to-live p50 9 ms, p99 31 ms"
+    assert KNOWN.last_line == "mAP 0.671 -> 0.889 after 10000 comparisons; click-to-live p50 9 ms, p99 31 ms"
+
+
+def test_the_measure_at_every_look_is_told():
+    assert (KNOWN.course, EARLY.course) == ("0.701 after 20, 0.800 after 1,000", "")
+    assert "after 1,000 comparisons" in shown(KNOWN, force_terminal=True)
 
 
 def test_a_pipe_gets_a_line_now_and_then_and_no_control_characters():
@@ -43,10 +49,10 @@ def test_a_pipe_gets_a_line_now_and_then_and_no_control_characters():
 
 def test_a_terminal_gets_a_table_with_every_figure():
     table = shown(KNOWN, force_terminal=True)
-    for text in ("10,000 of 10,000", "mAP 0.67 -> 0.89", "6.1%", "9,990", "p50 9 ms, p99 31 ms", "weight of pixels"):
+    for text in ("10,000 of 10,000", "mAP 0.671 -> 0.889", "6.1%", "9,990", "p50 9 ms, p99 31 ms", "weight of pixels"):
         assert text in table
 
 
 def test_what_is_not_known_yet_is_left_out():
-    assert line(EARLY) == "0 comparisons; mAP 0.50 -> 0.50; version 0 live; click-to-live not yet"
+    assert line(EARLY) == "0 comparisons; mAP 0.500 -> 0.500; version 0 live; click-to-live not yet"
     assert "mistakes" not in shown(EARLY, force_terminal=True)

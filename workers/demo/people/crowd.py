@@ -15,6 +15,8 @@ from workers.demo.people.event_forms import Form, triplet
 from workers.demo.people.ground_truth import Truth
 from workers.demo.people.person import Habits, Person
 
+LOOK_S = 0.1  # between two looks of somebody who waits, whether all is over
+
 
 class Task(NamedTuple):
     """What a crowd is there for.
@@ -29,6 +31,8 @@ class Task(NamedTuple):
         Comparisons a second, of all people together; None: as fast as the node takes them.
     people
         How many search at once.
+    looks
+        Numbers of comparisons, rising, at which everybody waits for :meth:`Crowd.go_on`.
     """
 
     url: str
@@ -38,6 +42,7 @@ class Task(NamedTuple):
     people: int = 8
     habits: Habits = Habits()
     seed: int = 0
+    looks: Sequence[int] = ()
 
 
 class Crowd:
@@ -65,9 +70,11 @@ class Crowd:
         self.send_s: list[float] = []
         self._began = self._ended = 0.0
         self._task, self._truths, self._form = task, truths, form
-        self._left = task.comparisons
+        # how many comparisons are made when everybody waits, and at last
+        self._ends = [*(look for look in task.looks if look < task.comparisons), task.comparisons]
+        self._left = self._ends[0]
         self._turn_at = 0.0  # monotonic time of the next search
-        self._turns = threading.Lock()
+        self._turns = threading.Condition()
         self._stopped = threading.Event()
         self._failed: OmdmlError | None = None
         self._threads = [
@@ -95,6 +102,19 @@ class Crowd:
         return any(thread.is_alive() for thread in self._threads)
 
     @property
+    def waits(self) -> bool:
+        """Whether everybody waits for :meth:`go_on`."""
+        with self._turns:
+            return len(self._ends) > 1 and self.sent == self._ends[0]
+
+    def go_on(self) -> None:
+        """Let people make comparisons up to the next look, or the last one."""
+        with self._turns:
+            seen = self._ends.pop(0)
+            self._left = self._ends[0] - seen
+            self._turns.notify_all()
+
+    @property
     def seconds(self) -> float:
         """Seconds from the beginning to the last comparison that the node has taken."""
         return self._ended - self._began
@@ -115,6 +135,8 @@ class Crowd:
         """Wait for it; how many comparisons it may bring, 0 at the end."""
         task = self._task
         with self._turns:
+            while not self._left and len(self._ends) > 1 and not self._stopped.is_set():
+                self._turns.wait(LOOK_S)
             granted = min(self._left, task.habits.marks)
             self._left -= granted
             turn_at = max(self._turn_at, time.monotonic())
@@ -124,6 +146,7 @@ class Crowd:
     def _give_back(self, unused: int) -> None:
         with self._turns:
             self._left += unused
+            self._turns.notify_all()
 
     def _search(self, voice: Voice, client: NodeClient, granted: int) -> int:
         """Search, look, mark, tell; how many comparisons that brought."""
