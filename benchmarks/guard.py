@@ -19,6 +19,7 @@ from rich.table import Table
 
 from benchmarks.hostile import KINDS, Crowd, Kind, later
 from benchmarks.quality import SETS, data_folder, split
+from omdml import DEFAULT_LEARNER
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import Triplet, encode
 from streams.catalogues.build import build_catalogue
@@ -59,17 +60,25 @@ class Look(NamedTuple):
 class Shop:
     """One model in a worker whose log and store are in memory, with the labels that tell what is right."""
 
-    def __init__(self, folder: Path, data: Data, guard: dict[str, Any], secret: bytes) -> None:
+    def __init__(
+        self, folder: Path, data: Data, guard: dict[str, Any], secret: bytes, learner: str = DEFAULT_LEARNER
+    ) -> None:
         self.data, self.labels = data, data.labels
-        catalogue = build_catalogue(folder, data.features, scaling="none")
+        catalogue = build_catalogue(folder, data.features, scaling="none", mapped=True)
         self.log, self.store = MemoryLog(1), MemoryStore(secret=secret)
-        models = {"catalogues": {"items": {"path": str(folder)}}, "models": {MODEL: {}}, "guard": guard}
+        models = {
+            "catalogues": {"items": {"path": str(folder)}},
+            "models": {MODEL: {"learner": learner}},
+            "guard": guard,
+        }
         configuration: Configuration = load(None, {}, models)
+        specs = Specs(configuration, {"items": catalogue})
+        self.features = specs.of(MODEL).catalogue.features
         services = Services(
             store=self.store,
             source=MemorySource(self.log),
             letters=DeadLetters(MemorySink(MemoryLog())),
-            specs=Specs(configuration, {"items": catalogue}),
+            specs=specs,
             metrics=WorkerMetrics(CollectorRegistry()),
             platform="benchmark",
             clock=time.monotonic,
@@ -107,7 +116,7 @@ class Shop:
         return Look(live, self._quality(models[0].learner.metric), True)
 
     def _quality(self, metric: Any) -> float:
-        return mean_average_precision(metric.embed(self.data.features), self.labels, self.data.test)
+        return mean_average_precision(metric.embed(self.features), self.labels, self.data.test)
 
 
 class Outcome(NamedTuple):

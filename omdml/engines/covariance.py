@@ -1,4 +1,4 @@
-"""The engine of second-order learning: a running covariance of near pairs, and what is served of it (MATHS 12)."""
+"""The engine of second-order learning: moments of near pairs and of their items, and what is served (MATHS 12)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from scipy.linalg.blas import dsyrk
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill
-from omdml.engines.discriminant import discriminant_rows, shrinkage
+from omdml.engines.discriminant import catalogue_share, discriminant_rows, shrinkage
+from omdml.engines.distinct import SLOTS, distinct, mark
 from omdml.errors import CorruptError
 from omdml.kernels.counts import FILLED, VERSION
 from omdml.kernels.covariance import add_scores, gather, tally
@@ -18,8 +19,10 @@ from omdml.kernels.covariance import add_scores, gather, tally
 BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
 STRIDE = 10  # refreshes while as many pairs come as are remembered
 PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
+PAIRS_AN_ITEM = 4
 LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
 CONSTANT = ("mean", "basis", "deviations")
+SYMMETRIC = ("near", "middle")
 
 
 class State(NamedTuple):
@@ -29,17 +32,35 @@ class State(NamedTuple):
     basis: Array  # (d, D)       its principal directions
     deviations: Array  # (d,)    roots of its variances along them
     near: Array  # (d, d)        sum of z z' / 2 over the differences z of near pairs; the upper triangle
+    middle: Array  # (d, d)      sum of m m' over the midpoints m of near pairs; the upper triangle
+    centre: Array  # (d,)        sum of these midpoints
     sums: Array  # (2,)          of these pairs' weights, and of their squares
-    X: Array  # (BLOCK, D)       differences of the open block
-    W: Array  # (d, D)           what was learned: the first ``used`` rows
+    seen: Array  # (SLOTS / 8,)  which items were in near pairs, see distinct.py
+    Q: Array  # (BLOCK, D)       queries of the open block
+    R: Array  # (BLOCK, D)       and what was relevant
+    W: Array  # (d, D)           what scores, as of the last refresh: the first ``used`` rows
     used: Array  # (1,)
-    share: Array  # (1,)         of the plain features
+    share: Array  # (1,)         of the plain features there
     next: Array  # (1,)          version of the next refresh
     counts: Array  # (4,)        see counts.py
 
 
+class Moments(NamedTuple):
+    """What is summed over near pairs; see State."""
+
+    near: Array
+    middle: Array
+    centre: Array
+    sums: Array
+    seen: Array
+
+
 class CovarianceEngine(Engine):
-    """Second moments of near pairs, refreshed into a metric at versions that depend on the count alone.
+    """Second moments of near pairs, and what is made of them.
+
+    What is served is made whenever somebody asks. What scores triplets before they are learned is made again at
+    versions that depend on the count alone: a refresh for every triplet would cost a thousand times what learning it
+    does.
 
     Parameters
     ----------
@@ -64,8 +85,12 @@ class CovarianceEngine(Engine):
             basis=start["basis"].copy(),
             deviations=start["deviations"].copy(),
             near=np.zeros((d, d)),
+            middle=np.zeros((d, d)),
+            centre=np.zeros(d),
             sums=np.zeros(2),
-            X=np.zeros((BLOCK, D), dtype),
+            seen=np.zeros(SLOTS // 8, np.uint8),
+            Q=np.zeros((BLOCK, D), dtype),
+            R=np.zeros((BLOCK, D), dtype),
             W=np.zeros((d, D), dtype),
             used=np.zeros(1, np.int64),
             share=np.ones(1),
@@ -111,10 +136,11 @@ class CovarianceEngine(Engine):
     def _learn_tile(self, rows: Array, addresses: Array, filled: int, scores: Array) -> int:
         """Score some triplets of one tile and keep their near pairs; how many were sound."""
         state, first, count = self.state, filled % TILE, len(rows)
-        near = state.X[filled : filled + count]
-        sound = gather(rows, addresses, self.shape, state.mean, first, self.items, near, self.limit)
+        sound = gather(rows, addresses, self.shape, state.mean, first, self.items, self.limit)
         if sound < count:
             return int(sound)
+        for side, block in enumerate((state.Q, state.R)):
+            block[filled : filled + count] = self.items[3 * first + side : 3 * (first + count) : 3]
         scores[:] = 0.0
         # The whole tile is multiplied whatever is in it. A triplet has its own rows, so its bytes depend neither on
         # how many share the call nor on what they are.
@@ -123,104 +149,124 @@ class CovarianceEngine(Engine):
         return int(tally(scores, state.counts))
 
     def _experts(self) -> list[tuple[float, Array]]:
-        """Share and matrix of what is served: the plain coordinates, and the learned rows."""
+        """Share and matrix of what scores: the plain coordinates, and the learned rows."""
         state, plain = self.state, float(self.state.share[0])
         both = [(plain, state.basis), (1.0 - plain, state.W[: state.used[0]])]
         return [(share, matrix) for share, matrix in both if share > 0]
 
-    def experts(self) -> dict[str, tuple[float, Array]]:
-        """Share and matrix (r, D) of each expert that is served; copies."""
-        named = zip(("plain", "learned") if self.state.share[0] > 0 else ("learned",), self._experts(), strict=False)
-        return {name: (share, matrix.copy()) for name, (share, matrix) in named}
+    def served(self) -> dict[str, tuple[float, Array]]:
+        """Share and matrix (r, D) of each expert, made of all pairs learned so far, those of the open block included.
 
-    def _added(self, near: Array, sums: Array) -> tuple[Array, Array]:
-        """Sums with the open block taken in; ``near`` (d, d), C-contiguous, is changed in place."""
+        It depends on the state alone, and takes about as long as a refresh.
+        """
+        with one_blas_thread():
+            plain, learned = self._made(self.moments())
+        named = {"plain": (plain, self.state.basis), "learned": (1.0 - plain, learned)}
+        return {name: expert for name, expert in named.items() if expert[0] > 0}
+
+    def moments(self) -> Moments:
+        """What is known of all near pairs, those of the open block included; copies."""
+        found = Moments(*(array.copy() for array in self._moments()))
+        self._add_block(found)
+        return found
+
+    def _moments(self) -> Moments:
+        """What is known of the pairs of closed blocks: the state's own arrays."""
+        return Moments(*(getattr(self.state, name) for name in Moments._fields))
+
+    def _add_block(self, to: Moments) -> None:
+        """Add the near pairs of the open block to moments, in place."""
         filled, state = int(self.state.counts[FILLED]), self.state
         if not filled:
-            return near, sums
-        Z = (state.X[:filled] @ state.basis.T).astype(np.float64)
+            return
+        queries, relevant = state.Q[:filled], state.R[:filled]
+        mark(to.seen, queries)
+        mark(to.seen, relevant)
         weights = self.rule ** np.arange(filled - 1, -1, -1.0)
-        if self.rule < 1:
-            Z *= np.sqrt(weights)[:, None]
         fade = self.rule**filled
-        # BLAS counts columns: its lower triangle of the transpose is our upper one
-        near = dsyrk(0.5, Z.T, fade, near.T, lower=1, overwrite_c=1).T
-        sums = np.array([fade * sums[0] + weights.sum(), fade**2 * sums[1] + (weights**2).sum()])
-        return near, sums
+        differences, middles = (
+            (vectors @ state.basis.T).astype(np.float64) for vectors in (queries - relevant, (queries + relevant) / 2)
+        )
+        to.centre[:] = fade * to.centre + weights @ middles
+        to.sums[:] = fade * to.sums[0] + weights.sum(), fade**2 * to.sums[1] + (weights**2).sum()
+        for matrix, factor, vectors in ((to.near, 0.5, differences), (to.middle, 1.0, middles)):
+            if self.rule < 1:
+                vectors *= np.sqrt(weights)[:, None]
+            # BLAS counts columns: its lower triangle of the transpose is our upper one
+            dsyrk(factor, vectors.T, fade, matrix.T, lower=1, overwrite_c=1)
 
     def _flush(self) -> None:
-        """End the block: its near pairs go into the sums."""
-        # the matrix itself was added to
-        _, self.state.sums[:] = self._added(self.state.near, self.state.sums)
+        """End the block: its near pairs go into the moments."""
+        self._add_block(self._moments())
         self.state.counts[FILLED] = 0
 
     def refresh(self) -> None:
-        """Make what is served of the sums, and set the version of the next refresh."""
+        """Make what scores the next triplets of the closed blocks, and set the version of the next refresh."""
         state = self.state
-        added, covariance = self.spread()
-        rows = discriminant_rows(covariance, state.deviations.astype(np.float64) ** 2, added)
+        with one_blas_thread():
+            state.share[0], rows = self._made(self._moments())
         state.used[0] = len(rows)
-        state.W[: len(rows)] = rows @ state.basis
-        plain = PLAIN / (PLAIN + state.sums[0])
-        state.share[0] = 1.0 if not len(rows) else plain if plain >= FADED else 0.0
+        state.W[: len(rows)] = rows
         version = int(state.counts[VERSION])
         state.next[0] = min(next_refresh(version), version + self.stride)
 
-    def spread(self) -> tuple[float, Array]:
-        """What is added to the covariance of near pairs, and that covariance: its upper triangle."""
-        total, squares = self.state.sums
-        covariance = self.state.near / (total or 1.0)
-        d = len(covariance)
-        # of faded pairs, as many count as would give an unweighed mean the same variance (Kish)
-        effective = total**2 / squares if squares else 1.0
-        return shrinkage(effective, d) * float(np.trace(covariance)) / d, covariance
+    def _made(self, moments: Moments) -> tuple[float, Array]:
+        """Share of the plain coordinates, and the learned rows (k, D), of these moments."""
+        state = self.state
+        rows = discriminant_rows(*covariances(moments, state.deviations.astype(np.float64) ** 2))
+        plain = PLAIN / (PLAIN + float(moments.sums[0]))
+        share = 1.0 if not len(rows) else plain if plain >= FADED else 0.0
+        return share, (rows @ state.basis).astype(state.W.dtype, copy=False)
 
     def covariance(self) -> Array:
         """Covariance (d, d) of near pairs, open block included."""
-        near, sums = self._added(self.state.near.copy(), self.state.sums)
-        upper = np.triu(near) / (sums[0] or 1.0)
-        return upper + np.triu(upper, 1).T
+        found = self.moments()
+        return symmetric(found.near) / (found.sums[0] or 1.0)
 
     def absorb(self, other: CovarianceEngine) -> None:
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""
         self._flush()
-        near, sums = other._added(other.state.near.copy(), other.state.sums)
-        self.state.near[:] += near
-        self.state.sums[:] += sums
-        self.state.counts[:] += other.state.counts
+        added, state = other.moments(), self.state
+        for name in ("near", "middle", "centre", "sums"):
+            getattr(state, name)[:] += getattr(added, name)
+        state.seen[:] |= added.seen
+        state.counts[:] += other.state.counts
         self.state.counts[FILLED] = 0
         self.refresh()
 
     def to_tensors(self) -> dict[str, Array]:
-        """The state: what counts of the open block and of W, and one triangle of the symmetric matrix."""
-        state = self.state
+        """The state: what counts of the open block and of W, and one triangle of each symmetric matrix."""
+        state, filled = self.state, int(self.state.counts[FILLED])
         tensors = super().to_tensors()
-        tensors["near"] = state.near[np.triu_indices(len(state.near))]
-        tensors["X"], tensors["W"] = state.X[: state.counts[FILLED]], state.W[: state.used[0]]
+        for name in SYMMETRIC:
+            tensors[name] = getattr(state, name)[np.triu_indices(len(state.near))]
+        tensors |= {"Q": state.Q[:filled], "R": state.R[:filled], "W": state.W[: state.used[0]]}
         return tensors
 
     @staticmethod
     def shapes(tensors: Mapping[str, Array], width: int) -> dict[str, tuple[int, ...]]:
-        """Of the start's arrays, and of the triangle, in a state; raises CorruptError."""
+        """Of the start's arrays, and of the triangles, in a state; raises CorruptError."""
         deviations = tensors.get("deviations")
         if deviations is None or deviations.ndim != 1 or not len(deviations):
             raise CorruptError("state lacks the deviations of its coordinates")
         d = len(deviations)
-        return {"mean": (width,), "basis": (d, width), "deviations": (d,), "near": (d * (d + 1) // 2,)}
+        triangles = dict.fromkeys(SYMMETRIC, (d * (d + 1) // 2,))
+        return {"mean": (width,), "basis": (d, width), "deviations": (d,), **triangles}
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
         state, d = self.state, len(self.state.near)
         for name in state._fields:
-            if name not in ("near", "X", "W"):
+            if name not in (*SYMMETRIC, "Q", "R", "W"):
                 fill(getattr(state, name), tensors[name], name)
         filled, used = self._filled(), int(state.used[0])
         if not (0 <= used <= d and state.counts[VERSION] < state.next[0] and 0 <= state.share[0] <= 1):
             raise ValueError(f"{used} rows, share {state.share[0]} and next refresh {state.next[0]} fit no learning")
-        triangle = np.zeros(d * (d + 1) // 2)
-        fill(triangle, tensors["near"], "near")
-        state.near[np.triu_indices(d)] = triangle
-        fill(state.X[:filled], tensors["X"], "X")
-        fill(state.W[:used], tensors["W"], "W")
+        for name in SYMMETRIC:
+            triangle = np.zeros(d * (d + 1) // 2)
+            fill(triangle, tensors[name], name)
+            getattr(state, name)[np.triu_indices(d)] = triangle
+        for name, count in {"Q": filled, "R": filled, "W": used}.items():
+            fill(getattr(state, name)[:count], tensors[name], name)
 
     def _filled(self) -> int:
         version, due = self.state.counts[VERSION], self.state.next[0]
@@ -229,7 +275,33 @@ class CovarianceEngine(Engine):
         return super()._filled()
 
 
+def covariances(moments: Moments, variances: Array) -> tuple[Array, Array, float, Array]:
+    """What :func:`discriminant_rows` takes: covariance of near pairs, that of items, what is added, and ``variances``.
+
+    The covariance of items is that of those in near pairs, within pairs and between them. It takes the place of the
+    catalogue's as pairs come in. Pairs beyond PAIRS_AN_ITEM for each item count for nothing: few items that are clicked
+    over and over say little of the others.
+    """
+    d, (total, squares) = len(variances), moments.sums
+    most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
+    # of faded pairs, as many count as would give an unweighed mean the same variance (Kish)
+    effective = min(total**2 / squares if squares else 1.0, most or 1.0)
+    near, centre = moments.near / pairs, moments.centre / pairs
+    added = shrinkage(effective, d) * float(np.trace(near)) / d
+    share = catalogue_share(min(total, most), d)
+    everything = (1 - share) * (near / 2 + moments.middle / pairs - np.outer(centre, centre))
+    everything[np.diag_indices(d)] += share * variances
+    return near, everything, added, variances
+
+
+def symmetric(upper: Array) -> Array:
+    """The matrix (d, d) whose upper triangle this one has."""
+    kept = np.triu(upper)
+    both: Array = kept + np.triu(kept, 1).T
+    return both
+
+
 def next_refresh(version: int) -> int:
-    """The version after this one at which the metric is made again: 7 % more triplets, 20 % beyond a thousand."""
+    """The version after this one at which what scores is made again: 7 % more triplets, 20 % beyond a thousand."""
     percent = 107 if version < 1_000 else 120
     return max(version + 1, -(-version * percent // 100))

@@ -1,4 +1,4 @@
-"""The compiled parts of second-order learning: differences of items, and what unit-length embeddings say (MATHS 12)."""
+"""The compiled parts of second-order learning: items of triplets, and what unit-length embeddings say (MATHS 12)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from omdml.kernels.memory import at_address
 
 
 @njit(cache=True)
-def gather(
-    rows: Array, addresses: Array, n: Array, mean: Array, first: int, items: Array, near: Array, limit: float
-) -> int:
-    """Centre the items of triplets, and take the differences of their near pairs.
+def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, items: Array, limit: float) -> int:
+    """Centre the items of triplets.
 
     Parameters
     ----------
@@ -31,8 +29,6 @@ def gather(
         Place of the first triplet in its tile.
     items : (3 tile, D)
         Written from row ``3 first`` on: query, relevant, irrelevant of each triplet.
-    near : (e, D)
-        Written: query minus relevant.
     limit
         Largest squared length that a centred item may have.
 
@@ -55,9 +51,6 @@ def gather(
             if not squared(items[place + side]) <= limit:
                 items[place : place + 3] = 0
                 return e
-        query, relevant = items[place], items[place + 1]
-        for j in range(query.shape[0]):
-            near[e, j] = query[j] - relevant[j]
     return rows.shape[0]
 
 

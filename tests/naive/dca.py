@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 
 import numpy as np
 
@@ -21,16 +22,18 @@ def closed_form(S, T):
     return W @ V @ np.diag(gain) @ V.T @ W
 
 
-def learned(N, n, effective, variances):
-    """M (d, d), up to scale, of the sums of near pairs; None if no direction is left."""
+def learned(N, C, n, effective, items, variances):
+    """M (d, d), up to scale, of the covariance C of items and the sums N of near pairs; None if no direction is left."""
     d = len(variances)
-    added = min(0.8 * math.sqrt(d / effective), 3.0) * np.trace(N / n) / d
+    added = min(0.8 * math.sqrt(d / min(effective, 4 * items)), 3.0) * np.trace(N / n) / d
+    share = 0.3 * d / (0.3 * d + min(n, 4 * items))
+    T = share * np.diag(variances) + (1 - share) * C
     seen = [i for i in range(d) if variances[i] > 0.3 * added]
     if added == 0 or not seen:
         return None
     M = np.zeros((d, d))
     S = N[np.ix_(seen, seen)] / n + added * np.eye(len(seen))
-    M[np.ix_(seen, seen)] = closed_form(S, np.diag([variances[i] for i in seen]))
+    M[np.ix_(seen, seen)] = closed_form(S, T[np.ix_(seen, seen)])
     return M if np.trace(M) > 1e-12 else None
 
 
@@ -46,10 +49,31 @@ def following(version):
     return max(version + 1, math.ceil(round(version * (1.07 if version < 1000 else 1.2), 6)))
 
 
-def dca(rows, items, variances, memory):
-    """Scores of triplets, N, the weights' sum, M and the share of plain coordinates z (n, d)."""
+def factor(place):
+    """The number of splitmix64 at this place, made odd."""
+    z = place * 0x9E3779B97F4A7C15 % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return z ^ z >> 31 | 1
+
+
+def slot(item):
+    """The slot of 8,192 that the bytes of an item fall into."""
+    words = struct.unpack(f"<{item.nbytes // 4}I", item.tobytes())
+    return sum(word * factor(place) for place, word in enumerate(words, 1)) % 2**64 >> 51
+
+
+def counted(slots):
+    """About how many different items fill these slots."""
+    return 8192 * math.log(8192 / (8192 - len(slots)))
+
+
+def dca(rows, centred, basis, variances, memory):
+    """Scores of triplets of items (n, D), N, the weights' sum, and what is served at the end: M, the plain share."""
+    items, slots = centred @ basis.T, [slot(item) for item in centred]
     d, keep = items.shape[1], 1 - 1 / memory if memory else 1.0
     N, n, squares, M, share, due, scores = np.zeros((d, d)), 0.0, 0.0, None, 1.0, 1, []
+    both, centre, met = np.zeros((d, d)), np.zeros(d), set()
     for version, (q, r, s) in enumerate(rows, 1):
         near, far = (
             share * distance(items[q], items[other], np.eye(d))
@@ -59,9 +83,15 @@ def dca(rows, items, variances, memory):
         scores.append(near - far)
         z = items[q] - items[r]
         N, n, squares = keep * N + np.outer(z, z) / 2, keep * n + 1, keep**2 * squares + 1
+        both = keep * both + (np.outer(items[q], items[q]) + np.outer(items[r], items[r])) / 2
+        centre = keep * centre + (items[q] + items[r]) / 2
+        met |= {slots[q], slots[r]}
+        if version == due or version == len(rows):
+            C = both / n - np.outer(centre / n, centre / n)
+            made = learned(N, C, n, n**2 / squares, counted(met), variances)
+            faded = 5 / (5 + n)
+            faded = 1.0 if made is None else faded if faded >= 0.005 else 0.0
         if version == due:
-            M = learned(N, n, n**2 / squares, variances)
-            share = 5 / (5 + n)
-            share = 1.0 if M is None else share if share >= 0.005 else 0.0
+            M, share = made, faded
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
-    return np.array(scores), N, n, M, share
+    return np.array(scores), N, n, made, faded

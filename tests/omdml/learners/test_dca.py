@@ -52,11 +52,11 @@ def in_chunks(model, rows, features, sizes):
     return model
 
 
-def in_coordinates(model, features):
-    """Items (n, d) in the principal coordinates of a learner, and the variances of these."""
+def centred(model, features):
+    """Items (n, D) about the mean of a learner, its principal directions, and its variances along them."""
     state = model._engine.state
-    side_by_side = np.concatenate(list(features.values()), axis=1)
-    return (side_by_side - state.mean) @ state.basis.T, state.deviations.astype(float) ** 2
+    items = np.concatenate(list(features.values()), axis=1) - state.mean
+    return items, state.basis, state.deviations.astype(float) ** 2
 
 
 def served(model):
@@ -76,7 +76,7 @@ def test_the_engine_equals_the_slow_twin(seed, dims, rank, memory):
     features, rows, _, _ = world(seed, dims)
     model = learner(features, rank=rank, memory=memory, dtype="float64")
     found = model.learn_many(rows, features).scores
-    scores, N, n, M, share = naive.dca(rows, *in_coordinates(model, features), memory)
+    scores, N, n, M, share = naive.dca(rows, *centred(model, features), memory)
     np.testing.assert_allclose(found, scores, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(model.matrices["near"], N / n, rtol=1e-9, atol=1e-9)
     assert model.shares.get("plain", 0.0) == pytest.approx(share)
@@ -102,12 +102,13 @@ def test_the_golden_numbers_are_reproduced(sizes):
 def test_the_rows_are_a_root_of_the_closed_form(d):
     draw = np.random.default_rng(d)
     x = draw.normal(0, 1, (3 * d, d)) * 0.4
-    near, variances = x.T @ x / len(x), np.sort(draw.uniform(0.5, 4, d))[::-1]
-    rows = discriminant_rows(np.triu(near), variances, 0.05)
-    M = naive.closed_form(near + 0.05 * np.eye(d), np.diag(variances))
+    y = draw.normal(0, 1, (3 * d, d))
+    near, everything, variances = x.T @ x / len(x), y.T @ y / len(y), np.sort(draw.uniform(0.5, 4, d))[::-1]
+    rows = discriminant_rows(np.triu(near), np.triu(everything), 0.05, variances)
+    M = naive.closed_form(near + 0.05 * np.eye(d), everything)
     assert np.linalg.matrix_rank(M, tol=1e-9) == len(rows) > 0
-    np.testing.assert_allclose(rows.T @ rows, M / np.trace(M @ np.diag(variances)), rtol=1e-8, atol=1e-10)
-    assert (rows[np.arange(len(rows)), np.abs(rows / np.sqrt(1 / variances)).argmax(axis=1)] > 0).all()
+    np.testing.assert_allclose(rows.T @ rows, M / np.trace(M @ everything), rtol=1e-8, atol=1e-10)
+    assert (rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)] > 0).all()
 
 
 @settings(max_examples=examples(30), deadline=None)
