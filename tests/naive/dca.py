@@ -23,7 +23,7 @@ def closed_form(S, T):
 
 
 def learned(N, C, n, effective, items, variances):
-    """M (d, d), up to scale, of the covariance C of items and the sums N of near pairs; None if no direction is left."""
+    """M (d, d), up to scale, of covariance C of items and sums N of near pairs; None if no direction is left."""
     d = len(variances)
     added = min(0.8 * math.sqrt(d / min(effective, 4 * items)), 3.0) * np.trace(N / n) / d
     share = 0.3 * d / (0.3 * d + min(n, 4 * items))
