@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from river import base, neighbors, preprocessing
+from river import base, neighbors
 
 from omdml.adapters.river import MetricTransformer
 from omdml.errors import FeedbackError, ParameterError
@@ -44,7 +44,7 @@ def rate(model, count=None):
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.learner)
 def test_river_finds_nothing_to_complain_of(model):
-    # It is imported late, because it imports scipy.stats, a quarter of the time to collect all tests.
+    # It is imported late, because it imports scipy.stats.
     from river import checks
 
     for check in checks.yield_checks(model):
@@ -72,6 +72,9 @@ def test_a_pipeline_gives_its_classifier_transformed_samples():
 
 
 def test_learned_features_beat_scaled_ones_for_nearest_neighbours():
+    # It is imported late, because it imports scipy.stats, a quarter of the time to collect all tests.
+    from river import preprocessing
+
     plain = rate(preprocessing.StandardScaler() | nearest(), 1000)
     learned = rate(preprocessing.StandardScaler() | MetricTransformer() | nearest(), 1000)
     assert learned > plain + 0.01
