@@ -2,6 +2,8 @@
 # servers in a cache folder (deploy/local/README.md). PYTHON=... picks the Python, 3.11 or newer.
 SHELL := /bin/bash
 export PYTHON
+# Images of Python for containers often set this; each of the many processes that tests start would compile every module.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 .PHONY: demo test test-deep lint format bench papers chaos attacks fuzz services constraints clean
 
