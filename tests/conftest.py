@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Three processes on two processors, because tests also wait: for servers to end, for other processes, for files."""
+    """Three processes on two processors: tests also wait, for servers to end and for other processes."""
     return max(2, len(os.sched_getaffinity(0)) * 3 // 2)
 
 

@@ -40,7 +40,7 @@ def test_building_the_same_again_keeps_the_catalogue_and_what_was_added(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_another_generation_is_replaced_only_when_asked_and_the_previous_is_kept(tmp_path: Path) -> None:
+def test_another_generation_is_replaced_only_when_asked(tmp_path: Path) -> None:
     first = build_catalogue(tmp_path / "c", RAW, ids=IDS)
 
     with pytest.raises(CatalogueError, match=f"holds generation {first.generation}, these inputs make"):

@@ -89,7 +89,7 @@ def test_a_router_makes_a_letter_of_what_is_too_large_to_be_read(bomb: bytes) ->
         assert (letter.position, letter.reason) == ((PLACE, record.offset), "oversize")
 
 
-def test_who_writes_what_stands_for_too_large_has_written_an_event_like_any_other(bomb: bytes) -> None:
+def test_an_event_that_looks_like_the_oversize_mark_is_like_any_other(bomb: bytes) -> None:
     (first, _) = as_records(PLACE, opened(bomb))
     with pytest.raises(FeedbackError) as refused:
         decode(bytes(first.value))
