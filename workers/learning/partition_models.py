@@ -177,7 +177,8 @@ class OwnedModels:
     def write(self, models: list[OwnedModel]) -> None:
         """Save models, the letters before them."""
         metrics = self._services.metrics
-        self._burial.finish()  # no replay makes those again whose events the checkpoint skips
+        # No replay makes those again whose events the checkpoint skips.
+        self._burial.finish()
         with metrics.timed("save"):
             checkpoints = [model.checkpoint(self._services.platform) for model in models]
             epochs = [model.epoch for model in models]

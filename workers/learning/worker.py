@@ -88,7 +88,8 @@ class LearnerWorker:
                 self.step()
             self._finish()
         finally:
-            self._stopping = True  # after an error, perhaps amid a take, leaving must save nothing
+            # After an error, perhaps amid a take, leaving must save nothing.
+            self._stopping = True
             self._close()
 
     def _close(self) -> None:
@@ -263,7 +264,8 @@ class LearnerWorker:
     def _saved_whole(self, partition: OwnedPartition, until: float) -> bool:
         """Save one partition at the end; False if it must be read again. What keeps one from that keeps no other."""
         try:
-            if self._doubt:  # what was polled meanwhile was passed over: positions say nothing
+            # What was polled meanwhile was passed over, so positions say nothing.
+            if self._doubt:
                 raise self._doubt
             partition.save(self._untaken(partition.partition), until=until)
         except Rewind as rewind:
