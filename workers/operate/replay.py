@@ -22,7 +22,7 @@ from workers.configuration.specs import Spec, Specs
 from workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
 from workers.events.lookup import Located
 from workers.model.guard import Guard
-from workers.model.held_out_order import Order, order_right, plain_metric
+from workers.model.held_out_accuracy import Order, order_right, plain_metric
 from workers.model.owned_model import OwnedModel, offsets_of
 
 POLL_RECORDS = 1000
