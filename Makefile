@@ -2,13 +2,15 @@
 # servers in a cache folder (deploy/local/README.md). PYTHON=... picks the Python, 3.11 or newer.
 SHELL := /bin/bash
 export PYTHON
+# Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 .PHONY: demo test test-deep lint format bench papers chaos attacks fuzz services constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
 
-# Tests run side by side: flat ones use the processor all the time, those with servers mostly wait. Each process has servers
+# Tests run side by side: flat ones wait a part of the time (tests/conftest.py), those with servers mostly. Each process has servers
 # and ports of its own. DEEP=1 adds what takes long (tests/support/deep.py).
 AT_ONCE ?= 5
 PYTEST := $(BIN)/python -m pytest --maxprocesses 16

@@ -23,6 +23,12 @@ def pytest_configure(config: pytest.Config) -> None:
         ports.FIRST, ports.LAST = first, first + PORTS_A_PROCESS
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Three processes on two processors: tests also wait, for servers to end and for other processes."""
+    return max(2, len(os.sched_getaffinity(0)) * 3 // 2)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked ``deep``, unless DEEP=1 or a marker expression asks for it."""
     if DEEP or config.option.markexpr:

@@ -18,6 +18,7 @@ from streams.stores.folder.store import DirectoryStore
 from tests.formats import contract
 from tests.formats.samples import HERE, SAMPLES, Sample
 from tests.support import store_samples, worlds
+from tests.support.pauses import _no_waiting  # noqa: F401
 from workers.configuration.specs import Specs
 from workers.operate import models
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,15 +42,21 @@ FULL = 14  # files of a folder, before it should become two
 ALL_TOGETHER = {Path("omdml/kernels")}  # every compiled function lies there
 
 
+@cache
 def modules(layer):
     """(path, syntax tree) of every module of a layer."""
-    for path in sorted((ROOT / layer).rglob("*.py")):
-        yield path.relative_to(ROOT), ast.parse(path.read_text())
+    paths = sorted((ROOT / layer).rglob("*.py"))
+    return [(path.relative_to(ROOT), ast.parse(path.read_text())) for path in paths]
 
 
+@cache
 def imports(layer):
     """(path, module) of every import of a layer; what is imported from a package is the module, if it is one."""
-    for path, tree in modules(layer):
+    return list(imports_of(modules(layer)))
+
+
+def imports_of(modules):
+    for path, tree in modules:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 yield from ((path, alias.name) for alias in node.names)

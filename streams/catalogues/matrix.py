@@ -39,7 +39,8 @@ def map_rows(path: Path, rows: int, dim: int, writable: bool = False) -> NDArray
             mapped = np.memmap(file, DTYPE, "r+" if writable else "r", start, (rows, dim))
     except UNREADABLE as error:
         raise CatalogueError(f"{path}: no matrix to read ({error}): restore or build the catalogue again") from error
-    return np.asarray(mapped)  # a plain array over the same pages: the subclass slows every indexing down
+    # A plain array over the same pages, because the subclass slows every indexing down.
+    return np.asarray(mapped)
 
 
 def extend(path: Path, rows: int, more: int, dim: int) -> NDArray[np.float32]:

@@ -22,7 +22,8 @@ from streams.files.tail import read_first_line
 from streams.regular import open_regular, opened
 
 LEDGER_LINE = re.compile(rb"(\d{1,19}) (\d{1,20}) ([0-9a-f]{64})")
-QUIET_S = 1.0  # a writer may go on for a moment in a file that was renamed under it
+# A writer may go on for a moment in a file that was renamed under it.
+QUIET_S = 1.0
 
 
 class Segment(NamedTuple):

@@ -212,7 +212,7 @@ def test_memory_does_not_grow(name):
     assert grown < 20_000
 
 
-def test_features_too_small_for_the_type_are_refused_at_the_start_or_learned_from(name):
+def test_features_too_small_for_the_type_are_refused_or_learned_from(name):
     tiny = {modality: x * 1e-30 for modality, x in features().items()}
     model = made(name, dtype="float32")
     with contextlib.suppress(StartError):

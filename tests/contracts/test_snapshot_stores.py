@@ -64,7 +64,7 @@ class TestSnapshotsOfAnyStore:
         assert store.publish(snapshot(6), second) is Written.ALREADY
         assert told(store, "version", "serial") == [(4, 1), (6, 2), (5, 3), (6, 4)]
 
-    def test_a_successor_that_publishes_the_same_bytes_again_does_not_move_the_pointer(self, store: Store) -> None:
+    def test_a_successor_with_the_same_bytes_does_not_move_the_pointer(self, store: Store) -> None:
         published(store, 4)
         assert store.publish(snapshot(4), store.claim("shop").epoch) is Written.ALREADY
         assert live(store).serial == 1
@@ -179,7 +179,7 @@ class TestSnapshotsOfAnyStore:
         store.publish(snapshot(3), epoch)
         assert store.move("shop", None, pin=False).version == 3
 
-    def test_a_number_stands_for_what_went_live_and_not_for_what_was_withheld_under_it(self, store: Store) -> None:
+    def test_a_number_stands_for_what_went_live_not_what_was_withheld(self, store: Store) -> None:
         # Given what is taken back: the reference goes live under the number of the version that is withheld after it
         epoch = published(store, 1, 2)
         store.publish(snapshot(3, seed=1), epoch)

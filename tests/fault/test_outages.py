@@ -64,7 +64,7 @@ def service(tmp_path, kafka, new_topic, valkey):
 
 
 @pytest.mark.parametrize("which", ["store", "log"])
-def test_twenty_seconds_without_a_server_lose_nothing_and_the_node_answers_throughout(service, kafka, valkey, which):
+def test_an_outage_of_twenty_seconds_loses_nothing_and_nodes_answer(service, kafka, valkey, which):
     server = valkey if which == "store" else kafka
     load = Load(service.sink)
     try:

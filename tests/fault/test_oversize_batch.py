@@ -40,9 +40,7 @@ def bomb(servers: str, topic: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("reader", ["worker", "route"])
-def test_a_batch_that_stands_for_far_more_than_it_is_costs_little_memory_and_stops_nothing(
-    reader, kafka, new_topic, valkey_server, tmp_path
-):
+def test_a_batch_that_expands_costs_little_memory_and_stops_nothing(reader, kafka, new_topic, valkey_server, tmp_path):
     topic, url = new_topic(), f"{valkey_server.url}?prefix=oversize-{reader}"
     clicks = topic if reader == "worker" else new_topic()
     catalogue(tmp_path / "items")

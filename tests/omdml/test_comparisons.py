@@ -66,7 +66,7 @@ def test_a_taxonomy_of_one_level_is_labels():
     assert (labels[rows[:, 0]] != labels[rows[:, 2]]).all()
 
 
-def test_pages_give_all_relevant_items_against_critical_and_random_irrelevant_ones():
+def test_pages_set_relevant_items_against_critical_and_random_others():
     page = np.arange(10, 30)
     relevant = np.isin(page, [12, 20])
     rows = from_pages([1], [page], [relevant], count=6, seed=0)

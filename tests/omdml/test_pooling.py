@@ -41,7 +41,7 @@ def test_a_generalised_mean_is_whitened_after_it_is_taken():
     np.testing.assert_allclose(generalised_mean(x, SETS, whitening=whitening), whitening(generalised_mean(x, SETS)))
 
 
-def test_whitened_vectors_are_uncorrelated_and_directions_without_variance_stay_out():
+def test_whitening_leaves_no_correlation_and_no_empty_directions():
     x = elements()
     flat = np.concatenate([x, x[:, :1]], axis=1)
     mean, matrix = fit_whitening(flat, 5)

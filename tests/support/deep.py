@@ -12,7 +12,8 @@ import pytest
 
 DEEP = os.environ.get("DEEP", "") not in ("", "0")
 deep = pytest.mark.deep
-SHARE, FEWEST = 5, 5  # one example in so many is drawn by default, and at least so many
+# One example in so many is drawn by default, and at least so many.
+SHARE, FEWEST = 5, 5
 
 
 def examples(count: int) -> int:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr("workers.learning.worker.STOP_S", 0.0)
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
+@pytest.fixture(scope="module", autouse=True)
+def _no_waiting() -> Iterator[None]:
+    # Not by the fixture monkeypatch: a test may undo that, and fixtures of modules begin before it.
+    with pytest.MonkeyPatch.context() as pauses:
+        pauses.setattr("workers.learning.worker.STOP_S", 0.0)
+        pauses.setattr("workers.learning.worker.RETRY_S", 0.0)
+        yield

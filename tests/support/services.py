@@ -12,6 +12,18 @@ import pytest
 
 from deploy.local import KafkaCluster, KafkaServer, RedisServer, Server, ServiceError, ValkeyServer
 
+# What the conftest.py of tests with servers take over.
+__all__ = [
+    "any_redis",
+    "kafka",
+    "kafka_cluster",
+    "new_topic",
+    "redis_server",
+    "redis_url",
+    "servers_up_again",
+    "valkey_server",
+]
+
 _STARTED: list[Server | KafkaCluster] = []
 _NUMBERS = itertools.count()
 
@@ -82,7 +94,7 @@ def new_topic(kafka: KafkaServer) -> Callable[..., str]:
 
 
 @pytest.fixture(autouse=True)
-def _servers_up_again() -> Iterator[None]:
+def servers_up_again() -> Iterator[None]:
     yield
     for server in _STARTED:
         server.resume()

@@ -114,7 +114,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
     import msgspec
 
     from workers import wiring
-    from workers.model.held_out_order import order_right, plain_metric
+    from workers.model.held_out_accuracy import order_right, plain_metric
     from workers.model.owned_model import Progress
 
     if configuration.match(snapshot.model) is None:

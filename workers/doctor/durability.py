@@ -17,7 +17,8 @@ from workers.configuration.config import FileLog, KafkaLog
 from workers.doctor.findings import Remark, warning
 
 DAY_S = 86_400
-SAFE_RETENTION_S = 7 * DAY_S  # a worker that ends on a Friday is mended before its events are gone
+# A worker that ends on a Friday is mended before its events are gone.
+SAFE_RETENTION_S = 7 * DAY_S
 RELEARNED = "workers notice that by the server's run, and learn again from the log what it forgot"
 
 

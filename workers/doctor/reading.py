@@ -18,7 +18,8 @@ from workers.configuration.wording import amount, span, when
 from workers.doctor.findings import Remark, error, warning
 
 MOST = 10_000  # waiting events that are counted
-BEHIND_S = 60.0  # a worker saves once a second: what waits for longer than this is worth a look
+# A worker saves once a second, so what waits for longer than this is worth a look.
+BEHIND_S = 60.0
 
 
 def file_log(config: FileLog, store: MarkStore, now: float) -> str | list[Remark]:

@@ -24,7 +24,8 @@ from workers.doctor.findings import Remark, error, warning
 from workers.events.decoding import JSON, content_type
 from workers.operate.topics import advice as advice_on_added
 
-RECENT_S = 3600.0  # senders that were corrected longer ago than this are no error any more
+# Senders that were corrected longer ago than this are no error any more.
+RECENT_S = 3600.0
 ENOUGH_RIGHT = 50  # events with the right key at home, all newer than a stray: its sender was corrected, or is rare
 LIBRDKAFKA = {"murmur2": "murmur2_random", "crc32": "consistent_random"}  # what librdkafka calls our partitioners
 
@@ -63,7 +64,8 @@ class Senders:
         self.models: set[str] = set()
         self.home = 0
         self.keyless = self.otherwise_keyed = 0  # wherever they lie
-        self.only_ours = False  # an event was seen that only the configured partitioner puts where it lies
+        # Whether an event was seen that only the configured partitioner puts where it lies.
+        self.only_ours = False
         self.causes: Counter[Cause] = Counter()
         self.newest: dict[Cause, Example] = {}
         self._right_at: list[float] = []  # times of events that are at home by their key

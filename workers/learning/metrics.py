@@ -136,5 +136,6 @@ class WorkerMetrics:
             for name in [name for name, home in held.items() if home == partition]:
                 del held[name]
             self.held.labels(label).set(len(held))
-        with suppress(KeyError):  # some versions of the client raise it where nothing was set yet
+        # Some versions of the client raise it if nothing was set yet.
+        with suppress(KeyError):
             self.lag.remove(str(partition.number))

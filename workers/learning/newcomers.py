@@ -20,7 +20,8 @@ from workers.model.memory_budget import Allowance
 if TYPE_CHECKING:
     from workers.learning.services import Services
 
-LOOK_S = 1.0  # a look at the store's list is at most so old when it decides
+# A look at the store's list is at most so old when it decides.
+LOOK_S = 1.0
 SHARE = 20  # of the time, looks take one part in so many
 A_TURN = 100  # begin before the worker looks at its clock and its signals again
 CLAIMED = 50  # models at most that are claimed together

@@ -40,7 +40,7 @@ from workers.learning.arrival import Arrival
 from workers.learning.interruptions import Rewind
 from workers.learning.newcomers import begin_turn, claim_next, too_many_models
 from workers.learning.partition_models import OwnedModels
-from workers.learning.pending_letters import Burial
+from workers.learning.pending_letters import PendingLetters
 from workers.learning.portions import portions
 from workers.learning.services import Services
 from workers.learning.unreadable_checkpoints import Blocked
@@ -67,8 +67,8 @@ class OwnedPartition:
         # Models of the store whose events were refused here because they are not configured.
         self._unconfigured: set[str] = set()
         self._blocked = Blocked(services.clock, services.metrics.waiting)
-        self._burial = Burial(services.letters, services.specs, services.metrics, services.refusals)
-        self.models = OwnedModels(partition, placement, services, self.mark, self._burial, self._back)
+        self._letters = PendingLetters(services.letters, services.specs, services.metrics, services.refusals)
+        self.models = OwnedModels(partition, placement, services, self.mark, self._letters, self._back)
 
     @property
     def placement(self) -> Placement:
@@ -114,9 +114,9 @@ class OwnedPartition:
         since = self.placement.since(self.partition.number)
         for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
             if part and (left := self._take(part, before_rehome=part[0].offset < since)):
-                self._burial.send()
+                self._letters.send()
                 return [one for one in records if one.offset >= left[0].offset]
-        self._burial.send()
+        self._letters.send()
         return []
 
     def _take(self, records: list[Record], before_rehome: bool) -> list[Record]:
@@ -164,7 +164,7 @@ class OwnedPartition:
                 self._take_up(self.models.loaded[model], Batch(), refusals)
             else:
                 of_nobody += refusals
-        self._burial.add(of_nobody)
+        self._letters.add(of_nobody)
         if self.first is None:
             self.first = records[0].offset
         self._taken = records[-1].offset + 1
@@ -318,7 +318,7 @@ class OwnedPartition:
         else:
             model.refuse(refused)
         model.next = max([model.next, *(one.record.offset + 1 for one in refused)])
-        self._burial.add(refused)
+        self._letters.add(refused)
 
     def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
         self.models.use(model)
@@ -371,7 +371,7 @@ class OwnedPartition:
         What was learned is published first: a successor starts behind the mark and would not know of it.
         Raises Fenced, PlacementChanged, StoreChanged, StoreError or SourceError; then nothing was committed.
         """
-        self._burial.finish(until - self.services.clock())
+        self._letters.finish(until - self.services.clock())
         changed = list({**self.models.unsaved, **self.models.unpublished}.values())
         for models in portions(changed):
             self.models.keep(models)
@@ -387,7 +387,7 @@ class OwnedPartition:
             position = self.services.source.progress().get(self.partition, (self._taken,))[0]
         waiting = [*self._blocked.offsets.values()]
         waiting += [model.unsaved_from for model in self.models.unsaved.values()]
-        self._burial.finish()
+        self._letters.finish()
         self.mark.move(min([*waiting, *([] if position is None else [position])], default=None))
         offset = self.mark.offset
         if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):

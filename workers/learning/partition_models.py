@@ -15,7 +15,7 @@ from omdml.errors import CorruptError, Fenced, StoreLost
 from streams.placement import Placement, PlacementChanged
 from streams.protocols import Partition, Written
 from workers.learning.interruptions import Rewind
-from workers.learning.pending_letters import Burial
+from workers.learning.pending_letters import PendingLetters
 from workers.learning.portions import portions
 from workers.learning.services import Services
 from workers.learning.watermark import Mark
@@ -51,7 +51,7 @@ class OwnedModels:
         placement: Placement,
         services: Services,
         mark: Mark,
-        burial: Burial,
+        letters: PendingLetters,
         go_back: Callable[[str, int, str], Rewind],
     ) -> None:
         self.placement = placement
@@ -61,7 +61,7 @@ class OwnedModels:
         self._partition = partition
         self._services = services
         self._mark = mark
-        self._burial = burial
+        self._letters = letters
         self._go_back = go_back
 
     def load(self, model: OwnedModel) -> None:
@@ -177,7 +177,8 @@ class OwnedModels:
     def write(self, models: list[OwnedModel]) -> None:
         """Save models, the letters before them."""
         metrics = self._services.metrics
-        self._burial.finish()  # no replay makes those again whose events the checkpoint skips
+        # No replay makes those again whose events the checkpoint skips.
+        self._letters.finish()
         with metrics.timed("save"):
             checkpoints = [model.checkpoint(self._services.platform) for model in models]
             epochs = [model.epoch for model in models]

@@ -16,7 +16,7 @@ from workers.learning.metrics import WorkerMetrics
 FLUSH_S = 30.0  # that the dead letters' sink may take
 
 
-class Burial:
+class PendingLetters:
     """The refused events of one partition: what the dead letters cannot take for now stays here."""
 
     def __init__(self, letters: DeadLetters, specs: Specs, metrics: WorkerMetrics, told: RefusalLog) -> None:
@@ -30,7 +30,7 @@ class Burial:
     def send(self) -> None:
         """Send what is noted; raises SourceError where the sink can take no more for now."""
         while self._refused:
-            with burying():
+            with naming_dead_letters():
                 count = self._letters.add_many(refusal[:3] for refusal in self._refused)
             self._count(self._refused[:count])
             del self._refused[:count]
@@ -47,12 +47,12 @@ class Burial:
     def finish(self, limit_s: float = FLUSH_S) -> None:
         """Return when all of it is acknowledged; raises SourceError where that is not so in time."""
         self.send()
-        with burying():
+        with naming_dead_letters():
             self._letters.flush(max(0.0, min(FLUSH_S, limit_s)))
 
 
 @contextmanager
-def burying() -> Iterator[None]:
+def naming_dead_letters() -> Iterator[None]:
     """Say in errors that it is the dead letters that cannot be written, which nobody asked for by name."""
     try:
         yield

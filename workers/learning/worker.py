@@ -10,7 +10,6 @@ from typing import Any
 import structlog
 
 from omdml.errors import (
-    ConfigurationError,
     CorruptError,
     Fenced,
     GapError,
@@ -21,11 +20,12 @@ from omdml.errors import (
     StoreLost,
     StoreRefused,
 )
-from streams.placement import Placement, PlacementChanged
+from streams.placement import PlacementChanged
 from streams.protocols import Partition, Record
 from workers.configuration.config import WorkerConfig
 from workers.events.decoding import by_partition, piece
 from workers.learning.interruptions import Rewind, StoreChanged
+from workers.learning.log_placement import LogPlacement
 from workers.learning.newcomers import A_TURN
 from workers.learning.partition import OwnedPartition
 from workers.learning.portions import by_owner
@@ -71,8 +71,7 @@ class LearnerWorker:
         self._stopping = False
         self._last_event: float | None = None
         self._trouble = ""
-        self._placement: Placement | None = None
-        self._told_of_added = False
+        self._placement = LogPlacement(services)
         self._gap: GapError | None = None  # accepted, and not gone on behind yet
         self._doubt: Fenced | StoreChanged | None = None  # what is in memory may not be this worker's, or not kept
         self._published_at = self._saved_at = self._measured_at = float("-inf")
@@ -94,7 +93,8 @@ class LearnerWorker:
                 self.step()
             self._finish()
         finally:
-            self._stopping = True  # after an error, perhaps amid a take, leaving must save nothing
+            # After an error, perhaps amid a take, leaving must save nothing.
+            self._stopping = True
             self._close()
 
     def _close(self) -> None:
@@ -146,9 +146,9 @@ class LearnerWorker:
             self._from_beginning = True
         elif partition in self.partitions:  # else it is another's by now, who is told by its own client
             self.partitions[partition].go_on_at(gap.resume, gap.cut)
-            self._placement = self._read_placement(partition.topic_id)
+            placement = self._placement.read(partition.topic_id)
             for owned in self.partitions.values():
-                owned.models.placement = self._placement
+                owned.models.placement = placement
             self.services.source.seek(partition, gap.resume)
         self._gap = None
         log.warning("gap_accepted", reason=self._trouble)
@@ -180,16 +180,7 @@ class LearnerWorker:
             untaken = self._untaken(partition)
             positions[partition] = (position if untaken is None else untaken, end)
         self.services.metrics.behind(positions, self._last_event)
-        self._look_for_added()
-
-    def _look_for_added(self) -> None:
-        """Say so when the log has partitions that models do not live on."""
-        count = self._placement.count if self._placement else self.services.source.partitions
-        unread = self.services.source.partitions - count
-        self.services.metrics.unread.set(unread)
-        if unread and not self._told_of_added:
-            log.warning("partitions_not_read", partitions=unread, reason=added(count))
-        self._told_of_added = unread > 0
+        self._placement.look_for_added()
 
     def _patience(self) -> float:
         """Seconds that poll may wait: until the next publication is due, if one is."""
@@ -284,7 +275,8 @@ class LearnerWorker:
     def _saved_whole(self, partition: OwnedPartition, until: float) -> bool:
         """Save one partition at the end; False if it must be read again. What keeps one from that keeps no other."""
         try:
-            if self._doubt:  # what was polled meanwhile was passed over: positions say nothing
+            # What was polled meanwhile was passed over, so positions say nothing.
+            if self._doubt:
                 raise self._doubt
             partition.save(self._untaken(partition.partition), until=until)
         except Rewind as rewind:
@@ -331,7 +323,7 @@ class LearnerWorker:
         another process took its ``log.member``, that poll raises SourceRefused.
         """
         for partition, before in list(self.partitions.items()):
-            again = OwnedPartition(partition, self.services, self._read_placement(partition.topic_id))
+            again = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
             start = again.start(before.mark.offset)
             if start is not None and not self._is_member(partition, start, doubt):
                 log.warning("expelled", reason=str(doubt), action="lets go of all, joins again")
@@ -365,7 +357,7 @@ class LearnerWorker:
         """Own these partitions; answers where each is read from."""
         starts: dict[Partition, int | None] = {}
         for partition, offset in committed.items():
-            placement = self._read_placement(partition.topic_id)
+            placement = self._placement.read(partition.topic_id)
             if partition.number >= placement.count:
                 continue
             owned = OwnedPartition(partition, self.services, placement)
@@ -375,23 +367,6 @@ class LearnerWorker:
             self._fresh.append(partition)
             log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
         return starts
-
-    def _read_placement(self, topic_id: str) -> Placement:
-        """Where the models of a log live; the first worker records it. Raises ConfigurationError, StoreError."""
-        store, source = self.services.store, self.services.source
-        placement = store.placement(topic_id)
-        if placement is None:
-            placement = Placement.first(source.partitioner, source.partitions)
-            if not store.place(topic_id, None, placement):
-                raise StoreError(f"log {topic_id}: another worker recorded where its models live just now")
-            log.info("models_placed", log=topic_id, partitioner=placement.partitioner, partitions=placement.count)
-        if placement.partitioner != source.partitioner:
-            raise ConfigurationError(
-                f"log.partitioner is {source.partitioner!r}, but the models of log {topic_id} live where "
-                f"{placement.partitioner!r} puts them: set it back, or learn them again: omdml topics rewind"
-            )
-        self._placement = placement
-        return placement
 
     def revoked(self, partitions: Iterable[Partition]) -> None:
         """Save what can be saved, and let go; replay covers the rest."""
@@ -427,11 +402,3 @@ class LearnerWorker:
             str(partition): list(owned.models.loaded) for partition, owned in self.partitions.items()
         }
         return f"LearnerWorker({state})"
-
-
-def added(count: int) -> str:
-    """What partitions beyond those that models live on mean, and what to do."""
-    return (
-        f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the workers, "
-        "then omdml topics rehome"
-    )

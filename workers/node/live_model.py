@@ -24,7 +24,8 @@ from workers.node.transition import Bridge, Spread
 MAX_K = 10_000
 MAX_QUERY_ITEMS = 1000
 DEFAULT_K = 10
-PATIENCE_S = 0.02  # an embedding that takes longer is made in the background, behind a bridge
+# An embedding that takes longer is made in the background, behind a bridge.
+PATIENCE_S = 0.02
 
 
 class SearchError(OmdmlError):

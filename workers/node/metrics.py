@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from workers.node.live_model import View
 
-OLD_NEWS_S = 86_400.0  # events older than a day are a log replayed, or a wrong clock: they say nothing of freshness
+# Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
+OLD_NEWS_S = 86_400.0
 REMEMBERED = 1000  # swaps a model whose freshness is kept
 SWAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0, 300.0)
 SEARCH_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, *SWAP_SECONDS[:-2])

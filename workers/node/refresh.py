@@ -61,10 +61,13 @@ class Refresher:
         self.views: dict[str, View] = {}
         self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
         self._patience_s = patience_s
-        self._loading = threading.RLock()  # writers only: two loads at once could swap in the wrong order
-        self._confirmed: dict[str, float] = {}  # monotonic time at which a model's view was what the store points at
+        # For writers only: two loads at once could swap in the wrong order.
+        self._loading = threading.RLock()
+        # Monotonic time at which a model's view was what the store points at.
+        self._confirmed: dict[str, float] = {}
         self._behind: set[str] = set()
-        self._gone: set[str] = set()  # models whose pointer vanished: deleted, or the store was emptied
+        # Models whose pointer vanished: they were deleted, or the store was emptied.
+        self._gone: set[str] = set()
         # What the store points at and cannot be served, by model; it was logged and counted once.
         self.refused: dict[str, Refusal] = {}
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")

@@ -19,7 +19,8 @@ from workers.events.decoding import Batch, sort_out
 from workers.events.lookup import Located
 from workers.operate.replay import ReplayedModel
 
-MOST = 5000  # comparisons of the first part by default: a minute's work at 1,000 dimensions
+# Comparisons of the first part by default: a minute's work at 1,000 dimensions.
+MOST = 5000
 
 Array = NDArray[Any]
 

@@ -12,7 +12,8 @@ from workers.configuration.specs import Spec, Specs
 from workers.model.guard import Guard
 from workers.model.owned_model import OwnedModel
 
-ATTEMPTS = 5  # a worker that learns the model may claim it back between our claim and our save
+# A worker that learns the model may claim it back between our claim and our save.
+ATTEMPTS = 5
 
 
 def configured_spec(specs: Specs, name: str) -> Spec:

@@ -22,7 +22,7 @@ from workers.configuration.specs import Spec, Specs
 from workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
 from workers.events.lookup import Located
 from workers.model.guard import Guard
-from workers.model.held_out_order import Order, order_right, plain_metric
+from workers.model.held_out_accuracy import Order, order_right, plain_metric
 from workers.model.owned_model import OwnedModel, offsets_of
 
 POLL_RECORDS = 1000
@@ -80,7 +80,8 @@ def read_whole(source: Source, accept_gap: bool = False, numbers: range | None =
             ends = ends or {partition: end for partition, (_, end) in progress.items()}
             if records:
                 yield records
-            else:  # an end that moved back: what looked like a line was a torn one
+            else:
+                # The end moved back: what looked like a line was a torn one.
                 ends = {at: min(end, progress[at][1]) for at, end in ends.items() if at in progress}
             if ends and all(at in progress and progress[at][0] >= end for at, end in ends.items()):
                 return

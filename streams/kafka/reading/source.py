@@ -44,7 +44,8 @@ from streams.protocols import Listener, Partition, Record
 
 LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
 LOOK_LIMIT_S = 0.5
-SLICE_S = 0.1  # the client does not return by itself when partitions were given
+# The client does not return by itself when partitions were given.
+SLICE_S = 0.1
 # What another client would be refused as well.
 REFUSALS = (
     kafka.errors.AuthorizationError,

@@ -15,7 +15,8 @@ OUTAGE_AFTER_S = 2.0  # shorter ones are not worth a line in the log
 STUCK_LOOKS = 10  # a second apart, while nothing else is delivered
 STUCK_BUSY_LOOKS = 60
 CLIENTS_IN_A_ROW = 6
-STEADY_S = 60.0  # a client that worked for so long is no longer in a row with the one before
+# A client that worked for so long is no longer in a row with the one before.
+STEADY_S = 60.0
 
 log = structlog.get_logger(__name__)
 

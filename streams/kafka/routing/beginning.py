@@ -21,7 +21,8 @@ from omdml.errors import SourceRefused
 from streams.kafka.options import KafkaOptions, translated
 from streams.kafka.topic import open_admin, require
 
-RETRY_S = 0.5  # a new cluster first has to make the topic that it keeps offsets in
+# A new cluster first has to make the topic that it keeps offsets in.
+RETRY_S = 0.5
 
 log = structlog.get_logger(__name__)
 

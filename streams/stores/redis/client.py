@@ -18,7 +18,8 @@ from omdml.errors import ConfigurationError, StoreError, StoreRefused
 from streams.addresses import SCHEMES, masked, without_prefix
 
 TIMEOUT_S = 2.0  # to connect, and of each answer
-RETRIES = 1  # all that is sent twice is a compare-and-set, or means the same twice
+# All that is sent twice is a compare-and-set, or means the same twice.
+RETRIES = 1
 HEALTH_CHECK_S = 5  # an idle connection is asked for life before it is used
 RIGHTS = "give this user the rights that deploy/SECURITY.md lists"
 ADVICE: list[tuple[type[exceptions.RedisError], str]] = [

@@ -14,7 +14,8 @@ from streams.stores.redis.client import connect
 
 PATIENCE_S = 1.0  # of an attempt to subscribe: so much longer than its timeout a wait may take
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two attempts
-ANSWER_S = 5.0  # a server that leaves a ping unanswered for so long is gone, whatever TCP says
+# A server that leaves a ping unanswered for so long is gone, whatever TCP says.
+ANSWER_S = 5.0
 
 log = structlog.get_logger(__name__)
 

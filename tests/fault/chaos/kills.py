@@ -8,7 +8,8 @@ from random import Random
 from tests.fault.chaos.service import LIMIT_S, WORKERS, Service
 from tests.fault.killed_at import STEPS
 
-ONCE = ("start", "claim")  # steps done once a partition, or a model: a worker that has one does them once
+# Steps done once a partition, or a model: a worker that has one does them once.
+ONCE = ("start", "claim")
 
 
 def any_moment(service: Service, chance: Random) -> None:

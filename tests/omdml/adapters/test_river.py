@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from river import base, neighbors, preprocessing
+from river import base, neighbors
 
 from omdml.adapters.river import MetricTransformer
 from omdml.errors import FeedbackError, ParameterError
@@ -44,7 +44,7 @@ def rate(model, count=None):
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.learner)
 def test_river_finds_nothing_to_complain_of(model):
-    # It is imported late, because it imports scipy.stats, a quarter of the time to collect all tests.
+    # It is imported late, because it imports scipy.stats.
     from river import checks
 
     for check in checks.yield_checks(model):
@@ -72,6 +72,9 @@ def test_a_pipeline_gives_its_classifier_transformed_samples():
 
 
 def test_learned_features_beat_scaled_ones_for_nearest_neighbours():
+    # It is imported late, because it imports scipy.stats, a quarter of the time to collect all tests.
+    from river import preprocessing
+
     plain = rate(preprocessing.StandardScaler() | nearest(), 1000)
     learned = rate(preprocessing.StandardScaler() | MetricTransformer() | nearest(), 1000)
     assert learned > plain + 0.01
@@ -90,7 +93,7 @@ def test_every_learner_with_an_embedding_can_stand_behind_it(name):
 @pytest.mark.parametrize(
     ("name", "why"), [("oasis", "bilinear"), ("setnet", "judged sets"), ("signed", "ordered pairs")]
 )
-def test_a_learner_without_an_embedding_of_single_items_is_refused_with_the_reason(name, why):
+def test_a_learner_that_embeds_no_single_items_is_refused_with_the_reason(name, why):
     with pytest.raises(ParameterError, match=rf"learner='{name}': expected one of .*diagonal.*; it.* {why}"):
         MetricTransformer(name)
 
@@ -100,7 +103,7 @@ def test_every_learner_either_stands_behind_it_or_is_refused():
 
 
 @pytest.mark.parametrize("name", EMBEDDING)
-def test_more_features_than_the_warm_up_has_samples_only_make_the_warm_up_longer(name):
+def test_more_features_than_samples_only_make_the_warm_up_longer(name):
     draw = np.random.default_rng(0)
     model = MetricTransformer(name)
     for turn in range(80):
@@ -130,7 +133,7 @@ def test_groups_and_arrays_to_start_from_fit_where_the_features_do(parameters):
     assert model._learner.version > 0
 
 
-def test_arrays_that_the_features_do_not_fit_are_refused_and_memory_stays_bounded():
+def test_arrays_that_do_not_fit_are_refused_and_memory_stays_bounded():
     model = MetricTransformer("diagonal", {"groups": {"x": 2}}, warm_up=5)
     for x, y in samples(4):
         model.learn_one(x, y)

@@ -235,7 +235,7 @@ def begun(learner, **options):
         (Diagonal, {"regulariser": "frobenius", "groups": {"x": 2}, "lam": 0.0}),
     ],
 )
-def test_a_learner_takes_its_batch_start_and_makes_fewer_mistakes_on_what_comes_then(learner, options):
+def test_a_learner_makes_fewer_mistakes_after_its_batch_start(learner, options):
     plain, started, rows, items, margin = begun(learner, **options)
     mistakes = [model.learn_many(rows[60:], items, margin=margin[60:]).mistakes for model in (plain, started)]
     assert mistakes[1] <= mistakes[0]

@@ -154,7 +154,7 @@ def test_any_chunking_gives_the_same_bytes(seed, learner, dtype, rank, sizes):
 @every_learner
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("at", [0, 7, 119])
-def test_a_value_that_is_not_finite_names_its_row_and_leaves_the_state_unchanged(learner, value, at):
+def test_a_value_not_finite_names_its_row_and_changes_no_state(learner, value, at):
     features, rows, columns = world(4)
     rows[rows == 39] = 0
     model = learn(fresh(learner, features), rows[:5], features, columns, itertools.repeat(5))

@@ -142,7 +142,7 @@ def test_triplets_are_quadruplets_that_share_their_query():
 
 @pytest.mark.parametrize("kind", ["diagonal", "signed"])
 @pytest.mark.parametrize("at", [0, 21, 79])
-def test_a_value_that_is_not_finite_names_its_row_and_leaves_the_state_unchanged(kind, at):
+def test_a_value_not_finite_names_its_row_and_changes_no_state(kind, at):
     features, init, rows, margins = world(2)
     rows[rows == 39] = 0
     features["m1"][39, 2] = np.nan

@@ -89,7 +89,7 @@ def test_any_chunking_gives_the_same_bytes(seed, dtype, average, sizes):
     assert again.metric.embed(features).tobytes() == whole.metric.embed(features).tobytes()
 
 
-def test_state_travels_as_bytes_in_the_middle_of_a_block_and_goes_on_identically():
+def test_state_sent_as_bytes_amid_a_block_goes_on_identically():
     features, starts, rows, _ = world(1)
     whole = learner(features, starts)
     whole.learn_many(rows, features)
@@ -100,7 +100,7 @@ def test_state_travels_as_bytes_in_the_middle_of_a_block_and_goes_on_identically
     assert model.to_bytes() == whole.to_bytes()
 
 
-def test_float64_features_and_columns_in_fortran_order_learn_what_float32_ones_do():
+def test_float64_and_fortran_order_learn_what_float32_does():
     features, starts, rows, _ = world(2)
     narrow = {name: x.astype(np.float32) for name, x in features.items()}
     wide = {name: np.asfortranarray(x.astype(np.float64)) for name, x in narrow.items()}
@@ -124,7 +124,7 @@ def test_read_only_memory_maps_are_learned_from_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("at", [0, 7, 90, 149])
-def test_a_value_that_is_not_finite_names_its_row_and_leaves_the_state_unchanged(value, at):
+def test_a_value_not_finite_names_its_row_and_changes_no_state(value, at):
     features, starts, rows, _ = world(4)
     features["m1"][-1, 2] = value
     rows[rows == len(features["m1"]) - 1] = 0
@@ -149,7 +149,7 @@ def test_a_rate_that_diverges_is_refused_and_leaves_the_state_unchanged():
 
 
 @pytest.mark.parametrize("eta", [1e6, 1e20, 1e38, 1e39, 1e200])
-def test_a_step_that_overflows_is_refused_at_its_event_and_the_state_stays_readable(eta):
+def test_a_step_that_overflows_is_refused_and_the_state_stays_readable(eta):
     features, starts, rows, _ = world(5)
     model = learner(features, starts, step="ogd", eta=eta)
     for row in rows:

@@ -75,7 +75,7 @@ def test_any_chunking_gives_the_same_bytes(seed, dtype, sizes):
     assert again.to_bytes() == whole.to_bytes()
 
 
-def test_state_travels_as_bytes_in_the_middle_of_a_block_and_goes_on_identically():
+def test_state_sent_as_bytes_amid_a_block_goes_on_identically():
     features, init, rows = world(1)
     whole, model = learner(features, init), learner(features, init)
     whole.learn_many(rows, features)
@@ -87,7 +87,7 @@ def test_state_travels_as_bytes_in_the_middle_of_a_block_and_goes_on_identically
 
 @pytest.mark.parametrize("at", [0, 21, 79])
 @pytest.mark.parametrize("column", [0, 1, 2])
-def test_a_value_that_is_not_finite_names_its_row_and_leaves_the_state_unchanged(at, column):
+def test_a_value_not_finite_names_its_row_and_changes_no_state(at, column):
     features, init, rows = world(2)
     rows[rows == 39] = 0
     features["m1"][39, 2] = np.nan

@@ -1,9 +1,8 @@
 """The folder of a catalogue: replaced, added to, and what a killed process leaves of it."""
 
+import os
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,12 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from streams.catalogues import build, writing
 from streams.catalogues.build import add_items, build_catalogue
 from streams.catalogues.folder import MappedCatalogue
 from streams.catalogues.opening import open_catalogue
 from streams.catalogues.writing import locked
+from tests.support.forks import ended
 
 RANDOM = np.random.default_rng(0)
 IDS = [f"sku-{number}" for number in range(10)]
@@ -39,7 +40,7 @@ def test_building_the_same_again_keeps_the_catalogue_and_what_was_added(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_another_generation_is_replaced_only_when_asked_and_the_previous_is_kept(tmp_path: Path) -> None:
+def test_another_generation_is_replaced_only_when_asked(tmp_path: Path) -> None:
     first = build_catalogue(tmp_path / "c", RAW, ids=IDS)
 
     with pytest.raises(CatalogueError, match=f"holds generation {first.generation}, these inputs make"):
@@ -113,28 +114,37 @@ def test_two_writers_of_one_catalogue_are_one_too_many(tmp_path: Path) -> None:
 
 # Killed
 
-KILLED = """
-import os, signal, sys
-import numpy as np
-from streams.catalogues import build, writing as folder
 
-def die(*_): os.kill(os.getpid(), signal.SIGKILL)
-target, step, ids = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
-if step == "matrices": folder._write_lines = die
-if step == "coordinates": build.append_coordinates = die
-if step in ("manifest", "add"): build.write_manifest = die
-if step == "aside":
-    rename = folder.Path.rename
-    folder.Path.rename = lambda path, to: (rename(path, to), str(to).endswith(".previous") and die())
-raw = {"v": np.full((len(ids), 2), 7.0)}
-if step == "add": build.add_items(target, raw, ids=ids)
-else: build.build_catalogue(target, raw, ids=ids, scaling="none", replace=True, mapped=step == "coordinates")
-"""
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _write_until(target: Path, step: str, ids: Sequence[str]) -> None:
+    """Build a catalogue, or add to it, in a process that dies at this step."""
+    rename = Path.rename
+
+    def rename_aside(path: Path, to: Path) -> None:
+        rename(path, to)
+        if str(to).endswith(".previous"):
+            _die()
+
+    dying = {
+        "matrices": (writing, "_write_lines", _die),
+        "coordinates": (build, "append_coordinates", _die),
+        "manifest": (build, "write_manifest", _die),
+        "add": (build, "write_manifest", _die),
+        "aside": (Path, "rename", rename_aside),
+    }
+    setattr(*dying[step])
+    raw = {"v": np.full((len(ids), 2), 7.0)}
+    if step == "add":
+        add_items(target, raw, ids=ids)
+    else:
+        build_catalogue(target, raw, ids=ids, scaling="none", replace=True, mapped=step == "coordinates")
 
 
 def _killed(target: Path, step: str, ids: Sequence[str]) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(target), step, ",".join(ids)], check=False)
-    assert done.returncode == -signal.SIGKILL
+    assert ended(_write_until, target, step, ids) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("step", ["matrices", "coordinates", "manifest"])

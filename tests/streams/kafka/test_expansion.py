@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
+from functools import cache
 
 import lz4.frame
 import pytest
@@ -28,9 +29,15 @@ PLACE = Partition("t", 0)
 codecs = pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD], ids=["gzip", "lz4", "zstd"])
 
 
+@cache
+def too_many_zeros(codec: int) -> bytes:
+    """One zero more than may be, compressed."""
+    return COMPRESS[codec](bytes(MAX_EXPANDED_BYTES + 1))
+
+
 @codecs
 def test_what_becomes_too_large_is_found_out_in_little_memory(codec: int) -> None:
-    data = memoryview(COMPRESS[codec](bytes(MAX_EXPANDED_BYTES + 1)))
+    data = memoryview(too_many_zeros(codec))
     tracemalloc.start()
     try:
         assert too_large(codec, data)
@@ -49,7 +56,7 @@ def test_a_batch_of_as_many_bytes_as_may_be_is_read(codec: int, monkeypatch: pyt
 
 
 def test_members_of_gzip_behind_the_first_count() -> None:
-    data = gzip.compress(b"small") + gzip.compress(bytes(MAX_EXPANDED_BYTES + 1))
+    data = gzip.compress(b"small") + too_many_zeros(GZIP)
     assert too_large(GZIP, memoryview(data))
 
 
@@ -57,7 +64,7 @@ def test_members_of_gzip_behind_the_first_count() -> None:
 def bomb(request: pytest.FixtureRequest) -> bytes:
     """A batch of two records, far too large."""
     codec = request.param
-    return sealed_batch(bytes(written([], codec)[:RECORDS]), COMPRESS[codec](bytes(MAX_EXPANDED_BYTES + 1)))
+    return sealed_batch(bytes(written([], codec)[:RECORDS]), too_many_zeros(codec))
 
 
 def test_each_record_of_a_batch_that_is_too_large_is_refused_as_oversize(bomb: bytes) -> None:
@@ -82,7 +89,7 @@ def test_a_router_makes_a_letter_of_what_is_too_large_to_be_read(bomb: bytes) ->
         assert (letter.position, letter.reason) == ((PLACE, record.offset), "oversize")
 
 
-def test_who_writes_what_stands_for_too_large_has_written_an_event_like_any_other(bomb: bytes) -> None:
+def test_an_event_that_looks_like_the_oversize_mark_is_like_any_other(bomb: bytes) -> None:
     (first, _) = as_records(PLACE, opened(bomb))
     with pytest.raises(FeedbackError) as refused:
         decode(bytes(first.value))

@@ -51,7 +51,7 @@ def test_its_own_error_of_a_damaged_batch_names_neither_partition_nor_offset():
     assert str(FIRST) not in str(refused.value)
 
 
-def test_a_consumer_tells_no_epoch_of_its_position_and_takes_none_where_it_goes_on():
+def test_a_consumer_neither_tells_nor_takes_an_epoch_of_a_position():
     assert parameters(KafkaConsumer.seek) == {"self", "partition", "offset"}
     assert parameters(KafkaConsumer.position) == {"self", "partition", "timeout_ms"}
 

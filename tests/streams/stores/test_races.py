@@ -32,7 +32,7 @@ def meanwhile(monkeypatch, owner, name, something):
     monkeypatch.setattr(owner, name, wrapped)
 
 
-def test_an_owner_that_is_succeeded_while_it_publishes_is_fenced_and_moves_nothing(monkeypatch):
+def test_an_owner_succeeded_while_it_publishes_is_fenced(monkeypatch):
     # A folder tells only when the epoch's own folder is gone.
     store = MemoryStore()
     epoch = published(store, 1)
@@ -41,7 +41,7 @@ def test_an_owner_that_is_succeeded_while_it_publishes_is_fenced_and_moves_nothi
     assert live(store).version == 1
 
 
-def test_a_reader_whose_snapshot_is_dropped_before_it_is_read_gets_the_one_after_it(store, monkeypatch):
+def test_a_reader_whose_snapshot_is_dropped_gets_the_next_one(store, monkeypatch):
     epoch = published(store, 1)
     first = live(store)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,23 +14,38 @@ from tests.support.processes import ROOT
 from workers.commands.options import LEARNER
 
 SLOW = ("numba", "scipy", "numpy", "kafka", "redis", "river", "fastapi", "starlette", "uvicorn", "rich", "structlog")
-# What omdml's own entry point does; the modules are listed when the process ends, whatever ended it.
+# What omdml's own entry point does, command after command: none may import anything slow, so one process does for all.
 RUN = """
-import atexit, sys
-slow = sys.argv.pop(1).split()
-atexit.register(lambda: print("imported:", *sorted(set(slow) & set(sys.modules)), file=sys.stderr))
+import contextlib, io, json, os, sys
 from workers.cli import main
-main(prog_name="omdml")
+for line in sys.stdin:
+    folder, slow, arguments = json.loads(line)
+    os.chdir(folder)
+    output, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            main(arguments, prog_name="omdml")
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([code, output.getvalue(), sorted(set(slow) & set(sys.modules))]), flush=True)
 """
 
 
-def ended(folder, *arguments):
-    """The exit code, the output and the slow imports of a command."""
-    command = [sys.executable, "-c", RUN, " ".join(SLOW), *arguments]
+@pytest.fixture(scope="module")
+def omdml():
+    """Runs a command in a folder; answers its exit code, its output, and what is slow of all imported so far."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-    said, _, imported = run.stderr.rpartition("imported:")
-    return run.returncode, run.stdout + said, imported.split()
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def run(folder, *arguments):
+            process.stdin.write(json.dumps([str(folder), SLOW, arguments]) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield run
+        process.stdin.close()
 
 
 @pytest.mark.parametrize(
@@ -43,9 +59,9 @@ def ended(folder, *arguments):
         (["letters", "resend", "--help"], "--dry-run"),
     ],
 )
-def test_help_imports_nothing_slow(tmp_path, arguments, says):
-    code, output, imported = ended(tmp_path, *arguments)
-    assert (code, imported) == (0, [])
+def test_help_imports_nothing_slow(omdml, tmp_path, arguments, says):
+    code, output, imported = omdml(tmp_path, *arguments)
+    assert [code, imported] == [0, []]
     assert says in output
 
 
@@ -62,17 +78,17 @@ def test_help_imports_nothing_slow(tmp_path, arguments, says):
     ],
 )
 @pytest.mark.parametrize("command", [["worker"], ["node"], ["history", "shop"]], ids=" ".join)
-def test_a_mistake_in_the_configuration_is_told_without_slow_imports(tmp_path, command, text, says):
+def test_a_mistake_in_the_configuration_is_told_without_slow_imports(omdml, tmp_path, command, text, says):
     (tmp_path / "bad.toml").write_text(text)
-    code, output, imported = ended(tmp_path, *command, "--config", "bad.toml")
-    assert (code, imported) == (2, [])
+    code, output, imported = omdml(tmp_path, *command, "--config", "bad.toml")
+    assert [code, imported] == [2, []]
     assert says in output
     assert "Traceback" not in output
 
 
-def test_a_mistyped_command_is_told_without_slow_imports(tmp_path):
-    code, output, imported = ended(tmp_path, "wroker")
-    assert (code, imported) == (2, [])
+def test_a_mistyped_command_is_told_without_slow_imports(omdml, tmp_path):
+    code, output, imported = omdml(tmp_path, "wroker")
+    assert [code, imported] == [2, []]
     assert "did you mean 'worker'?" in output
 
 

@@ -196,7 +196,7 @@ def test_events_in_a_file_log_that_no_worker_takes_are_an_error(shop):
     assert "omdml worker" in text
 
 
-def test_a_worker_that_holds_the_log_and_takes_nothing_is_a_warning_after_a_minute(shop, monkeypatch):
+def test_a_worker_that_takes_nothing_is_a_warning_after_a_minute(shop, monkeypatch):
     worker = shop.living()
     shop.tell(*events(7))
     assert "7 events not yet saved" in problem(shop, "reading", Level.OK)
@@ -344,7 +344,7 @@ def candidate(shop, version):
     return msgspec.structs.replace(shop.store.load("shop")[1], version=version)
 
 
-def test_a_withheld_snapshot_is_told_since_when_and_why_and_an_error_after_an_hour(shop, monkeypatch):
+def test_a_withheld_snapshot_is_explained_and_an_error_after_an_hour(shop, monkeypatch):
     shop.learn()
     epoch = shop.store.claim("shop").epoch
     for version in (70, 80):

@@ -57,7 +57,7 @@ def tell_once(source, error):
     source.poll = told
 
 
-def test_what_is_written_on_behind_a_cut_is_learned_however_little_comes_at_once(tmp_path):
+def test_what_comes_behind_a_cut_is_learned_in_pieces_of_any_size(tmp_path):
     world = World(tmp_path)
     world.send(*events(20))
     first = world.worker()
@@ -165,7 +165,7 @@ def test_a_model_that_could_not_be_read_at_an_accepted_cut_skips_nothing_later(t
 
 
 @pytest.mark.parametrize(("end", "learned"), [(25, 55), (15, 50)])
-def test_a_model_that_falls_back_at_an_accepted_cut_learns_what_it_lacks_below_it(tmp_path, end, learned):
+def test_a_model_that_falls_back_at_a_cut_learns_what_it_lacks_below(tmp_path, end, learned):
     world = World(tmp_path)
     worker = world.worker()
     for seed in range(3):

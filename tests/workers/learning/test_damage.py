@@ -76,7 +76,7 @@ def test_a_damaged_model_that_was_never_published_lets_its_worker_start(tmp_path
 
 
 @pytest.mark.parametrize("met", [False, True], ids=["in quiet", "by an event"])
-def test_a_waiting_model_that_is_restored_from_an_older_copy_learns_what_that_lacks(tmp_path, met):
+def test_a_waiting_model_restored_from_an_older_copy_learns_the_rest(tmp_path, met):
     world = World(tmp_path)
     first = world.worker()
     world.send(*events(10, model="user-1"))

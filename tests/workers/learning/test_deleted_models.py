@@ -23,9 +23,7 @@ def deleted_before(world, monkeypatch, step, name="shop"):
 
 
 @pytest.mark.parametrize("step", ["note", "save_all"])
-def test_a_model_deleted_while_its_settings_are_adopted_begins_anew_with_the_events_at_hand(
-    tmp_path, monkeypatch, step
-):
+def test_a_model_deleted_amid_adoption_begins_with_the_events_at_hand(tmp_path, monkeypatch, step):
     world = changed(learned(tmp_path), tmp_path, eta=0.5)
     world.send(*events(10, 1))
     deleted_before(world, monkeypatch, step)
@@ -59,7 +57,7 @@ def learned_on_each(folder):
     return world, worker, names
 
 
-def test_a_model_deleted_amid_a_rebalance_keeps_no_other_partition_from_being_saved(tmp_path):
+def test_a_model_deleted_amid_a_rebalance_lets_others_be_saved(tmp_path):
     world, worker, names = learned_on_each(tmp_path)
     joining = [MemorySource(world.log) for _ in range(3)]
     for source in joining:
@@ -77,7 +75,7 @@ def test_a_model_deleted_amid_a_rebalance_keeps_no_other_partition_from_being_sa
     assert [mark(world, partition.number) for partition in given_up] == [5, 10, 10]
 
 
-def test_a_worker_that_is_stopped_saves_the_partitions_beside_that_of_a_deleted_model(tmp_path):
+def test_a_stopped_worker_saves_the_partitions_beside_a_deleted_model(tmp_path):
     world, worker, names = learned_on_each(tmp_path)
     world.store.delete(names[0])
     worker.stop()

@@ -165,7 +165,7 @@ def test_a_node_answers_each_with_its_own_metric_task_by_task(shelf):
                 np.testing.assert_allclose([-found.distance for found in answer.items], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_metrics_page_names_each_model_and_weights_only_where_there_are_some(shelf):
+def test_the_metrics_page_names_models_and_the_weights_they_have(shelf):
     shelf.tell(*everything())
     worker, registry = shelf.work(), CollectorRegistry()
     worker.services = replace(worker.services, metrics=WorkerMetrics(registry))
@@ -203,7 +203,7 @@ def test_a_ranking_is_all_its_quadruplets_to_a_learner_of_quadruplets(tmp_path):
     assert world.store.claim("shop").checkpoint.state == twin.to_bytes()
 
 
-def test_a_pair_of_an_unknown_task_is_a_dead_letter_that_names_the_tasks_there_are(tmp_path):
+def test_a_pair_of_an_unknown_task_is_a_letter_that_names_the_tasks(tmp_path):
     world = World(tmp_path, models={"faces": models()["cpmtml"]})
     said = list(feedback("pair", 10, model="faces"))
     strange = replace_task(said[0], "three")
@@ -325,7 +325,7 @@ def test_a_model_that_cannot_start_is_named(tmp_path):
         claim("shop", spec, MemoryStore(), "here")
 
 
-def test_a_checkpoint_whose_state_is_none_of_a_learners_is_named_with_what_to_do(tmp_path):
+def test_a_checkpoint_of_another_state_is_named_with_what_to_do(tmp_path):
     world = World(tmp_path)
     world.store.save(checkpoint(1, state=b"no state"), world.store.claim("shop").epoch)
     with pytest.raises(CorruptError, match=r"checkpoint of model .shop.: .*omdml models reset"):

@@ -24,7 +24,7 @@ def away(*_):
 
 
 @pytest.mark.parametrize("refused", [b"{nonsense", UNKNOWN], ids=["not_json", "unknown_item"])
-def test_a_worker_killed_while_the_letters_are_away_leaves_them_to_its_successor(tmp_path, monkeypatch, refused):
+def test_a_worker_killed_without_letters_leaves_them_to_its_successor(tmp_path, monkeypatch, refused):
     world = World(tmp_path)
     worker = world.worker()
     with monkeypatch.context() as outage:
@@ -58,7 +58,7 @@ def test_an_error_that_nobody_expected_saves_nothing_on_the_way_out(tmp_path, mo
     assert world.store.peek("shop").state == learned_directly(world, 30).to_bytes()
 
 
-def test_a_hand_over_does_not_wait_for_a_store_that_is_away_partition_by_partition(tmp_path, monkeypatch):
+def test_a_hand_over_waits_once_for_a_store_that_is_away(tmp_path, monkeypatch):
     world = World(tmp_path, partitions=4)
     worker = world.worker()
     names = [living_on(world, partition) for partition in world.log.partitions]

@@ -226,7 +226,7 @@ def test_a_restarted_worker_claims_models_together_whether_or_not_they_are_new(t
     assert states(world) == states(whole)
 
 
-def test_models_that_have_all_of_a_batch_are_not_claimed_with_those_that_lack_some(tmp_path, monkeypatch):
+def test_models_that_have_all_of_a_batch_are_not_claimed_with_others(tmp_path, monkeypatch):
     world = World(tmp_path)
     world.send(*of_each(NAMES, 2))
     run_and_leave(world.worker())

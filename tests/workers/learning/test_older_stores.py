@@ -123,7 +123,7 @@ def test_a_store_older_than_its_first_claim_of_a_model_is_replayed_too(world):
 
 
 @pytest.mark.parametrize("when", ["before the mark is moved", "after"])
-def test_a_server_that_takes_over_without_the_last_save_is_noticed_whatever_its_mark(memory_world, monkeypatch, when):
+def test_a_server_without_the_last_save_is_noticed_whatever_its_mark(memory_world, monkeypatch, when):
     world, store = memory_world, memory_world.store
     worker = world.worker()
     world.send(*events(10, model="user-1"))
@@ -143,7 +143,7 @@ def test_a_server_that_takes_over_without_the_last_save_is_noticed_whatever_its_
     assert versions(world, "user-1") == [20]
 
 
-def test_a_member_that_was_thrown_out_while_the_store_changed_lets_go_and_comes_back(memory_world):
+def test_a_member_expelled_while_the_store_changed_comes_back(memory_world):
     world = memory_world
     worker = world.worker()
     world.send(*events(10))

@@ -63,7 +63,7 @@ def test_what_is_saved_is_live_before_its_successor_learns_another_event(tmp_pat
     assert world.store.current("shop").version == 20
 
 
-def test_an_event_that_became_a_letter_is_not_learned_by_a_replay_that_would_take_it(tmp_path, monkeypatch):
+def test_an_event_that_became_a_letter_is_not_learned_in_a_replay(tmp_path, monkeypatch):
     world = World(tmp_path)
     worker = world.worker()
     with monkeypatch.context() as away:
@@ -125,7 +125,7 @@ def test_the_last_save_of_a_replaced_owner_is_kept_and_stops_nobody(tmp_path, mo
     assert world.store.claim("shop").checkpoint.version == 30
 
 
-def test_what_was_polled_and_not_taken_is_left_to_the_member_that_gets_the_partition(tmp_path, monkeypatch):
+def test_what_was_polled_and_not_taken_is_left_to_the_next_owner(tmp_path, monkeypatch):
     world = World(tmp_path, partitions=2)
     last = world.log.partitions[1]
     worker = world.worker()
@@ -254,7 +254,7 @@ def test_a_log_that_lost_its_end_is_learned_on_once_the_gap_is_accepted(tmp_path
     assert world.store.load("shop")[1].version == 25
 
 
-def test_letters_that_cannot_be_written_for_a_while_are_written_once_and_kept_once(tmp_path):
+def test_letters_that_had_to_wait_are_written_once_and_kept_once(tmp_path):
     # Given refused events while the dead letters take nothing
     world = World(tmp_path)
     worker = world.worker()

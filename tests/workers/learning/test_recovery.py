@@ -66,7 +66,7 @@ def test_a_lost_store_is_said_and_nothing_is_learned_anew_in_silence(tmp_path):
         run_until_idle(world.worker())
 
 
-def test_while_the_store_is_away_nothing_is_lost_and_the_worker_goes_on_by_itself(tmp_path, monkeypatch):
+def test_nothing_is_lost_while_the_store_is_away(tmp_path, monkeypatch):
     world = World(tmp_path)
     world.send(*events(40))
     worker = world.worker()

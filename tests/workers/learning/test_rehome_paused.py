@@ -106,7 +106,7 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
     assert fates(world, model) == (8, [])
 
 
-def test_a_model_that_was_saved_on_its_old_home_after_it_moved_waits_and_says_why(tmp_path):
+def test_a_model_saved_on_its_old_home_after_moving_waits_and_says_why(tmp_path):
     world, worker, model = placed_under_a_worker(tmp_path)
     kill(world, worker)
     # As a folder allows it to a process that slept between its look at the placement and its write.
@@ -120,7 +120,7 @@ def test_a_model_that_was_saved_on_its_old_home_after_it_moved_waits_and_says_wh
         worker.partitions[world.log.home(model)].claim(model)
 
 
-def test_a_worker_that_does_not_know_of_a_rehome_shows_no_first_version_of_a_model_that_moved(tmp_path):
+def test_a_worker_unaware_of_a_rehome_publishes_no_moved_model(tmp_path):
     world = World(tmp_path, partitions=2, models={"user-15": {"learner": "lomdml", "rank": 2}})
     worker = world.worker()
     worker.services.source.poll(1, 0.0)
@@ -132,7 +132,7 @@ def test_a_worker_that_does_not_know_of_a_rehome_shows_no_first_version_of_a_mod
     assert world.store.current("user-15") is None
 
 
-def test_a_worker_that_does_not_know_of_a_rehome_notes_nothing_of_what_it_refuses(tmp_path):
+def test_a_worker_unaware_of_a_rehome_notes_no_refusals(tmp_path):
     world, worker, model = learned_on_two(tmp_path)
     kill(world, worker)
     world.configuration = World(tmp_path / "other", models={"shop": {"learner": "lomdml", "rank": 3}}).configuration
@@ -146,7 +146,7 @@ def test_a_worker_that_does_not_know_of_a_rehome_notes_nothing_of_what_it_refuse
     assert world.store.peek(model) == before
 
 
-def test_a_cut_that_is_accepted_after_a_rehome_ends_the_worker_and_moves_no_model_back(tmp_path):
+def test_a_cut_after_a_rehome_ends_the_worker_and_moves_nothing_back(tmp_path):
     world, worker, model = placed_under_a_worker(tmp_path)
     kill(world, worker)
     home, before = world.log.partitions[0], Placement.first("crc32", 2)

@@ -151,7 +151,7 @@ def test_a_port_in_use_is_said_before_anything_is_opened(tmp_path):
             serve_metrics(address, CollectorRegistry())
 
 
-def test_an_item_added_to_the_catalogue_is_known_to_the_next_event_that_names_it(tmp_path):
+def test_an_added_item_is_known_to_the_next_event_that_names_it(tmp_path):
     world = World(tmp_path)
     worker = world.worker()
     world.send(*list(events(10))[:5])
@@ -174,7 +174,7 @@ def test_a_model_name_no_store_can_hold_is_a_dead_letter(tmp_path):
     assert world.store.load("shop")[1].version == 10
 
 
-def test_a_new_generation_of_the_catalogue_is_published_without_waiting_for_a_click(tmp_path):
+def test_a_new_generation_is_published_without_waiting_for_a_click(tmp_path):
     world = World(tmp_path)
     world.send(*events(50))
     worker = world.worker()

@@ -7,7 +7,6 @@ import re
 
 import numpy as np
 import pytest
-from river.drift import ADWIN
 
 from tests.support.worlds import World, events, run_until_idle
 from workers.model.drift import LEAST_RISE, Drift
@@ -21,6 +20,9 @@ def scores(*shares, each=3000):
 
 def river_alarms(rows):
     """Batches of a hundred in which river's own ADWIN says that mistakes became more frequent."""
+    # It is imported late, because it imports scikit-learn: more than a second of all tests' collection.
+    from river.drift import ADWIN
+
     adwin, alarms = ADWIN(), []
     for at, batch in enumerate(np.split(rows, len(rows) // 100)):
         before = adwin.estimation

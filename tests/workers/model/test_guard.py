@@ -118,7 +118,7 @@ def test_after_something_was_withheld_what_is_a_little_better_is_withheld_too():
     assert decide(guard, turned(slightly), window) == ""
 
 
-def test_what_is_live_is_to_be_taken_back_once_if_events_say_that_it_became_worse():
+def test_a_live_version_that_became_worse_is_taken_back_once():
     guard, window = Guard(GuardConfig(moved=1.0), turned(0.0)), window_of()
     decide(guard, turned(0.05), window)
     assert not guard.take_back

@@ -81,7 +81,7 @@ def burst(tmp_path):
     return world, worker
 
 
-def test_what_a_burst_of_inverted_clicks_makes_is_withheld_while_learning_goes_on(burst):
+def test_inverted_clicks_are_withheld_while_learning_goes_on(burst):
     world, worker = burst
     # A few inverted clicks do next to no harm: what follows them does not go live.
     before = len(not_held_out(whole_log(world)[:1080], world.store.secret(), every=5))
@@ -210,7 +210,7 @@ def test_after_a_crash_what_was_withheld_still_is(burst):
         assert held_gauge(worker) == 1.0
 
 
-def test_a_model_that_is_claimed_again_goes_on_with_guard_and_window_as_they_were(tmp_path):
+def test_a_model_claimed_again_keeps_its_guard_and_window(tmp_path):
     world = guarded(tmp_path)
     worker = world.worker()
     world.send(*events(1500))

@@ -125,7 +125,7 @@ def test_without_repetitions_the_newest_stay():
     assert admitted(events) == events[-WINDOW:]
 
 
-def test_a_storm_about_three_items_takes_an_eighth_and_nothing_else_from_the_window():
+def test_a_storm_about_three_items_takes_only_an_eighth_of_the_window():
     sound = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(WINDOW)]
     storm = [triplet(9_000, 9_001, 9_002) if n % 2 else triplet(9_002, 9_001, 9_000) for n in range(5_000)]
     kept = admitted([*sound, *storm])

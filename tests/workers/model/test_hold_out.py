@@ -149,7 +149,7 @@ def test_the_split_is_total_and_independent_of_batch_boundaries(items, data, eve
     assert sorted(learned + held) == list(range(len(said)))
 
 
-def test_an_event_with_vectors_of_its_own_is_held_out_like_any_other_and_not_kept(tmp_path):
+def test_an_event_with_its_own_vectors_is_held_out_and_not_kept(tmp_path):
     world = guarded(tmp_path, hold_out=2)
     world.send(*(encode(msgspec.structs.replace(event, features=BROUGHT)) for event in feedback("triplet", 40)))
     run_until_idle(world.worker())
@@ -166,7 +166,7 @@ def test_a_pair_of_an_unknown_task_is_a_dead_letter_and_never_held_out(tmp_path)
     assert [letter.reason for letter in letters(world)] == ["unknown_task"] * 20
 
 
-def test_what_is_held_out_counts_neither_as_learned_nor_as_fresh_nor_as_a_mistake(tmp_path):
+def test_held_out_events_count_not_as_learned_fresh_or_mistaken(tmp_path):
     world = guarded(tmp_path)
     offset = next(offset for offset in range(1000) if is_held_out(SECRET, "shop", 0, offset))
     said = list(events(offset + 1))

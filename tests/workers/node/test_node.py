@@ -289,7 +289,7 @@ def test_items_added_to_the_catalogue_are_found(tmp_path):
         assert node.search(ids=["i0"], k=1).items[0].id == "twin"
 
 
-def test_models_of_a_pattern_are_loaded_when_asked_for_and_followed_from_then_on(tmp_path):
+def test_models_of_a_pattern_are_loaded_and_followed_once_asked_for(tmp_path):
     shop = Shop(tmp_path, model="user-7")
     shop.publish()
     with shop.node(models=["user-*"]) as node:

@@ -98,7 +98,7 @@ def test_a_pin_that_comes_while_a_gallery_is_embedded_is_what_answers_say(shop, 
     node.close()
 
 
-def test_a_gallery_that_could_not_be_embedded_is_tried_again_at_the_next_snapshot(shop, monkeypatch):
+def test_a_gallery_that_was_not_embedded_is_tried_at_the_next_snapshot(shop, monkeypatch):
     node = refresher(shop, patience_s=0.0)
     node.refresh("shop")
 

@@ -92,7 +92,7 @@ def test_a_model_that_is_deleted_while_it_is_begun_as_a_copy_is_told_as_that(tmp
     assert world.store.models() == ["shop"]
 
 
-def test_a_copy_that_is_begun_while_models_move_is_refused_and_made_again_at_its_new_home(tmp_path, monkeypatch):
+def test_a_copy_begun_while_models_move_is_made_again_at_its_new_home(tmp_path, monkeypatch):
     world = World(tmp_path, models={"shop": {"learner": "lomdml", "rank": 3}, "m-*": {"learner": "lomdml", "rank": 3}})
     send(world, 30)
     topic_id = world.log.topic_id

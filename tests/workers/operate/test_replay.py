@@ -130,7 +130,7 @@ def test_a_replay_leaves_no_trace_beside_a_log_that_a_worker_follows(shop):
     assert worker.services.store.load("shop")[1].version == 60
 
 
-def test_a_log_in_memory_with_partitions_is_read_whole_through_a_group_of_its_own(tmp_path):
+def test_a_log_in_memory_is_read_whole_through_a_group_of_its_own(tmp_path):
     world = World(tmp_path, partitions=3)
     names = [f"user-{number}" for number in range(5)]
     for name in names:

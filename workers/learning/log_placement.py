@@ -1,0 +1,54 @@
+"""The worker's view of where the models of its log live: the first worker records it, later ones read the record."""
+
+from __future__ import annotations
+
+import structlog
+
+from omdml.errors import ConfigurationError, StoreError
+from streams.placement import Placement
+from workers.learning.services import Services
+
+log = structlog.get_logger(__name__)
+
+
+class LogPlacement:
+    """Reads the placement of a log out of the store, and notices partitions that were added since."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self._last: Placement | None = None
+        self._told_of_added = False
+
+    def read(self, topic_id: str) -> Placement:
+        """Where the models of a log live; the first worker records it. Raises ConfigurationError, StoreError."""
+        store, source = self.services.store, self.services.source
+        placement = store.placement(topic_id)
+        if placement is None:
+            placement = Placement.first(source.partitioner, source.partitions)
+            if not store.place(topic_id, None, placement):
+                raise StoreError(f"log {topic_id}: another worker recorded where its models live just now")
+            log.info("models_placed", log=topic_id, partitioner=placement.partitioner, partitions=placement.count)
+        if placement.partitioner != source.partitioner:
+            raise ConfigurationError(
+                f"log.partitioner is {source.partitioner!r}, but the models of log {topic_id} live where "
+                f"{placement.partitioner!r} puts them: set it back, or learn them again: omdml topics rewind"
+            )
+        self._last = placement
+        return placement
+
+    def look_for_added(self) -> None:
+        """Say so when the log has partitions that models do not live on."""
+        count = self._last.count if self._last else self.services.source.partitions
+        unread = self.services.source.partitions - count
+        self.services.metrics.unread.set(unread)
+        if unread and not self._told_of_added:
+            log.warning("partitions_not_read", partitions=unread, reason=added(count))
+        self._told_of_added = unread > 0
+
+
+def added(count: int) -> str:
+    """What partitions beyond those that models live on mean, and what to do."""
+    return (
+        f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the workers, "
+        "then omdml topics rehome"
+    )
