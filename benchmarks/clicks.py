@@ -2,76 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from scipy.linalg import eigh
 
 from benchmarks.papers.peers import lmnn
 from benchmarks.quality import SEEDS, SETS, data_folder, split
 from omdml import DCA, LOMDML, Learner
+from omdml.blas import one_blas_thread
 from omdml.builders import from_labels
+from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.evaluate import mean_average_precision
-from omdml.initial import start_matrices
+from omdml.initial import principal_start, start_matrices
 from omdml.metrics import Metric
 
 Array = NDArray[Any]
+Features = dict[str, Array]
+Score = tuple[float, float]
 COUNTS = (50, 200, 1_000, 10_000, 50_000)
 WRONG = (0.0, 0.05, 0.2, 0.4)  # share of triplets whose two answers are swapped
 DESCENTS, LEARNED_IN_BATCH = 500, 10_000  # of LMNN, and the most triplets that it is given
+AXES = 256  # of PCA before LDA
 PAGE, LOOP_COUNTS, LOOP_WRONG = 50, (300, 1_000, 3_000), 0.05
 LEARNERS: dict[str, Callable[..., Learner]] = {
     "LOMDML": LOMDML,
     "LOMDML, paper": lambda dims, seed: LOMDML(dims, eta=0.003, step="ogd", beta=0.99, memory=0, seed=seed),
     "DCA": DCA,
 }
-Case = tuple[dict[str, Array], Array, Array, Array]  # features, labels, training rows, test queries
+# learners, what they learn on, and whether their embeddings are measured centred, at unit length, too
+METHODS = (
+    ("LOMDML, paper", "features", False),
+    ("LOMDML", "features", True),
+    ("DCA", "features", False),
+    ("DCA", MAPPED, False),
+)
+CENTRED = "LOMDML, centred, cosine"
+LOOPS = (("LOMDML", "features"), ("DCA", "features"), ("DCA", MAPPED))
 
 
-def triplets(case: Case, count: int, seed: int, wrong: float) -> Array:
+class Case(NamedTuple):
+    """A set and a seed."""
+
+    items: dict[str, Features]  # "features" and their mapped coordinates
+    labels: Array
+    train: Array  # rows
+    test: Array  # rows
+    seed: int
+
+    @property
+    def side_by_side(self) -> Array:
+        """All features of all items (n, D)."""
+        return np.concatenate(list(self.items["features"].values()), axis=1)
+
+
+def prepared(name: str, seed: int) -> Case:
+    """The case, mapped by what the product makes of its training items."""
+    features, labels, train, test = split(name, seed)
+    made = CoordinateMap.fit({modality: x[train] for modality, x in features.items()})
+    return Case({"features": features, MAPPED: {MAPPED: made.apply(features)}}, labels, train, test, seed)
+
+
+def triplets(case: Case, count: int, wrong: float) -> Array:
     """Triplets of training labels (count, 3), a share of them with their answers swapped."""
-    _, labels, train, _ = case
-    rows = from_labels(labels, count, seed, among=train)
-    swapped = np.random.default_rng(seed + 1_000).random(count) < wrong
+    rows = from_labels(case.labels, count, case.seed, among=case.train)
+    swapped = np.random.default_rng(case.seed + 1_000).random(count) < wrong
     rows[swapped] = rows[swapped][:, [0, 2, 1]]
     return rows
 
 
-def scores(embedded: Array, case: Case) -> tuple[float, float]:
+def scores(embedded: Array, case: Case) -> Score:
     """MAP of the test queries among all items, and among those that no triplet named; 0 if they are not finite."""
-    _, labels, train, test = case
+    labels, test = case.labels, case.test
     if not np.isfinite(embedded).all():
         return 0.0, 0.0
-    fresh = np.setdiff1d(np.arange(len(labels)), train)
+    fresh = np.setdiff1d(np.arange(len(labels)), case.train)
     among_fresh = mean_average_precision(embedded[fresh], labels[fresh], np.searchsorted(fresh, test))
     return mean_average_precision(embedded, labels, test), among_fresh
 
 
-def begun(name: str, case: Case, seed: int) -> Learner:
+def centred_scores(embedded: Array, case: Case) -> Score:
+    """The same by the cosine of embeddings less the training items' mean."""
+    if not np.isfinite(embedded).all():
+        return 0.0, 0.0
+    centred = embedded - embedded[case.train].mean(axis=0)
+    lengths = np.linalg.norm(centred, axis=1, keepdims=True)
+    return scores(centred / np.where(lengths > 0, lengths, 1.0), case)
+
+
+def begun(name: str, features: Features, case: Case) -> Learner:
     """A learner that knows the training items."""
-    features, _, train, _ = case
-    model = LEARNERS[name]({modality: x.shape[1] for modality, x in features.items()}, seed=seed)
-    model.start({modality: x[train] for modality, x in features.items()})
+    model = LEARNERS[name]({modality: x.shape[1] for modality, x in features.items()}, seed=case.seed)
+    model.start({modality: x[case.train] for modality, x in features.items()})
     return model
 
 
-def curve(name: str, case: Case, rows: Array, seed: int, looks: Sequence[int]) -> list[tuple[float, float]]:
-    """Scores after each of these numbers of triplets; 0 from where learning was refused because it diverged."""
-    model, found, learned = begun(name, case, seed), [], 0
+def embeddings(name: str, features: Features, case: Case, rows: Array, looks: Sequence[int]) -> Iterator[Array]:
+    """Every item after each of these numbers of triplets; from where learning diverged on, not finite."""
+    model, learned = begun(name, features, case), 0
     for look in looks:
         try:
-            model.learn_many(rows[learned:look], case[0])
+            model.learn_many(rows[learned:look], features)
         except Exception as error:
             if getattr(error, "reason", "") != "diverged":
                 raise
-            break
+            yield from [np.full((1, 1), np.nan)] * (len(looks) - looks.index(look))
+            return
         learned = look
-        found.append(scores(embedding(model.metric, case[0]), case))
-    return found + [(0.0, 0.0)] * (len(looks) - len(found))
+        yield embedding(model.metric, features)
 
 
 def embedding(metric: Metric, features: Mapping[str, Array]) -> Array:
@@ -80,20 +123,33 @@ def embedding(metric: Metric, features: Mapping[str, Array]) -> Array:
         return metric.embed(features).astype(np.float64)
 
 
-def in_batch(case: Case, rows: Array, seed: int, looks: Sequence[int]) -> list[tuple[float, float]]:
+def in_batch(case: Case, rows: Array, looks: Sequence[int]) -> list[Score]:
     """Scores of LMNN on all descriptors side by side, given so many triplets at once."""
-    features, _, train, _ = case
-    x = np.concatenate(list(features.values()), axis=1)
-    start = start_matrices({"x": x[train]}, {"x": min(50, x.shape[1])}, "pca", seed)["x"]
+    x = case.side_by_side
+    start = start_matrices({"x": x[case.train]}, {"x": min(50, x.shape[1])}, "pca", case.seed)["x"]
     fit = [look for look in looks if look <= LEARNED_IN_BATCH]
     found = [scores((x @ lmnn(x, rows[:look], start, [DESCENTS])[0].T).astype(np.float64), case) for look in fit]
     return found + [(np.nan, np.nan)] * (len(looks) - len(fit))
 
 
-def closed_loop(name: str, case: Case, seed: int) -> list[tuple[float, float]]:
+def ceiling(case: Case) -> Score:
+    """Scores of linear discriminants of the training items' principal coordinates, given all of their labels."""
+    x, labels = case.side_by_side, case.labels[case.train]
+    start = principal_start({"x": x[case.train]}, AXES, case.seed)
+    z = (x - start["mean"]) @ start["basis"].T
+    classes, belongs = np.unique(labels, return_inverse=True)
+    means = np.stack([z[case.train][labels == label].mean(axis=0) for label in classes])[belongs]
+    within, between = z[case.train] - means, means - means.mean(axis=0)
+    with one_blas_thread():
+        # by rising ratio of the variance between classes to that within
+        _, axes = eigh(between.T @ between, within.T @ within)
+        return scores(z @ axes[:, 1 - len(classes) :], case)
+
+
+def closed_loop(name: str, features: Features, case: Case) -> list[Score]:
     """Scores where people see pages of the current metric, and compare each relevant item with an irrelevant one."""
-    features, labels, train, _ = case
-    model, draw, learned, found = begun(name, case, seed), np.random.default_rng(seed), 0, []
+    labels, train = case.labels, case.train
+    model, draw, learned, found = begun(name, features, case), np.random.default_rng(case.seed), 0, []
     gallery = {modality: x[train] for modality, x in features.items()}
     while len(found) < len(LOOP_COUNTS):
         embedded = model.metric.embed(gallery)
@@ -114,31 +170,47 @@ def closed_loop(name: str, case: Case, seed: int) -> list[tuple[float, float]]:
     return found
 
 
-def table_of(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> tuple[Table, Table]:
-    """The tables of one set: by share of wrong answers, and in the closed loop; means over the seeds."""
-    cases = [split(name, seed) for seed in seeds]
-    plain = np.mean([scores(np.concatenate(list(case[0].values()), axis=1), case) for case in cases], axis=0)
+def random_triplets(name: str, cases: Sequence[Case], tick: Callable[[], None]) -> Table:
+    """One set by share of wrong answers and method; means over the cases."""
     title = f"{name}, mAP after so many triplets (in brackets among items that no triplet named)"
     table = Table("wrong", "method", *(f"{count:,}" for count in COUNTS), title=title)
-    table.add_row("", "plain features", *[told(plain)] * len(COUNTS))
+    same = len(COUNTS)
+    table.add_row("", "plain features", *[told(mean([scores(case.side_by_side, case) for case in cases]))] * same)
+    table.add_row("", "all labels: PCA + LDA", *[told(mean([ceiling(case) for case in cases]))] * same)
     for wrong in WRONG:
-        given = [triplets(case, COUNTS[-1], seed, wrong) for case, seed in zip(cases, seeds, strict=True)]
-        runs = list(zip(cases, given, seeds, strict=True))
-        for method in LEARNERS:
-            found = np.mean([curve(method, case, rows, seed, COUNTS) for case, rows, seed in runs], axis=0)
-            table.add_row(f"{wrong:.0%}", method, *map(told, found))
+        runs = [(case, triplets(case, COUNTS[-1], wrong)) for case in cases]
+        for method, of, also in METHODS:
+            found: dict[str, list[list[Score]]] = {f"{method}, {MAPPED}" if of == MAPPED else method: []}
+            if also:
+                found[CENTRED] = []
+            for case, rows in runs:
+                embedded = list(embeddings(method, case.items[of], case, rows, COUNTS))
+                for measure, curves in zip((scores, centred_scores), found.values(), strict=False):
+                    curves.append([measure(x, case) for x in embedded])
+            for label, curves in found.items():
+                table.add_row(f"{wrong:.0%}", label, *map(told, mean(curves)))
             tick()
         if wrong == 0:
-            found = np.mean([in_batch(case, rows, seed, COUNTS) for case, rows, seed in runs], axis=0)
-            table.add_row(f"{wrong:.0%}", f"LMNN-C, {DESCENTS} descents", *map(told, found))
+            found_in_batch = mean([in_batch(case, rows, COUNTS) for case, rows in runs])
+            table.add_row(f"{wrong:.0%}", f"LMNN-C, {DESCENTS} descents", *map(told, found_in_batch))
             tick()
+    return table
+
+
+def loops(name: str, cases: Sequence[Case], tick: Callable[[], None]) -> Table:
+    """One set in the closed loop; means over the cases."""
     title = f"{name}, closed loop: marks on pages of {PAGE} of the current metric, {LOOP_WRONG:.0%} wrong"
-    loop = Table("method", *(f"{count:,}" for count in LOOP_COUNTS), title=title)
-    for method in ("LOMDML", "DCA"):
-        found = np.mean([closed_loop(method, case, seed) for case, seed in zip(cases, seeds, strict=True)], axis=0)
-        loop.add_row(method, *map(told, found))
+    table = Table("method", *(f"{count:,}" for count in LOOP_COUNTS), title=title)
+    for method, of in LOOPS:
+        found = mean([closed_loop(method, case.items[of], case) for case in cases])
+        table.add_row(f"{method}, {MAPPED}" if of == MAPPED else method, *map(told, found))
         tick()
-    return table, loop
+    return table
+
+
+def mean(found: Any) -> Array:
+    """Over the first axis."""
+    return np.mean(found, axis=0)
 
 
 def told(found: Array) -> str:
@@ -152,7 +224,8 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
         console.print("Clicks: the data sets are not here; set OMDML_DATA to the folder that holds them. Left out.")
         return
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("clicks", total=len(names) * (len(WRONG) * len(LEARNERS) + 3))
+        task = progress.add_task("clicks", total=len(names) * (len(WRONG) * len(METHODS) + 1 + len(LOOPS)))
         for name in names:
-            for table in table_of(name, seeds, lambda: progress.advance(task)):
-                console.print(table)
+            cases = [prepared(name, seed) for seed in seeds]
+            for made in (random_triplets, loops):
+                console.print(made(name, cases, lambda: progress.advance(task)))
