@@ -31,15 +31,18 @@ class State(NamedTuple):
     near: Array  # (d, d)        sum of z z' / 2 over the differences z of near pairs; the upper triangle
     sums: Array  # (2,)          of these pairs' weights, and of their squares
     X: Array  # (BLOCK, D)       differences of the open block
-    W: Array  # (d, D)           what was learned: the first ``used`` rows
+    W: Array  # (d, D)           what scores, as of the last refresh: the first ``used`` rows
     used: Array  # (1,)
-    share: Array  # (1,)         of the plain features
+    share: Array  # (1,)         of the plain features there
     next: Array  # (1,)          version of the next refresh
     counts: Array  # (4,)        see counts.py
 
 
 class CovarianceEngine(Engine):
-    """Second moments of near pairs, refreshed into a metric at versions that depend on the count alone.
+    """Second moments of near pairs, and what is made of them.
+
+    What is served is made whenever somebody asks. What scores triplets before they are learned is made again only at
+    versions that depend on the count alone, because that takes a thousand times as long as adding a pair.
 
     Parameters
     ----------
@@ -123,15 +126,21 @@ class CovarianceEngine(Engine):
         return int(tally(scores, state.counts))
 
     def _experts(self) -> list[tuple[float, Array]]:
-        """Share and matrix of what is served: the plain coordinates, and the learned rows."""
+        """Share and matrix of what scores: the plain coordinates, and the learned rows."""
         state, plain = self.state, float(self.state.share[0])
         both = [(plain, state.basis), (1.0 - plain, state.W[: state.used[0]])]
         return [(share, matrix) for share, matrix in both if share > 0]
 
-    def experts(self) -> dict[str, tuple[float, Array]]:
-        """Share and matrix (r, D) of each expert that is served; copies."""
-        named = zip(("plain", "learned") if self.state.share[0] > 0 else ("learned",), self._experts(), strict=False)
-        return {name: (share, matrix.copy()) for name, (share, matrix) in named}
+    def served(self) -> dict[str, tuple[float, Array]]:
+        """Share and matrix (r, D) of each expert, made of all pairs learned so far, those of the open block included.
+
+        It depends on the state alone, and takes about as long as a refresh.
+        """
+        with one_blas_thread():
+            near, sums = self._added(self.state.near.copy(), self.state.sums)
+            plain, learned = self._made(near, sums)
+        named = {"plain": (plain, self.state.basis), "learned": (1.0 - plain, learned)}
+        return {name: expert for name, expert in named.items() if expert[0] > 0}
 
     def _added(self, near: Array, sums: Array) -> tuple[Array, Array]:
         """Sums with the open block taken in; ``near`` (d, d), C-contiguous, is changed in place."""
@@ -155,25 +164,22 @@ class CovarianceEngine(Engine):
         self.state.counts[FILLED] = 0
 
     def refresh(self) -> None:
-        """Make what is served of the sums, and set the version of the next refresh."""
+        """Make what scores the next triplets of the closed blocks, and set the version of the next refresh."""
         state = self.state
-        added, covariance = self.spread()
-        rows = discriminant_rows(covariance, state.deviations.astype(np.float64) ** 2, added)
+        with one_blas_thread():
+            state.share[0], rows = self._made(state.near, state.sums)
         state.used[0] = len(rows)
-        state.W[: len(rows)] = rows @ state.basis
-        plain = PLAIN / (PLAIN + state.sums[0])
-        state.share[0] = 1.0 if not len(rows) else plain if plain >= FADED else 0.0
+        state.W[: len(rows)] = rows
         version = int(state.counts[VERSION])
         state.next[0] = min(next_refresh(version), version + self.stride)
 
-    def spread(self) -> tuple[float, Array]:
-        """What is added to the covariance of near pairs, and that covariance: its upper triangle."""
-        total, squares = self.state.sums
-        covariance = self.state.near / (total or 1.0)
-        d = len(covariance)
-        # of faded pairs, as many count as would give an unweighed mean the same variance (Kish)
-        effective = total**2 / squares if squares else 1.0
-        return shrinkage(effective, d) * float(np.trace(covariance)) / d, covariance
+    def _made(self, near: Array, sums: Array) -> tuple[float, Array]:
+        """Share of the plain coordinates, and the learned rows (k, D), of these sums."""
+        state = self.state
+        rows = discriminant_rows(near / (sums[0] or 1.0), state.deviations.astype(np.float64) ** 2, added(near, sums))
+        plain = PLAIN / (PLAIN + float(sums[0]))
+        share = 1.0 if not len(rows) else plain if plain >= FADED else 0.0
+        return share, (rows @ state.basis).astype(state.W.dtype, copy=False)
 
     def covariance(self) -> Array:
         """Covariance (d, d) of near pairs, open block included."""
@@ -229,7 +235,15 @@ class CovarianceEngine(Engine):
         return super()._filled()
 
 
+def added(near: Array, sums: Array) -> float:
+    """The variance that is added to every coordinate of the covariance ``near / sums[0]``."""
+    d, (total, squares) = len(near), sums
+    # of faded pairs, as many count as would give an unweighed mean the same variance (Kish)
+    effective = total**2 / squares if squares else 1.0
+    return shrinkage(effective, d) * float(np.trace(near)) / (total or 1.0) / d
+
+
 def next_refresh(version: int) -> int:
-    """The version after this one at which the metric is made again: 7 % more triplets, 20 % beyond a thousand."""
+    """The version after this one at which what scores is made again: 7 % more triplets, 20 % beyond a thousand."""
     percent = 107 if version < 1_000 else 120
     return max(version + 1, -(-version * percent // 100))

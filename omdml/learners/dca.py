@@ -24,15 +24,17 @@ class DCA(Learner):
     """Online discriminative component analysis of near pairs (after Hoi, Liu, Lyu, Ma, CVPR 2006).
 
     All modalities side by side are one vector, in the catalogue's principal coordinates z, whose variances are T. The
-    near pair (q, r) of every triplet adds to a covariance, ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. At
-    versions that depend on the count alone (every one up to 15, then 7 % more each time, 20 % beyond a thousand) the
-    metric is made again of the generalised eigenvectors ``T u = b S u`` with b above 1,
+    near pair (q, r) of every triplet adds to a covariance, ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. The
+    metric consists of the generalised eigenvectors ``T u = b S u`` with b above 1,
 
         A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
 
-    and an item is embedded as ``unit(A z)``. Without the positive part this is ``S^-1 - T^-1``, the logarithm of how
-    much likelier a difference is between items alike than between any two (KISSME, Koestinger et al., CVPR 2012). If a
-    share of the answers is wrong, S becomes a mixture of S and T: it has the same eigenvectors, so noise averages out.
+    and an item is embedded as ``unit(A z)``. It is made of all triplets learned, whenever somebody asks for it. What
+    scores triplets before they are learned is made again only at versions that depend on the count alone: every one up
+    to 15, then 7 % more each time, 20 % beyond a thousand. Without the positive part A'A is ``S^-1 - T^-1``, the
+    logarithm of how much likelier a difference is between items alike than between any two (KISSME, Koestinger et al.,
+    CVPR 2012). If a share of the answers is wrong, S becomes a mixture of S and T: it has the same eigenvectors, so
+    noise averages out.
 
     Departures, measured in MATHS 12: T is the catalogue's covariance and not that of far pairs; lambda falls with the
     root of the count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; coordinates with a variance below
@@ -76,6 +78,7 @@ class DCA(Learner):
     name: ClassVar[str] = "dca"
     accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
     width: ClassVar[int] = 3
+    _newest: tuple[int, CosineMetric] | None = None  # the last metric that was made, and its version
 
     def __init__(
         self,
@@ -148,12 +151,14 @@ class DCA(Learner):
 
     @property
     def metric(self) -> CosineMetric:
-        """What is served, as of the last refresh."""
+        """What is served, made of every triplet learned: once a version, which takes about as long as a refresh."""
         engine: CovarianceEngine = self._started("metric")
-        experts = engine.experts()
-        shares = {name: share for name, (share, _) in experts.items()}
-        matrices = {name: matrix for name, (_, matrix) in experts.items()}
-        return CosineMetric(self.dims, engine.state.mean.copy(), matrices, shares)
+        if self._newest is None or self._newest[0] != engine.version:
+            experts = engine.served()
+            shares = {name: share for name, (share, _) in experts.items()}
+            matrices = {name: matrix for name, (_, matrix) in experts.items()}
+            self._newest = engine.version, CosineMetric(self.dims, engine.state.mean, matrices, shares)
+        return self._newest[1]
 
     @property
     def matrices(self) -> dict[str, Array]:
@@ -180,5 +185,6 @@ def merge(one: DCA, other: DCA) -> DCA:
     if any(not np.array_equal(getattr(left.state, name), getattr(right.state, name)) for name in START):
         raise ParameterError("merge: the two began from other items; start both from the same features")
     both = copy.deepcopy(one)
+    both._newest = None
     both._started("merge").absorb(right)
     return both

@@ -47,7 +47,7 @@ def following(version):
 
 
 def dca(rows, items, variances, memory):
-    """Scores of triplets, N, the weights' sum, M and the share of plain coordinates z (n, d)."""
+    """Scores of triplets, N, the weights' sum; of what is served at the end, M and the share of plain coordinates."""
     d, keep = items.shape[1], 1 - 1 / memory if memory else 1.0
     N, n, squares, M, share, due, scores = np.zeros((d, d)), 0.0, 0.0, None, 1.0, 1, []
     for version, (q, r, s) in enumerate(rows, 1):
@@ -60,8 +60,13 @@ def dca(rows, items, variances, memory):
         z = items[q] - items[r]
         N, n, squares = keep * N + np.outer(z, z) / 2, keep * n + 1, keep**2 * squares + 1
         if version == due:
-            M = learned(N, n, n**2 / squares, variances)
-            share = 5 / (5 + n)
-            share = 1.0 if M is None else share if share >= 0.005 else 0.0
+            M, share = served(N, n, squares, variances)
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
-    return np.array(scores), N, n, M, share
+    return np.array(scores), N, n, *served(N, n, squares, variances)
+
+
+def served(N, n, squares, variances):
+    """M, None if there is none, and the share of plain coordinates."""
+    M = learned(N, n, n**2 / squares, variances)
+    share = 5 / (5 + n)
+    return M, 1.0 if M is None else share if share >= 0.005 else 0.0

@@ -36,6 +36,8 @@ RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
 PAUSE_S = 0.005  # when no more models may begin for now
 FINISH_S = 5.0  # that saving may take when the worker is told to stop; what is not saved is read again
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
+PUBLISHING = 0.2  # share of its time that a worker publishes for at most, as long as there are events to learn
+DRAINED_S = 0.005  # a poll that waited for this long and found nothing: there are none
 MEASURE_S = 1.0  # between two looks at how far behind the log's end the partitions are
 
 
@@ -47,7 +49,8 @@ class LearnerWorker:
     services
         What partitions work with.
     config
-        Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``.
+        Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``. While events
+        wait, publishing takes at most a fifth of the time: what is slow to publish goes live less often.
     accept_gap
         Go on where the log no longer holds the events at a position; else that ends the worker.
     hand_over_s
@@ -73,6 +76,8 @@ class LearnerWorker:
         self._gap: GapError | None = None  # accepted, and not gone on behind yet
         self._doubt: Fenced | StoreChanged | None = None  # what is in memory may not be this worker's, or not kept
         self._published_at = self._saved_at = self._measured_at = float("-inf")
+        self._rested_at = float("-inf")  # when the last publication is a small enough share of the time since it began
+        self._drained = False  # the last poll found nothing
         services.source.subscribe(self)
 
     def stop(self) -> None:
@@ -158,6 +163,7 @@ class LearnerWorker:
     def _fetch(self) -> list[Record]:
         begin = time.perf_counter()
         records = self.services.source.poll(self.config.max_poll_records, self._patience())
+        self._drained = not records
         if records:
             self.services.metrics.spent("fetch", time.perf_counter() - begin)
         return records
@@ -188,9 +194,11 @@ class LearnerWorker:
     def _patience(self) -> float:
         """Seconds that poll may wait: until the next publication is due, if one is."""
         now = self.services.clock()
-        if any(partition.models.unpublished for partition in self.partitions.values()):
-            return max(0.0, min(STOP_S, self._published_at + self.config.publish_interval_s - now))
-        return STOP_S
+        if not any(partition.models.unpublished for partition in self.partitions.values()):
+            return STOP_S
+        if (due := self._published_at + self.config.publish_interval_s) > now:
+            return min(STOP_S, due - now)
+        return DRAINED_S if now < self._rested_at else 0.0
 
     def _take(self) -> None:
         """Take what was polled, piece by piece, until publications are due; the rest is for the next turn."""
@@ -225,7 +233,8 @@ class LearnerWorker:
 
     def _tick(self) -> None:
         now = self.services.clock()
-        if now - self._published_at >= self.config.publish_interval_s:
+        rested = self._drained or now >= self._rested_at
+        if rested and now - self._published_at >= self.config.publish_interval_s:
             self._publish(now)
         if now - self._saved_at >= self.config.checkpoint_interval_s:
             self._save(now)
@@ -236,6 +245,8 @@ class LearnerWorker:
         for turn, partition in enumerate(waiting, start=1):
             partition.models.publish(now + turn * self.config.publish_interval_s / len(waiting))
             self._published_at = now
+        end = self.services.clock()
+        self._rested_at = end + (end - now) * (1 / PUBLISHING - 1)
 
     def _save(self, now: float) -> None:
         """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move

@@ -60,8 +60,13 @@ def in_coordinates(model, features):
 
 
 def served(model):
-    """M (d, d) of what was learned, in principal coordinates, scaled to trace 1."""
-    rows = model.metric.experts["learned"] @ model._engine.state.basis.T
+    """M (d, d) of what is served, in principal coordinates, scaled to trace 1."""
+    return squared(model, model.metric.experts["learned"])
+
+
+def squared(model, rows):
+    """M (d, d) of learned rows (k, D), in principal coordinates, scaled to trace 1."""
+    rows = rows @ model._engine.state.basis.T
     return rows.T @ rows / np.trace(rows.T @ rows)
 
 
@@ -93,8 +98,10 @@ def test_the_golden_numbers_are_reproduced(sizes):
     model = learner(features, init=init, memory=float(golden["memory"]), dtype="float64")
     model = in_chunks(model, golden["events"], features, itertools.cycle(sizes))
     np.testing.assert_allclose(model.matrices["near"], golden["near"], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(served(model), golden["M"], rtol=1e-7, atol=1e-10)
-    assert model.shares == pytest.approx({"plain": float(golden["share"]), "learned": 1 - float(golden["share"])})
+    # they hold what scored the last event, not what is served after it
+    state = model._engine.state
+    np.testing.assert_allclose(squared(model, state.W[: state.used[0]]), golden["M"], rtol=1e-7, atol=1e-10)
+    assert state.share[0] == pytest.approx(float(golden["share"]))
     assert model.mistakes == golden["mistakes"]
 
 
@@ -129,17 +136,57 @@ def test_any_chunking_and_any_restart_give_the_same_bytes(seed, dtype, dims, mem
     assert [single.learn_one(row, features).scores[0] for row in rows[:100]] == scores[:100].tolist()
 
 
-def test_what_is_served_changes_only_at_versions_that_depend_on_the_count():
+def test_what_is_served_knows_every_triplet_and_what_scores_changes_at_versions_that_depend_on_the_count():
     features, rows, _, _ = world(3, events=60)
-    model, changed, before = learner(features), [], b""
+    model, served, scored = learner(features), [], []
     for version, row in enumerate(rows, 1):
+        model.start(features)
+        embedded, rows_before = model.metric.embed(features).tobytes(), used(model)
         model.learn_one(row, features)
-        now = model.metric.embed(features).tobytes()
-        changed += [version] * (now != before)
-        before = now
-    due = itertools.takewhile(lambda version: version <= 60, iterated(next_refresh, 1))
-    assert changed == list(due)
-    assert changed[:15] == list(range(1, 16))
+        served += [version] * (model.metric.embed(features).tobytes() != embedded)
+        scored += [version] * (used(model) != rows_before)
+    assert served == list(range(1, 61))
+    assert scored == list(itertools.takewhile(lambda version: version <= 60, iterated(next_refresh, 1)))
+    assert scored[:15] == list(range(1, 16))
+
+
+def used(model):
+    """Bytes of the learned rows that score."""
+    return model._engine.state.W[: model._engine.state.used[0]].tobytes()
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(seed=st.integers(0, 10_000), memory=st.sampled_from([0, 40]), looks=st.lists(st.integers(1, 50), min_size=1))
+def test_what_is_served_at_a_version_is_a_function_of_the_state(seed, memory, looks):
+    features, rows, _, _ = world(seed, events=200)
+    asked, silent = (learner(features, memory=memory) for _ in range(2))
+    silent.learn_many(rows, features)
+    at, sizes = 0, itertools.cycle(looks)
+    while at < len(rows):
+        look = next(sizes)
+        asked.learn_many(rows[at : at + look], features)
+        asked.metric.embed(features)
+        at += look
+    again = DCA.from_bytes(silent.to_bytes())
+    assert asked.to_bytes() == silent.to_bytes()
+    for model in (silent, again):
+        tensors, _ = model.metric.to_tensors()
+        for name, tensor in asked.metric.to_tensors()[0].items():
+            assert tensor.tobytes() == tensors[name].tobytes()
+
+
+def test_a_metric_is_made_once_a_version_and_one_of_an_earlier_version_stays_what_it_was():
+    features, rows, _, _ = world(4, events=40)
+    model = learner(features)
+    model.learn_many(rows[:30], features)
+    first, twin = model.metric, copy.deepcopy(model)
+    kept = first.embed(features)
+    assert model.metric is first
+    model.learn_many(rows[30:], features)
+    twin.learn_many(rows[20:30], features)
+    assert model.metric is not first
+    assert (first.embed(features) == kept).all()
+    assert twin.metric.embed(features).tobytes() != model.metric.embed(features).tobytes()
 
 
 def iterated(function, value):

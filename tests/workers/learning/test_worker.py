@@ -199,3 +199,59 @@ def test_publications_under_load_keep_their_distance(tmp_path):
         live.append(world.store.current("shop").version)
     published = [turn for turn in range(1, 60) if live[turn] > live[turn - 1]]
     assert {after - before for before, after in itertools.pairwise(published)} == {4}
+
+
+class Slow:
+    """A store that takes 0.1 s, by a clock that the test moves, to publish anything."""
+
+    def __init__(self, store, now):
+        self._store, self._now, self.published = store, now, []
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def publish_all(self, snapshots):
+        self._now[0] += 0.1 * bool(snapshots)
+        self.published += [self._now[0]] * bool(snapshots)
+        return self._store.publish_all(snapshots)
+
+
+def slow_world(tmp_path):
+    """A world with a slow store and a clock that the test moves, and a worker in it."""
+    world, now = World(tmp_path), [0.0]
+    world.store = Slow(world.store, now)
+    services = replace(world.worker().services, clock=lambda: now[0])
+    config = WorkerConfig(publish_interval_s=0.02, checkpoint_interval_s=1e9)
+    return world, now, LearnerWorker(services, config)
+
+
+def test_publishing_takes_a_fifth_of_the_time_at_most_while_events_wait(tmp_path):
+    world, now, worker = slow_world(tmp_path)
+    for event in events(300):
+        now[0] += 0.01
+        world.send(event)
+        worker.step()
+    apart = np.diff(world.store.published)
+    assert len(apart) > 3
+    assert apart.min() >= 0.5 - 1e-9
+    assert apart.max() < 0.5 + 0.05
+
+
+def test_what_is_slow_to_publish_is_published_at_once_when_nothing_waits(tmp_path):
+    world, now, worker = slow_world(tmp_path)
+    for event in events(20):
+        world.send(event)
+        now[0] += 0.03
+        worker.step()
+        before = len(world.store.published)
+        # Nothing is left in the log: the next turn need not wait for its share.
+        now[0] += 0.03
+        worker.step()
+        assert worker.services.store.current("shop").version == worker_version(worker)
+        assert len(world.store.published) - before <= 1
+
+
+def worker_version(worker):
+    """Version of the model in memory."""
+    (model,) = (model for owned in worker.partitions.values() for model in owned.models.loaded.values())
+    return model.learner.version
