@@ -12,7 +12,7 @@ from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill
 from omdml.engines.discriminant import discriminant_rows, shrinkage
 from omdml.errors import CorruptError
-from omdml.kernels.counts import FILLED, VERSION
+from omdml.kernels.counts import FILLED, UPDATES, VERSION
 from omdml.kernels.covariance import add_scores, gather, tally
 
 BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
@@ -110,6 +110,40 @@ class CovarianceEngine(Engine):
                     self._flush()
                 t = end
         return t
+
+    def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
+        """Add near pairs in order, scoring none, and refresh.
+
+        Parameters
+        ----------
+        pairs : (n, 2)
+            Row numbers, int64, in range; ``known`` are those that the caller gave.
+        tables
+            The modalities' matrices, C-contiguous, of the engine's type.
+
+        Raises
+        ------
+        FeedbackError
+            A pair whose numbers are not finite or too large; ``row`` says which. Those before it were added.
+        """
+        state, counts = self.state, self.state.counts
+        addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
+        # the kernel takes triplets; a third item that is the second one changes nothing
+        rows = np.ascontiguousarray(pairs[:, (0, 1, 1)])
+        with one_blas_thread():
+            for start in range(0, len(rows), TILE):
+                tile, filled = rows[start : start + TILE], int(counts[FILLED])
+                near = state.X[filled : filled + len(tile)]
+                sound = int(gather(tile, addresses, self.shape, state.mean, 0, self.items, near, self.limit))
+                for place in (FILLED, VERSION, UPDATES):
+                    counts[place] += sound
+                if sound < len(tile):
+                    index = start + sound
+                    raise self._refusal(index, pairs[index], tables, known[index])
+                if counts[FILLED] > BLOCK - TILE:
+                    self._flush()
+            self._flush()
+        self.refresh()
 
     def _learn_tile(self, rows: Array, addresses: Array, filled: int, scores: Array) -> int:
         """Score some triplets of one tile and keep their near pairs; how many were sound."""

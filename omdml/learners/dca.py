@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.engines.covariance import CovarianceEngine
-from omdml.errors import ParameterError
+from omdml.errors import FeedbackError, ParameterError
 from omdml.initial import principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import expect, number, whole
+from omdml.learners.shared.checks import check_rows, expect, number, tables, whole
+from omdml.metrics.base import check_features
 from omdml.metrics.cosine import CosineMetric
 
 MOST = 4_096  # principal coordinates
@@ -170,6 +171,47 @@ class DCA(Learner):
     def shares(self) -> dict[str, float]:
         """Share of each expert in what is served: the plain coordinates, and the learned ones."""
         return self.metric.shares
+
+
+def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperparameters: Any) -> DCA:
+    """A learner that knows these near pairs, as if each had been the query and relevant item of a triplet.
+
+    This is the batch form of DCA: its sums are all it learns. Nothing is scored, so it has no mistakes. Parts of a long
+    log may be summed apart, from the same features, and added up by :func:`merge`.
+
+    Parameters
+    ----------
+    pairs : (n, 2)
+        Row numbers of two items that are alike, n >= 1; the oldest first, which matters only with a ``memory``.
+    features
+        Matrices (m, d_i) a modality: what the coordinates are made of, and what the rows number.
+    hyperparameters
+        Of :class:`DCA`, ``dims`` left out.
+
+    Raises
+    ------
+    FeedbackError
+        No pair, a row out of range, values that are not finite.
+    StartError, ParameterError
+        As for :class:`DCA`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> features = {"x": np.random.default_rng(0).normal(0, 1, (50, 4))}
+    >>> pairs = np.arange(40).reshape(20, 2)
+    >>> merge(start_from_pairs(pairs[:9], features), start_from_pairs(pairs[9:], features)).version
+    20
+    """
+    dims = {name: int(np.shape(x)[1]) for name, x in features.items()}
+    learner = DCA(dims, **hyperparameters)
+    checked = check_rows(pairs, 2, check_features(features, dims))
+    if not len(checked):
+        raise FeedbackError("start_from_pairs got no pair, expected at least one")
+    learner.start(features)
+    rows, matrices = tables(checked, features, list(dims), np.dtype(learner.dtype))
+    learner._started("start_from_pairs").add_pairs(rows, matrices, checked)
+    return learner
 
 
 def merge(one: DCA, other: DCA) -> DCA:
