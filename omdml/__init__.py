@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         StML,
         UtML,
         merge,
+        start_from_pairs,
     )
 
 # What learns if nobody chooses.
@@ -43,6 +44,7 @@ __all__ = [
     "StML",
     "UtML",
     "merge",
+    "start_from_pairs",
 ]
 
 

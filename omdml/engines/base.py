@@ -68,10 +68,15 @@ class Engine(ABC):
         each = self._each(rows, columns)
         scores = np.empty(len(each))
         kept = self._keep(len(each))
-        done = self._walk(rows, addresses, columns, scores)
+        done = -1
+        try:
+            done = self._walk(rows, addresses, columns, scores)
+        finally:
+            # whatever stopped it half-way, a signal or a lack of memory too: all of them are learned, or none
+            if done < len(each):
+                for name, before in kept.items():
+                    getattr(self.state, name)[...] = before
         if done < len(each):
-            for name, before in kept.items():
-                getattr(self.state, name)[...] = before
             given = each if known is None else self._each(known, columns)
             raise self._refusal(done, each[done], tables, given[done])
         return scores

@@ -13,13 +13,14 @@ from omdml.engines.base import Array, Engine, fill
 from omdml.engines.discriminant import catalogue_share, discriminant_rows, shrinkage
 from omdml.engines.distinct import SLOTS, distinct, mark
 from omdml.errors import CorruptError
-from omdml.kernels.counts import FILLED, VERSION
+from omdml.kernels.counts import FILLED, UPDATES, VERSION
 from omdml.kernels.covariance import add_scores, gather, tally
 
 BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
 STRIDE = 10  # refreshes while as many pairs come as are remembered
 PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
 PAIRS_AN_ITEM = 4
+REACH = 8.0  # squared length of a pair, in units of the catalogue's variance: two items at random differ by 2 of them
 LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
 CONSTANT = ("mean", "basis", "deviations")
 SYMMETRIC = ("near", "middle")
@@ -139,14 +140,52 @@ class CovarianceEngine(Engine):
         sound = gather(rows, addresses, self.shape, state.mean, first, self.items, self.limit)
         if sound < count:
             return int(sound)
-        for side, block in enumerate((state.Q, state.R)):
-            block[filled : filled + count] = self.items[3 * first + side : 3 * (first + count) : 3]
+        self._keep_pairs(filled, first, count)
         scores[:] = 0.0
         # The whole tile is multiplied whatever is in it. A triplet has its own rows, so its bytes depend neither on
         # how many share the call nor on what they are.
         for share, matrix in self._experts():
             add_scores(self.items @ matrix.T, first, share, scores)
         return int(tally(scores, state.counts))
+
+    def _keep_pairs(self, filled: int, first: int, count: int) -> None:
+        """Take the near pairs of triplets of the tile, from the one in place ``first`` on, into the open block."""
+        for side, block in enumerate((self.state.Q, self.state.R)):
+            block[filled : filled + count] = self.items[3 * first + side : 3 * (first + count) : 3]
+
+    def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
+        """Add near pairs in order, scoring none, and refresh.
+
+        Parameters
+        ----------
+        pairs : (n, 2)
+            Row numbers, int64, in range; ``known`` are those that the caller gave.
+        tables
+            The modalities' matrices, C-contiguous, of the engine's type.
+
+        Raises
+        ------
+        FeedbackError
+            A pair whose numbers are not finite or too large; ``row`` says which. Those before it were added.
+        """
+        state, counts = self.state, self.state.counts
+        addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
+        # the kernel takes triplets; a third item that is the second one changes nothing
+        rows = np.ascontiguousarray(pairs[:, (0, 1, 1)])
+        with one_blas_thread():
+            for start in range(0, len(rows), TILE):
+                tile, filled = rows[start : start + TILE], int(counts[FILLED])
+                sound = int(gather(tile, addresses, self.shape, state.mean, 0, self.items, self.limit))
+                self._keep_pairs(filled, 0, sound)
+                for place in (FILLED, VERSION, UPDATES):
+                    counts[place] += sound
+                if sound < len(tile):
+                    index = start + sound
+                    raise self._refusal(index, pairs[index], tables, known[index])
+                if counts[FILLED] > BLOCK - TILE:
+                    self._flush()
+            self._flush()
+        self.refresh()
 
     def _experts(self) -> list[tuple[float, Array]]:
         """Share and matrix of what scores: the plain coordinates, and the learned rows."""
@@ -184,8 +223,10 @@ class CovarianceEngine(Engine):
         mark(to.seen, relevant)
         weights = self.rule ** np.arange(filled - 1, -1, -1.0)
         fade = self.rule**filled
+        most = REACH * float((state.deviations.astype(np.float64) ** 2).sum())
         differences, middles = (
-            (vectors @ state.basis.T).astype(np.float64) for vectors in (queries - relevant, (queries + relevant) / 2)
+            shortened((vectors @ state.basis.T).astype(np.float64), most)
+            for vectors in (queries - relevant, (queries + relevant) / 2)
         )
         to.centre[:] = fade * to.centre + weights @ middles
         to.sums[:] = fade * to.sums[0] + weights.sum(), fade**2 * to.sums[1] + (weights**2).sum()
@@ -292,6 +333,17 @@ def covariances(moments: Moments, variances: Array) -> tuple[Array, Array, float
     everything = (1 - share) * (near / 2 + moments.middle / pairs - np.outer(centre, centre))
     everything[np.diag_indices(d)] += share * variances
     return near, everything, added, variances
+
+
+def shortened(vectors: Array, most: float) -> Array:
+    """Vectors (n, d) whose squared length is ``most`` at most: those beyond keep their direction.
+
+    One pair with an item a thousand times as far out as others would be most of what a million pairs sum up to.
+    """
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    shorter = np.sqrt(most / np.maximum(squares, max(most, 1e-300)))
+    bounded: Array = vectors * shorter[:, None]
+    return bounded
 
 
 def symmetric(upper: Array) -> Array:

@@ -1,7 +1,7 @@
 """Learners by name: hyperparameters plus one verb each, on the shared engine."""
 
 from omdml.learners.cpmtml import CPmtML
-from omdml.learners.dca import DCA, merge
+from omdml.learners.dca import DCA, merge, start_from_pairs
 from omdml.learners.diagonal import Diagonal
 from omdml.learners.lomdml import LOMDML
 from omdml.learners.mtlmca import MtLMCA
@@ -30,4 +30,5 @@ __all__ = [
     "StML",
     "UtML",
     "merge",
+    "start_from_pairs",
 ]

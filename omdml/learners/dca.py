@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from omdml.engines.covariance import CovarianceEngine
-from omdml.errors import ParameterError
+from omdml.errors import FeedbackError, ParameterError
 from omdml.initial import principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
-from omdml.learners.shared.checks import expect, number, whole
+from omdml.learners.shared.checks import check_rows, expect, number, tables, whole
+from omdml.metrics.base import check_features
 from omdml.metrics.cosine import CosineMetric
 
 MOST = 4_096  # principal coordinates
@@ -110,6 +111,7 @@ class DCA(Learner):
         if isinstance(self.init, str):
             expect(self.init == "pca", "init", self.init, "'pca' or arrays")
             return
+        expect(isinstance(self.init, Mapping), "init", self.init, "'pca' or arrays")
         expect(set(self.init) == set(START), "init", sorted(self.init), f"arrays for {', '.join(START)}")
         arrays = {name: np.asarray(array) for name, array in self.init.items()}
         D, d = sum(self.dims.values()), len(np.atleast_1d(arrays["deviations"]))
@@ -173,15 +175,65 @@ class DCA(Learner):
         return self.metric.shares
 
 
+def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperparameters: Any) -> DCA:
+    """A learner that knows these near pairs, as if each had been the query and relevant item of a triplet.
+
+    This is the batch form of DCA: its sums are all it learns. Nothing is scored, so it has no mistakes. Parts of a long
+    log may be summed apart, from the same features, and added up by :func:`merge`.
+
+    Parameters
+    ----------
+    pairs : (n, 2)
+        Row numbers of two items that are alike, n >= 1; the oldest first, which matters only with a ``memory``.
+    features
+        Matrices (m, d_i) a modality: what the coordinates are made of, and what the rows number.
+    hyperparameters
+        Of :class:`DCA`, ``dims`` left out.
+
+    Raises
+    ------
+    FeedbackError
+        No pair, a row out of range, values that are not finite.
+    StartError, ParameterError
+        As for :class:`DCA`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> features = {"x": np.random.default_rng(0).normal(0, 1, (50, 4))}
+    >>> pairs = np.arange(40).reshape(20, 2)
+    >>> merge(start_from_pairs(pairs[:9], features), start_from_pairs(pairs[9:], features)).version
+    20
+    """
+    dims = {name: int(np.shape(x)[1]) for name, x in features.items()}
+    learner = DCA(dims, **hyperparameters)
+    checked = check_rows(pairs, 2, check_features(features, dims))
+    if not len(checked):
+        raise FeedbackError("start_from_pairs got no pair, expected at least one")
+    learner.start(features)
+    rows, matrices = tables(checked, features, list(dims), np.dtype(learner.dtype))
+    learner._started("start_from_pairs").add_pairs(rows, matrices, checked)
+    return learner
+
+
 def merge(one: DCA, other: DCA) -> DCA:
     """The learner of two streams: sums, counts and all, as if it had learned both; exact up to rounding.
 
     With a ``memory`` the pairs of both fade from now on as if they had come at the same time. Only the scores of each
-    were made with what it knew itself: ``mistakes`` are the sum of both.
+    were made with what it knew itself: ``mistakes`` are the sum of both. What both learned before they parted counts
+    twice: let each begin anew.
 
-    Raises ParameterError if they have other parameters, or did not begin from the same sample.
+    On two machines the last digits of principal directions may differ. There, make one start and give it to both
+    (``init``).
+
+    Raises ParameterError if they have other parameters, or did not begin from the same items.
     """
-    expect(one._get_params() == other._get_params(), "merge", other._get_params(), "learners with the same parameters")
+    for learner in (one, other):
+        expect(isinstance(learner, DCA), "merge", type(learner).__name__, "learners of class DCA")
+    ours, theirs = (
+        learner._get_params() | {"init": None, "dims": list(learner.dims.items())} for learner in (one, other)
+    )
+    expect(ours == theirs, "merge", theirs, f"learners with the same parameters, {ours}")
     left, right = one._started("merge"), other._started("merge")
     if any(not np.array_equal(getattr(left.state, name), getattr(right.state, name)) for name in START):
         raise ParameterError("merge: the two began from other items; start both from the same features")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml import DCA, merge
+from omdml import DCA, merge, start_from_pairs
 from omdml.engines.covariance import next_refresh
 from omdml.engines.discriminant import discriminant_rows
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
@@ -256,6 +256,51 @@ def test_merged_learners_know_what_both_were_told(memory):
     for model in (merged, again):
         model.learn_many(rows[:90], features)
     assert merged.to_bytes() == again.to_bytes()
+
+
+@pytest.mark.parametrize("memory", [0, 200])
+@pytest.mark.parametrize("count", [1, 32, 33, 64, 500])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_start_from_pairs_is_what_learning_them_one_by_one_leads_to(count, memory, dtype):
+    features, rows, _, _ = world(18, dims=(9, 30), events=500)
+    features = {name: x.astype(dtype) for name, x in features.items()}
+    learned = learner(features, dtype=dtype, memory=memory)
+    for row in rows[:count]:
+        learned.learn_one(row, features)
+    started = start_from_pairs(rows[:count, :2], features, dtype=dtype, memory=memory)
+    exact = {"rtol": 1e-5, "atol": 1e-6} if dtype == "float32" else {"rtol": 1e-10, "atol": 1e-12}
+    assert (started.version, started.updates, started.mistakes) == (count, count, 0)
+    np.testing.assert_allclose(started.matrices["near"], learned.matrices["near"], **exact)
+    for ours, theirs in zip(started._engine.moments(), learned._engine.moments(), strict=True):
+        np.testing.assert_allclose(ours, theirs, **exact)
+    apart = [model.metric.embed(features) for model in (started, learned)]
+    np.testing.assert_allclose(apart[0] @ apart[0].T, apart[1] @ apart[1].T, atol=1e-3 if dtype == "float32" else 1e-7)
+    assert DCA.from_bytes(started.to_bytes()).to_bytes() == started.to_bytes()
+
+
+def test_parts_of_a_log_add_up_to_the_whole_and_learn_on():
+    features, rows, _, _ = world(19, dims=(9, 30), events=500)
+    parts = [start_from_pairs(part[:, :2], features, dtype="float64") for part in np.array_split(rows[:400], 3)]
+    whole = start_from_pairs(rows[:400, :2], features, dtype="float64")
+    added = merge(merge(parts[0], parts[1]), parts[2])
+    np.testing.assert_allclose(added.matrices["near"], whole.matrices["near"], rtol=1e-12, atol=1e-12)
+    for model in (added, whole):
+        model.learn_many(rows[400:], features)
+    assert added.version == whole.version == 500
+    np.testing.assert_allclose(added.matrices["near"], whole.matrices["near"], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [(np.zeros((0, 2), int), "no pair"), ([[0, 80]], "rows 0 to 79"), ([[0, 1, 2]], r"integers \(T, 2\)"),
+     ([[0, 1], [2, 3]], "item in row 3 of modality 'm0'")],
+)  # fmt: skip
+def test_pairs_that_say_nothing_are_refused(pairs, says):
+    features, _, _, _ = world(20)
+    start = {"mean": np.zeros(12), "basis": np.eye(5, 12), "deviations": np.arange(5, 0, -1.0)}
+    features["m0"][3, 1] = np.nan
+    with pytest.raises(FeedbackError, match=says):
+        start_from_pairs(pairs, features, init=start)
 
 
 def test_learners_of_other_parameters_or_other_items_are_not_merged():
