@@ -49,6 +49,11 @@ def following(version):
     return max(version + 1, math.ceil(round(version * (1.07 if version < 1000 else 1.2), 6)))
 
 
+def shortened(vector, most):
+    """The vector, or the one of this squared length in its direction if it is longer."""
+    return vector * min(1.0, math.sqrt(most / max(vector @ vector, 1e-300)))
+
+
 def factor(place):
     """The number of splitmix64 at this place, made odd."""
     z = place * 0x9E3779B97F4A7C15 % 2**64
@@ -81,10 +86,10 @@ def dca(rows, centred, basis, variances, memory):
             for other in (r, s)
         )
         scores.append(near - far)
-        z = items[q] - items[r]
+        z, m = (shortened(v, 8 * sum(variances)) for v in (items[q] - items[r], (items[q] + items[r]) / 2))
         N, n, squares = keep * N + np.outer(z, z) / 2, keep * n + 1, keep**2 * squares + 1
-        both = keep * both + (np.outer(items[q], items[q]) + np.outer(items[r], items[r])) / 2
-        centre = keep * centre + (items[q] + items[r]) / 2
+        both = keep * both + np.outer(m, m) + np.outer(z, z) / 4
+        centre = keep * centre + m
         met |= {slots[q], slots[r]}
         if version == due or version == len(rows):
             C = both / n - np.outer(centre / n, centre / n)
