@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import random
 import subprocess
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,9 @@ from rich.table import Table
 
 from benchmarks import processes
 from deploy.local import KafkaServer, ValkeyServer
+from omdml import DCA, LOMDML
 from omdml.builders import from_labels
+from omdml.snapshot import metric_to_bytes
 from streams.catalogues.build import build_catalogue
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
@@ -31,10 +35,12 @@ EVENTS = 10_000
 EVERY_S, PATIENCE_S = 5, 45  # between two rows, and until the last
 TOPIC = "many"
 NAMES = [f"worker {number}" for number in range(WORKERS)]
+MAPPED, COUNTS = 512, (0, 10, 1_000)  # coordinates of a catalogue's map, and triplets learned on them
 
 
 def main(console: Console) -> None:
     """Print the tables."""
+    console.print(sizes())
     with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
         kafka.create_topic(TOPIC, partitions=PARTITIONS)
         fleet = Fleet(Path(name), kafka.servers, valkey.url)
@@ -42,6 +48,32 @@ def main(console: Console) -> None:
             workers = [stack.enter_context(fleet.worker(number)) for number in range(WORKERS)]
             console.print(fleet.load(workers))
             console.print(fleet.take_over(workers))
+
+
+def sizes() -> Table:
+    """What one more model of a pattern takes on mapped coordinates, by learner and by triplets learned."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, LABELS, ITEMS)
+    falling = 1 / np.sqrt(np.arange(1, MAPPED + 1))
+    coordinates = (draw.normal(0, 1, (LABELS, MAPPED))[labels] + draw.normal(0, 1, (ITEMS, MAPPED))) * falling
+    features = {"mapped": coordinates.astype(np.float32)}
+    rows = from_labels(labels, COUNTS[-1], seed=0)
+    table = Table("learner", *(f"{count:,}: memory, state, snapshot" for count in COUNTS))
+    table.title = f"MB of one more model on {MAPPED} mapped coordinates, by triplets learned"
+    for kind in (LOMDML, DCA):
+        first = kind(dims={"mapped": MAPPED})
+        first.start(features)
+        cells = []
+        for count in COUNTS:
+            tracemalloc.start()
+            model = copy.deepcopy(first)
+            held, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            model.learn_many(rows[:count], features)
+            parts = (held, len(model.to_bytes()), len(metric_to_bytes(model.metric)))
+            cells.append(", ".join(f"{size / 1e6:.2f}" for size in parts))
+        table.add_row(kind.name, *cells)
+    return table
 
 
 class Fleet:

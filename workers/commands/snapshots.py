@@ -91,7 +91,7 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
     """What a snapshot of MODEL holds; MODEL may be a file that holds one."""
     from omdml.snapshot import Snapshot
     from streams.regular import STATE_BYTES, read_regular
-    from workers.versions.inspection import parts, weights
+    from workers.versions.inspection import parts, weighed, weights
 
     # For a name that no file can have this answers False, where a path would raise.
     if isfile(model):
@@ -102,7 +102,7 @@ def inspect(configuration: config.Configuration, model: str, version: int | None
         order = order_told(configuration, store, snapshot)
     print_table(("", snapshot.model), about(pointer, snapshot, order).items())
     if shares := weights(snapshot.metric):
-        print_table(("modality", "weight"), [(name, f"{weight:.3f}") for name, weight in shares.items()])
+        print_table((weighed(snapshot.metric), "weight"), [(name, f"{weight:.3f}") for name, weight in shares.items()])
     rows = [(part.name, " x ".join(map(str, part.shape)) or "one number", f"{part.norm:.4g}", f"{part.largest:.4g}",
              f"{part.smallest:.4g}", "" if part.directions is None else f"{part.directions:.1f}")
             for part in parts(snapshot.metric)]  # fmt: skip
@@ -167,7 +167,7 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
 def diff(configuration: config.Configuration, model: str, before: int, after: int | None) -> None:
     """What changed in MODEL from version BEFORE to AFTER (default: the live one)."""
     from workers import wiring
-    from workers.versions.inspection import NEAREST, changes, neighbours_kept, weights
+    from workers.versions.inspection import NEAREST, changes, neighbours_kept, weighed, weights
 
     store = open_known(configuration, model)
     old, new = loaded(store, model, before)[1], loaded(store, model, after)[1]
@@ -177,7 +177,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
     now = weights(new.metric)
     moved = [(name, f"{was.get(name, 0.0):.3f}", f"{now.get(name, 0.0):.3f}") for name in {**was, **now}]
     if moved:
-        print_table(("modality", "weight before", "after"), moved)
+        print_table((weighed(new.metric), "weight before", "after"), moved)
     spec = wiring.specs(configuration).find(model) if configuration.match(model) else None
     if spec is None:
         say("no configured catalogue: whose neighbours changed cannot be told")

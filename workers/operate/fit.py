@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from omdml.batch import batch_learners, batch_start
 from omdml.errors import Fenced, StartError, StoreError
-from omdml.learners import LEARNERS, OMDML, Learner
+from omdml.learners import DCA, LEARNERS, OMDML, Learner
 from streams.letters import DeadLetters
 from streams.placement import Placement, PlacementChanged
 from streams.protocols import Record, Store, Written
@@ -62,6 +62,11 @@ def check_fittable(learner: type[Learner]) -> None:
     """Raise StartError where a learner has no batch form, with what can be typed instead."""
     if learner.name in batch_learners():
         return
+    if learner is DCA:
+        raise StartError(
+            "dca needs no start that is fitted on a log: its sums over the log are its batch solution, and a replay "
+            "makes them: leave --fit out"
+        )
     others = [name for name in batch_learners() if learner.accepts <= LEARNERS[name].accepts]
     what = f"{learner.name} has no batch form to begin at"
     if not others:

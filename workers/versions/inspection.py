@@ -48,6 +48,11 @@ def parts(metric: Metric) -> Iterator[Part]:
         yield Part(name, tensor.shape, norm, float(values.max()), float(values.min()), directions)
 
 
+def weighed(metric: Metric) -> str:
+    """What the weights of a metric are of: a modality, or an expert that embeds all modalities together."""
+    return "expert" if isinstance(metric, CosineMetric) else "modality"
+
+
 def weights(metric: Metric) -> dict[str, float]:
     """Weights of the modalities, or of the experts that embed them together; empty if a metric has none."""
     tensors, description = metric.to_tensors()

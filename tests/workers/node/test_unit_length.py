@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from omdml import DCA, LOMDML
 from omdml.errors import StoreError
 from omdml.snapshot import metric_from_bytes, metric_to_bytes
 from streams.protocols import Pointer
 from tests.support.shops import Shop
+from workers.cli import main
 from workers.node.live_model import bridged_view, embedded_view
 from workers.versions.inspection import changes, neighbours_kept, parts, weights
 
@@ -78,3 +82,16 @@ def test_a_metric_of_another_kind_is_not_compared(shop):
     learner.start(shop.catalogue.features)
     with pytest.raises(StoreError, match="different shapes"):
         changes(snapshots(shop, (5,))[0], shop.snapshot(metric=learner.metric))
+
+
+def test_inspect_names_the_experts_of_a_cosine_metric(shop, tmp_path):
+    (few,) = snapshots(shop, (3,))
+    path = tmp_path / "snapshot"
+    path.write_bytes(few.to_bytes())
+    (tmp_path / "omdml.toml").write_text('[store]\nurl = "dir:store"\n')
+    done = CliRunner().invoke(main, ["inspect", str(path), "--config", str(tmp_path / "omdml.toml")])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"expert\W+weight", done.output)
+    assert re.search(r"plain\W+0\.625", done.output)
+    assert re.search(r"learned\W+0\.375", done.output)
+    assert re.search(r"learned/W\W+\d+ x 14", done.output)
