@@ -62,9 +62,9 @@ class Case(NamedTuple):
 
 
 def prepared(name: str, seed: int) -> Case:
-    """The case, mapped by what the product makes of its training items."""
+    """The case, with a map of all items, as a catalogue's is: nobody knows yet which ones people will click on."""
     features, labels, train, test = split(name, seed)
-    made = CoordinateMap.fit({modality: x[train] for modality, x in features.items()})
+    made = CoordinateMap.fit(features)
     return Case({"features": features, MAPPED: {MAPPED: made.apply(features)}}, labels, train, test, seed)
 
 
@@ -96,9 +96,9 @@ def centred_scores(embedded: Array, case: Case) -> Score:
 
 
 def begun(name: str, features: Features, case: Case) -> Learner:
-    """A learner that knows the training items."""
+    """A learner that knows the catalogue."""
     model = LEARNERS[name]({modality: x.shape[1] for modality, x in features.items()}, seed=case.seed)
-    model.start({modality: x[case.train] for modality, x in features.items()})
+    model.start(features)
     return model
 
 

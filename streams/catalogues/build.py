@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -15,7 +16,7 @@ from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
 from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
-from streams.catalogues.manifest import FolderManifest, MapEntry, Part, generation_of
+from streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
 from streams.catalogues.matrix import DTYPE, map_rows
 from streams.catalogues.progress import progress
 from streams.catalogues.redis import elsewhere
@@ -36,6 +37,24 @@ from streams.catalogues.writing import (
 log = structlog.get_logger(__name__)
 
 
+class KeptMap(NamedTuple):
+    """The map of an older generation, and how the items were scaled that it was made from.
+
+    It says the same of an item only if that is scaled in the same way. So whoever keeps a map keeps the scaling too.
+    """
+
+    map: CoordinateMap
+    modalities: Mapping[str, Modality]
+
+    def fits(self, modalities: Mapping[str, Modality]) -> bool:
+        """Whether items of these modalities can be scaled and mapped by it."""
+        ours, theirs = (
+            {name: (one.dim, type(one.scaling)) for name, one in table.items()}
+            for table in (self.modalities, modalities)
+        )
+        return ours == theirs
+
+
 def build_catalogue(
     target: str | Path,
     inputs: Inputs,
@@ -46,7 +65,7 @@ def build_catalogue(
     columns: Columns | None = None,
     sets: str | Path | Sets | None = None,
     replace: bool = False,
-    mapped: bool | CoordinateMap = False,
+    mapped: bool | KeptMap = False,
 ) -> MappedCatalogue:
     """Make a catalogue in the folder ``target``.
 
@@ -73,8 +92,8 @@ def build_catalogue(
     replace
         Take the place of a catalogue of another generation, or of a damaged one; it is kept as ``<target>.previous``.
     mapped
-        Make a map of coordinates (:mod:`omdml.coordinates`) from the items, or take this one if they have its
-        modalities, and keep every item's coordinates. The last digits of a map depend on the processor, so another
+        Make a map of coordinates (:mod:`omdml.coordinates`) from the items, or keep the one of an older generation if
+        it fits, and keep every item's coordinates. The last digits of a map depend on the processor, so another
         machine may make another generation of the same items: build on one, and copy.
 
     Raises
@@ -168,41 +187,39 @@ def _count(tables: Sequence[Table]) -> int | None:
 
 
 def _write(
-    folder: Path, scan: Scan, tables: Sequence[Table], sets: list[ItemSet], step: Advance, mapped: bool | CoordinateMap
+    folder: Path, scan: Scan, tables: Sequence[Table], sets: list[ItemSet], step: Advance, mapped: bool | KeptMap
 ) -> tuple[Part, str]:
     """Check the items, fit scaling and map, and write; answers the catalogue's only part and its generation."""
     scan.read(tables, step)
     scan.take(sets)
-    modalities = dict(sorted(scan.modalities.items()))
+    kept = mapped if isinstance(mapped, KeptMap) and mapped.fits(scan.modalities) else None
+    modalities = dict(sorted((kept or scan).modalities.items()))
     part, entry = append_part(folder, (), modalities, scan, tables, step), None
     if mapped:
-        part, entry = _map_items(folder, part, scan, step, mapped)
+        part, entry = _map_items(folder, part, scan, step, kept)
     generation = generation_of(modalities, part, entry)
     write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, map=entry, parts=(part,)))
     return part, generation
 
 
-def _map_items(
-    folder: Path, part: Part, scan: Scan, step: Advance, mapped: bool | CoordinateMap
-) -> tuple[Part, MapEntry]:
-    """Make the map of the only part's items, which are written, unless one fits them; write it, and coordinates."""
+def _map_items(folder: Path, part: Part, scan: Scan, step: Advance, kept: KeptMap | None) -> tuple[Part, MapEntry]:
+    """Make the map of the only part's items, which are written, unless one is kept; write it, and coordinates."""
     if MAPPED in scan.modalities:
         raise CatalogueError(
             f"modality {MAPPED!r} has the name of mapped coordinates: rename it, or build without a map (--no-map)"
         )
     began = time.perf_counter()
-    dims = {name: modality.dim for name, modality in scan.modalities.items()}
-    if isinstance(mapped, CoordinateMap) and mapped.dims == dims:
-        made, new = mapped, False
+    if kept:
+        made = kept.map
     else:
-        features = {name: map_rows(folder / f"{name}.npy", part.count, dim) for name, dim in dims.items()}
-        made, new = CoordinateMap.fit(features), True
+        dims = {name: modality.dim for name, modality in scan.modalities.items()}
+        made = CoordinateMap.fit({name: map_rows(folder / f"{name}.npy", part.count, d) for name, d in dims.items()})
     entry = write_map(folder, made)
     part = append_coordinates(folder, (), part, scan.row_of, made, step)
     log.info(
         "coordinates_mapped",
         coordinates=made.dim,
-        new_map=new,
+        new_map=kept is None,
         map_mb=round(made.nbytes / 1e6, 2),
         bytes_an_item=made.dim * DTYPE.itemsize,
         seconds=round(time.perf_counter() - began, 2),

@@ -9,10 +9,9 @@ from typing import Any
 
 import structlog
 
-from omdml.coordinates import CoordinateMap
 from omdml.errors import CatalogueError
 from streams.addresses import masked
-from streams.catalogues.build import add_items, build_catalogue
+from streams.catalogues.build import KeptMap, add_items, build_catalogue
 from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest, read_map
 from streams.catalogues.items import Items
 from streams.catalogues.manifest import FolderManifest, Manifest
@@ -106,8 +105,8 @@ def _more(
     return MappedCatalogue(folder)
 
 
-def _map_for(target: str, replace: bool) -> bool | CoordinateMap:
-    """A new map, unless a catalogue is there: then its map, if the items have the same modalities.
+def _map_for(target: str, replace: bool) -> bool | KeptMap:
+    """A new map, unless a catalogue is there: then its map, if the items have the same modalities, scaled in one way.
 
     So to build one again changes nothing, and models on mapped coordinates go on over one that is replaced. If there is
     none, one is made only to replace the catalogue.
@@ -116,7 +115,8 @@ def _map_for(target: str, replace: bool) -> bool | CoordinateMap:
         there = what_is_at(target)
         if there is None or there.map is None:
             return there is None or replace
-        return (read_redis_map(target) if is_redis_url(target) else read_map(Path(target))) or True
+        kept = read_redis_map(target) if is_redis_url(target) else read_map(Path(target))
+        return KeptMap(kept, there.modalities) if kept else True
     except CatalogueError as error:
         if not replace:
             raise

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from omdml import LEARNERS, LOMDML
 from omdml.errors import CatalogueError, ConfigurationError, FeedbackError
 from omdml.feedback import Triplet, encode
-from streams.catalogues.build import add_items, build_catalogue
+from streams.catalogues.build import KeptMap, add_items, build_catalogue
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
 from tests.workers.learning.test_every_learner import everything, learned_directly, models, told
@@ -134,7 +134,9 @@ def test_a_model_goes_on_over_new_items_of_its_map_and_not_under_another_map(sho
     run_until_idle(shop.worker())
     checkpoint, first = shop.store.claim("shop").checkpoint, shop.catalogue
     ids = [f"i{row}" for row in range(ITEMS)]
-    kept = build_catalogue(tmp_path / "kept", items(1)[0], ids=ids, mapped=first.map)
+    kept = build_catalogue(
+        tmp_path / "kept", items(1)[0], ids=ids, mapped=KeptMap(first.map, first.manifest.modalities)
+    )
     other = build_catalogue(tmp_path / "other", items(1)[0], ids=ids, mapped=True)
     assert kept.generation != first.generation
 
