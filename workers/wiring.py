@@ -7,7 +7,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,6 +24,7 @@ from streams.files.resending import FileSender
 from streams.files.source import SEGMENT_BYTES, FileSink, FileSource
 from streams.files.ungrouped import FileBystander
 from streams.kafka.extents import extents, members
+from streams.kafka.newest import first_records
 from streams.kafka.newest import newest_records as newest_in_topic
 from streams.kafka.options import KafkaOptions
 from streams.kafka.reading.source import KafkaSource
@@ -182,6 +183,15 @@ def newest_letters(log: FileLog | KafkaLog) -> Newest:
 def newest_events(log: KafkaLog) -> Newest:
     """The newest events of each partition of the topic, in bounded time; raises SourceError."""
     return newest_in_topic(connection(log), log.topic, log.group, EVENTS, LOOK_S)
+
+
+def waiting_since(log: KafkaLog, lines: Iterable[Line]) -> dict[int, float]:
+    """Of the partitions that hold events to be learned, by number: the time of the first such event, in seconds since
+    the epoch, if it can be told in bounded time; raises SourceError."""
+    starts = {line.extent.partition: line.extent.begin if line.mark is None else line.mark
+              for line in lines if line.lag > 0}  # fmt: skip
+    found = first_records(connection(log), log.topic, log.group, starts, LOOK_S)
+    return {at.number: record.timestamp for at, record in found.items() if record.timestamp is not None}
 
 
 def survey_topic(configuration: Configuration) -> list[Line]:

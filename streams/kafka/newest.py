@@ -1,4 +1,4 @@
-"""The newest records of a topic, read without joining a group, in bounded time."""
+"""Records of a topic, the newest or those at given offsets, read without joining a group, in bounded time."""
 
 from __future__ import annotations
 
@@ -64,3 +64,36 @@ def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, 
             records += as_records(places[at], batch)
         unread -= {at for at in unread if consumer.position(at, timeout_ms=limit) >= ends[at]}
     return Newest(records, whole=not unread and starts == begins)
+
+
+def first_records(
+    options: KafkaOptions, topic: str, group: str, offsets: Mapping[Partition, int], within_s: float
+) -> dict[Partition, Record]:
+    """Of each of these partitions the first record at or after an offset, if there is one.
+
+    What could not be read ``within_s`` is left out. Nothing is committed, and ``group`` notices nothing. Raises
+    SourceError.
+    """
+    places = {TopicPartition(topic, partition.number): partition for partition in offsets}
+    found: dict[Partition, Record] = {}
+    if not places:
+        return found
+    consumer, until = open_consumer(options, group, None, SESSION_S), time.monotonic() + within_s
+    try:
+        with translated(options, f"reading topic {topic!r}"):
+            consumer.assign(list(places))
+            for at, partition in places.items():
+                consumer.seek(at, offsets[partition])
+            while len(found) < len(places) and time.monotonic() < until:
+                try:
+                    batches = consumer.poll(timeout_ms=milliseconds(SLICE_S), max_records=1)
+                except Unreadable:
+                    # It is the worker that tells of damage, where it stops.
+                    consumer.pause(internals.drop_batch(consumer))
+                    continue
+                for at, batch in batches.items():
+                    found[places[at]] = as_records(places[at], batch)[0]
+                    consumer.pause(at)
+    finally:
+        leave(consumer, group)
+    return found

@@ -153,7 +153,9 @@ def _partitions(configuration: Configuration, log: KafkaLog) -> str | list[Remar
     found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
     workers = wiring.workers_of(log)
     placement = store.placement(found[0].partition.topic_id)
-    return partitions(survey(found, store, workers), placement, log.partitioner, bool(workers))
+    lines = survey(found, store, workers)
+    since = wiring.waiting_since(log, lines if workers else [])
+    return partitions(lines, placement, log.partitioner, bool(workers), since, time.time())
 
 
 def _senders(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:

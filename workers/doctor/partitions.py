@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from streams.placement import Placement
-from workers.configuration.wording import amount
+from workers.configuration.wording import amount, span, when
 from workers.doctor.findings import Remark, error, warning
+from workers.doctor.reading import BEHIND_S
 from workers.operate.topics import Line, advice
 
 
 def partitions(
-    lines: Sequence[Line], placement: Placement | None, partitioner: str, learning: bool
+    lines: Sequence[Line],
+    placement: Placement | None,
+    partitioner: str,
+    learning: bool,
+    since: Mapping[int, float],
+    now: float,
 ) -> str | list[Remark]:
     """What is wrong with the partitions of a topic.
 
@@ -23,12 +29,17 @@ def partitions(
         The configured one.
     learning
         Whether any worker is a member of the group.
+    since
+        When the first event that waits in a partition came, by the partition's number, as far as that is known.
+    now
+        Seconds since the epoch.
     """
     count = placement.count if placement else len(lines)
     known, added = lines[:count], lines[count:]
     told = foreign(placement, partitioner) + unread(added, count, len(lines)) + stopped(known)
     if learning:
         told += unowned([line for line in known if not line.worker and not line.wrong])
+        told += behind([line for line in known if line.worker and not line.wrong], since, now)
     workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
     by = f"by {', '.join(workers)}" if workers else "no worker reads them now"
     return told or f"{amount(len(lines), 'partition')}, {amount(lag, 'event')} to be learned, {by}"
@@ -77,3 +88,17 @@ def unowned(lines: Sequence[Line]) -> list[Remark]:
     return [remark(f"there are workers, but none owns {numbered(lines)}; {amount(waiting, 'event')} wait there. A "
                    "rebalance ends within seconds: run this again. If it stays so, a worker's log says why it cannot "
                    "take the partition")]  # fmt: skip
+
+
+def behind(owned: Sequence[Line], since: Mapping[int, float], now: float) -> list[Remark]:
+    """Partitions whose worker is there, but has not learned and saved what came a while ago."""
+    late = {line.extent.partition.number: line for line in owned
+            if line.lag > 0 and now - since.get(line.extent.partition.number, now) >= BEHIND_S}  # fmt: skip
+    if not late:
+        return []
+    oldest, lines = min(since[number] for number in late), list(late.values())
+    workers, waiting = sorted({line.worker for line in lines}), sum(line.lag for line in lines)
+    return [warning(f"{numbered(lines)} of {', '.join(workers)}: {amount(waiting, 'event')} not learned or not saved, "
+                    f"the first since {when(oldest)} ({span(now - oldest)}). Run this again: if the number does not "
+                    "fall, a model waits (see checkpoints), the store or the dead letters refuse writes, or the "
+                    "process hangs: read its log")]  # fmt: skip

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaAdminClient, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewPartitions
 
 from omdml.feedback import Triplet, encode
 from streams.kafka.extents import extents
-from streams.kafka.newest import newest_records
+from streams.kafka.newest import first_records, newest_records
 from streams.kafka.options import KafkaOptions
 from streams.partitioners import PARTITIONERS
 from streams.placement import Placement
+from streams.protocols import Partition
 from streams.stores.folder.store import DirectoryStore
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue
@@ -104,6 +106,36 @@ def test_a_topic_that_is_not_there_has_no_newest_records_and_is_not_made(kafka):
     options = KafkaOptions(servers=kafka.servers)
     assert newest_records(options, "nobody-made-this", "omdml", 3, 5.0) == ([], True)
     assert newest_records(options, "nobody-made-this", "omdml", 3, 5.0) == ([], True)
+
+
+def test_the_first_record_at_an_offset_is_read_of_each_partition_that_has_one(kafka, new_topic):
+    topic = new_topic(partitions=3)
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    for number in range(10):
+        producer.send(topic, b"%d" % number, partition=number % 2)
+    producer.close()
+    offsets = {Partition("any", 0): 2, Partition("any", 1): 0, Partition("any", 2): 0}
+    found = first_records(KafkaOptions(servers=kafka.servers), topic, "omdml", offsets, 2.0)
+    assert {at.number: (record.offset, record.value) for at, record in found.items()} == {0: (2, b"4"), 1: (0, b"1")}
+
+
+def test_a_worker_that_is_there_and_learns_nothing_is_told(kafka, installed):
+    # Given a member of the group that owns every partition, and an event that nobody has learned for ten minutes
+    topic, findings = installed
+    producer = KafkaProducer(bootstrap_servers=kafka.servers)
+    producer.send(topic, b"{}", partition=1, timestamp_ms=int(time.time() * 1000) - 600_000)
+    producer.close()
+    member = KafkaConsumer(topic, bootstrap_servers=kafka.servers, group_id="omdml", enable_auto_commit=False)
+    try:
+        wait_for(lambda: member.poll(timeout_ms=100) or member.assignment(), "its partitions")
+        wait_for(lambda: "rebalance" not in findings()["partitions"].text, "an owner of each partition")
+        found = findings()["partitions"]
+    finally:
+        member.close()
+    assert found.level is Level.WARNING
+    assert found.text.startswith("partition 1 of kafka-python")
+    assert ": 1 event not learned or not saved, the first since" in found.text
+    assert "(10 min)" in found.text
 
 
 def test_added_partitions_are_told_until_rehome_and_a_worker_that_is_gone_as_well(kafka, installed, send, tmp_path):

@@ -11,9 +11,10 @@ from workers.doctor.partitions import partitions
 from workers.operate.topics import survey
 
 PARTITIONS = [Partition("topic", number) for number in range(8)]
+NOW = 1_800_000_000.0
 
 
-def found(placement, ends, owners, partitioner="murmur2", learning=True):
+def found(placement, ends, owners, partitioner="murmur2", learning=True, since=None):
     """Levels and texts about partitions that end at ``ends``, read up to offset 10, owned by ``owners``."""
     store = MemoryStore()
     if placement:
@@ -22,7 +23,7 @@ def found(placement, ends, owners, partitioner="murmur2", learning=True):
     for at in PARTITIONS[: len(ends)]:
         store.move_mark(at, None, 10 if placement and at.number < placement.count else 0)
     workers = [Member(name, "host", owned) for name, owned in owners.items()]
-    told = partitions(survey(extents, store, workers), placement, partitioner, learning)
+    told = partitions(survey(extents, store, workers), placement, partitioner, learning, since or {}, NOW)
     return [(Level.OK, told)] if isinstance(told, str) else [tuple(remark) for remark in told]
 
 
@@ -80,3 +81,14 @@ def test_another_partitioner_than_the_stores_is_an_error():
     assert level is Level.ERROR
     assert "log.partitioner is 'murmur2', but models of this topic live where 'crc32' puts them" in text
     assert "omdml topics rewind" in text
+
+
+def test_what_waits_for_a_minute_although_a_worker_owns_it_is_told():
+    placement, owners = Placement.first("murmur2", 2), {"a": [0], "b": [1]}
+    ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 600})
+    assert level is Level.WARNING
+    assert text.startswith("partition 1 of b at host: 5 events not learned or not saved, the first since")
+    assert "(10 min)" in text
+    assert "read its log" in text
+    ((level, text),) = found(placement, [10, 15], owners, since={1: NOW - 5})
+    assert level is Level.OK
