@@ -24,33 +24,35 @@ START = ("mean", "basis", "deviations")
 class DCA(Learner):
     """Online discriminative component analysis of near pairs (after Hoi, Liu, Lyu, Ma, CVPR 2006).
 
-    All modalities side by side are one vector, in the catalogue's principal coordinates z, whose variances are T. The
-    near pair (q, r) of every triplet adds to a covariance, ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I``. The
-    metric consists of the generalised eigenvectors ``T u = b S u`` with b above 1,
+    All modalities side by side are one vector, in the catalogue's principal coordinates z. The near pair (q, r) of
+    every triplet adds to two covariances: ``S = mean (z_q - z_r)(z_q - z_r)' / 2 + lambda I`` of near pairs, and T of
+    the items in them. The metric consists of the generalised eigenvectors ``T u = b S u`` with b above 1,
 
         A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
 
     and an item is embedded as ``unit(A z)``. It is made of all triplets learned, whenever somebody asks for it. What
     scores triplets before they are learned is made again only at versions that depend on the count alone: every one up
     to 15, then 7 % more each time, 20 % beyond a thousand. Without the positive part A'A is ``S^-1 - T^-1``, the
-    logarithm of how much likelier a difference is between items alike than between any two (KISSME, Koestinger et al.,
-    CVPR 2012). If a share of the answers is wrong, S becomes a mixture of S and T: it has the same eigenvectors, so
-    noise averages out.
+    logarithm of how much likelier a difference is between any two items than between items alike (KISSME, Koestinger et
+    al., CVPR 2012). If a share of the answers is wrong, S becomes a mixture of S and T, whose eigenvectors are the
+    same: noise averages out.
 
-    Departures, measured in MATHS 12: T is the catalogue's covariance and not that of far pairs; lambda falls with the
-    root of the count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; coordinates with a variance below
-    0.3 lambda are left out, so few triplets make a small problem; embeddings have unit length; the plain coordinates
-    fade out beside the learned ones with the share ``5 / (5 + n)``, and are dropped below 0.005. There is no Hedge:
-    from some hundred triplets on, one expert for all modalities is level with the best of those that Hedge weighed.
-    With fewer, on several modalities of plain features, LOMDML can be ahead (mfeat after 50 triplets: 0.830, DCA 0.802,
-    after 1,000 0.908 and 0.964); on the catalogue's mapped coordinates DCA has 0.921 after 50.
+    Departures, measured in MATHS 12: T begins as the catalogue's variances, and is not that of far pairs; lambda falls
+    with the root of the count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; pairs beyond 4 for each
+    item that came up count for neither; coordinates with a variance below 0.3 lambda are left out, so few triplets make
+    a small problem; items far out count with a bounded length; embeddings have unit length; the plain coordinates fade
+    out beside the learned ones with the share ``5 / (5 + n)``, and are dropped below 0.005. There is no Hedge: from
+    some hundred triplets on, one expert for all modalities is level with the best of those that Hedge weighed. It is at
+    its best on the catalogue's mapped coordinates. On plain features with few triplets LOMDML can be ahead, and is if the
+    classes lie along very few directions.
 
     Parameters
     ----------
     dims
         Dimension of each modality.
     rank
-        Principal coordinates that are kept, at most 4,096: ``d = min(rank, dimensions, items in the sample - 1)``.
+        Principal coordinates that are kept, at most 4,096: ``d = min(rank, dimensions, items in the sample - 1)``;
+        fewer if items do not vary along them. Without effect if ``init`` is arrays.
     memory
         Triplets over which the sums fade, >= 1; 0 never forgets.
     init
@@ -71,7 +73,7 @@ class DCA(Learner):
     ...                for test in (np.equal, np.not_equal))
     >>> model = DCA(dims={"good": 3, "noise": 8})
     >>> model.learn_many(np.stack([np.arange(300), same, other], axis=1), features).mistakes
-    81
+    78
     >>> DCA.from_bytes(model.to_bytes()).version
     300
     """
