@@ -37,14 +37,14 @@ class DCA(Learner):
     al., CVPR 2012). If a share of the answers is wrong, S becomes a mixture of S and T, whose eigenvectors are the
     same: noise averages out.
 
-    Departures, measured in MATHS 12: T begins as the catalogue's variances, and is not that of far pairs; lambda falls
-    with the root of the count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; pairs beyond 4 for each
-    item that came up count for neither; coordinates with a variance below 0.3 lambda are left out, so few triplets make
-    a small problem; items far out count with a bounded length; embeddings have unit length; the plain coordinates fade
-    out beside the learned ones with the share ``5 / (5 + n)``, and are dropped below 0.005. There is no Hedge: from
-    some hundred triplets on, one expert for all modalities is level with the best of those that Hedge weighed. It is at
-    its best on the catalogue's mapped coordinates. On plain features with few triplets LOMDML can be ahead, and is if the
-    classes lie along very few directions.
+    Departures, measured in MATHS 12: T begins as the catalogue's variances, and is not that of far pairs; lambda
+    falls with the root of the count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; pairs beyond 4
+    for each item that came up count for neither; coordinates with a variance below 0.3 lambda are left out, so few
+    triplets make a small problem; items far out count with a bounded length; embeddings have unit length; the plain
+    coordinates fade out beside the learned ones with the share ``5 / (5 + n)``, and are dropped below 0.005. There is
+    no Hedge: from some hundred triplets on, one expert for all modalities is level with the best of those that Hedge
+    weighed. It is at its best on the catalogue's mapped coordinates. On plain features with few triplets LOMDML can
+    be ahead, and is if the classes lie along very few directions.
 
     Parameters
     ----------

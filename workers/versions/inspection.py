@@ -16,6 +16,7 @@ from omdml.snapshot import Snapshot
 Array = NDArray[Any]
 SAMPLE, NEAREST = 200, 10  # items asked, and neighbours of each, to tell how much answers changed
 GALLERY = 5_000  # items among which these are looked for, at most
+EXPERT = "/W"  # ends the name of a matrix that embeds all modalities together
 WEIGHTS = {"weights": "modalities", "shares": "experts"}  # tensors of weights, and what says whose they are
 
 
@@ -72,34 +73,42 @@ class TensorChange(NamedTuple):
 def changes(before: Snapshot, after: Snapshot) -> list[TensorChange]:
     """How the tensors changed, weights among them unless they are those of experts, which come and go.
 
-    An expert has as many rows as it knows directions: one with fewer, or none, is compared as if the others were 0.
     Raises StoreError where the two are of different kinds or shapes.
     """
     old, new = before.metric.to_tensors()[0], after.metric.to_tensors()[0]
+    experts: set[str] = set()
     if isinstance(before.metric, CosineMetric) and isinstance(after.metric, CosineMetric):
-        old, new = padded(old, new), padded(new, old)
-    shapes = [{name: tensor.shape for name, tensor in tensors.items()} for tensors in (old, new)]
+        old, new = with_all_experts(old, new), with_all_experts(new, old)
+        experts = {name for name in old if name.endswith(EXPERT)}
+    # an expert has as many rows as it knows directions
+    shapes = [{name: tensor.shape[name in experts :] for name, tensor in tensors.items()} for tensors in (old, new)]
     if before.metric.kind != after.metric.kind or shapes[0] != shapes[1]:
         raise StoreError(
             f"model {before.model!r}: versions {before.version} and {after.version} are metrics of different shapes "
             f"({before.metric.kind} {shapes[0]}, {after.metric.kind} {shapes[1]}): there is nothing to compare"
         )
-    found = []
-    for name, tensor in old.items():
-        norm = float(np.linalg.norm(tensor))
-        difference = float(np.linalg.norm(new[name].astype(np.float64) - tensor))
-        found.append(TensorChange(name, difference / norm if norm else float(difference > 0)))
-    return found
+    return [TensorChange(name, relative_change(old[name], new[name], name in experts)) for name in old]
 
 
-def padded(tensors: Mapping[str, Array], others: Mapping[str, Array]) -> dict[str, Array]:
-    """Experts' tensors of one metric, with rows of 0 added until there are as many as another one has."""
-    found = {}
-    for name in sorted({*tensors, *others} - {"shares"}):
-        mine = tensors.get(name, others.get(name, np.zeros((0, 0)))[:0])
-        missing = len(others.get(name, mine)) - len(mine)
-        found[name] = np.pad(mine, [(0, max(0, missing)), *[(0, 0)] * (mine.ndim - 1)])
-    return found
+def with_all_experts(tensors: Mapping[str, Array], others: Mapping[str, Array]) -> dict[str, Array]:
+    """Experts' tensors of one metric, and those without a row that only the other one has."""
+    missing = {name: tensor[:0] for name, tensor in others.items() if name not in tensors}
+    return {name: tensor for name, tensor in sorted({**tensors, **missing}.items()) if name != "shares"}
+
+
+def relative_change(old: Array, new: Array, expert: bool) -> float:
+    """How much changed, as a share of what was; of an expert's rows A, how much ``A'A`` did.
+
+    What an expert says of two items depends on A'A alone: directions that are about as telling change places and signs.
+    """
+    old, new = old.astype(np.float64), new.astype(np.float64)
+    if expert:
+        size, both, other = (float((one @ two.T).ravel() @ (one @ two.T).ravel())
+                             for one, two in ((old, old), (old, new), (new, new)))  # fmt: skip
+        difference, norm = float(np.sqrt(max(0.0, size - 2 * both + other))), float(np.sqrt(size))
+    else:
+        difference, norm = float(np.linalg.norm(new - old)), float(np.linalg.norm(old))
+    return difference / norm if norm else float(difference > 0)
 
 
 def neighbours_kept(before: Metric, after: Metric, features: Mapping[str, Array], task: str | None = None) -> float:
