@@ -41,11 +41,13 @@ class _FirstCompilation(event.Listener):  # type: ignore[misc] # numba's classes
     """numba tells it when a compilation begins; what comes from the cache is not compiled."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
+        self._tell, self._told = tell, False
 
     def on_start(self, event_: Any) -> None:
-        event.unregister("numba:compile", self)
-        self._tell()
+        # it stays registered: numba walks along its list of listeners, and would pass over the next one
+        if not self._told:
+            self._told = True
+            self._tell()
 
     def on_end(self, event_: Any) -> None:
         pass

@@ -36,7 +36,7 @@ RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
 PAUSE_S = 0.005  # when no more models may begin for now
 FINISH_S = 5.0  # that saving may take when the worker is told to stop; what is not saved is read again
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
-PUBLISHING = 0.2  # share of its time that a worker publishes for at most, as long as there are events to learn
+PUBLISHING = 0.5  # share of its time that a worker publishes for at most, as long as there are events to learn
 DRAINED_S = 0.005  # a poll that waited for this long and found nothing: there are none
 MEASURE_S = 1.0  # between two looks at how far behind the log's end the partitions are
 
@@ -50,7 +50,7 @@ class LearnerWorker:
         What partitions work with.
     config
         Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``. While events
-        wait, publishing takes at most a fifth of the time: what is slow to publish goes live less often.
+        wait, publishing takes at most half of the time: what is slow to publish goes live less often.
     accept_gap
         Go on where the log no longer holds the events at a position; else that ends the worker.
     hand_over_s
