@@ -16,6 +16,7 @@ url = "dir:state"
 [catalogues.items]
 path = "items"
 [models.shop]
+learner = "lomdml"
 [node]
 bind = "127.0.0.1:{port}"
 """
