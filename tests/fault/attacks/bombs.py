@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -111,7 +110,9 @@ def built(bomb: test_bombs.Bomb, told: str) -> Callable[[Path], Measured]:
 
     def attack(folder: Path) -> Measured:
         code, said = test_bombs.build(bomb(folder), folder / "items")
-        return Measured(f"exit code {code}: {said.strip()[-120:]}", code == 2 and told in said and "Traceback" not in said)
+        return Measured(
+            f"exit code {code}: {said.strip()[-120:]}", code == 2 and told in said and "Traceback" not in said
+        )
 
     return attack
 
