@@ -131,6 +131,27 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
     StartError
         A value in the sample that is not finite or above 1e140.
     """
+    sample, mean, noise = _centred_sample(features, seed)
+    with one_blas_thread():
+        variances, basis = _principal_axes(sample, min(rank, len(mean)))
+    kept = max(1, int((variances > max(1e-9 * variances[0], noise)).sum()))
+    return {"mean": mean, "basis": basis[:kept], "deviations": np.sqrt(variances[:kept])}
+
+
+def coordinates_start(features: Mapping[str, Array], rank: int, seed: int) -> dict[str, Array]:
+    """The same of features that are principal coordinates already: the first ``rank`` of them, as they are.
+
+    ``basis`` is (0, D), which stands for the identity, unless there are more than ``rank``.
+    """
+    sample, mean, _ = _centred_sample(features, seed)
+    D = len(mean)
+    kept = min(rank, D)
+    basis = np.eye(kept if kept < D else 0, D)
+    return {"mean": mean, "basis": basis, "deviations": np.sqrt((sample[:, :kept] ** 2).mean(axis=0))}
+
+
+def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Array, float]:
+    """A sample of all modalities side by side (n, D), less its mean; the mean, and a variance that is rounding."""
     count, width = len(next(iter(features.values()))), sum(matrix.shape[1] for matrix in features.values())
     most = min(count, SAMPLE if width <= DENSE else DENSE)
     rows = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
@@ -144,10 +165,7 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
     mean = sample.mean(axis=0)
     noise = NOISE * float((sample**2).mean())
     sample -= mean
-    with one_blas_thread():
-        variances, basis = _principal_axes(sample, min(rank, width))
-    kept = max(1, int((variances > max(1e-9 * variances[0], noise)).sum()))
-    return {"mean": mean, "basis": basis[:kept], "deviations": np.sqrt(variances[:kept])}
+    return sample, mean, noise
 
 
 def _principal_axes(centred: Array, rank: int) -> tuple[Array, Array]:

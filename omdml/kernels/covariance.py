@@ -73,8 +73,8 @@ def inner(x: Array, y: Array) -> float:
 
 
 @njit(cache=True)
-def add_scores(projected: Array, first: int, share: float, scores: Array) -> None:
-    """Add ``share (D(q, r) - D(q, s))``, D being the squared distance of projections brought to unit length.
+def margins_of(projected: Array, first: int, margins: Array) -> None:
+    """``D(q, r) - D(q, s)`` by one expert, D being the squared distance of projections brought to unit length.
 
     Parameters
     ----------
@@ -82,10 +82,10 @@ def add_scores(projected: Array, first: int, share: float, scores: Array) -> Non
         Of query, relevant, irrelevant of each triplet of the tile.
     first
         Place of the first triplet in it.
-    scores : (e,)
-        Changed in place.
+    margins : (e,)
+        Written.
     """
-    for e in range(scores.shape[0]):
+    for e in range(margins.shape[0]):
         place = 3 * (first + e)
         query, relevant, irrelevant = projected[place], projected[place + 1], projected[place + 2]
         qq, rr, ss = squared(query), squared(relevant), squared(irrelevant)
@@ -93,13 +93,63 @@ def add_scores(projected: Array, first: int, share: float, scores: Array) -> Non
         near = near / math.sqrt(qq) / math.sqrt(rr) if qq > 0 and rr > 0 else 0.0
         far = far / math.sqrt(qq) / math.sqrt(ss) if qq > 0 and ss > 0 else 0.0
         zeros = (1.0 if rr > 0 else 0.0) - (1.0 if ss > 0 else 0.0)
-        scores[e] += share * (zeros + 2 * (far - near))
+        margins[e] = zeros + 2 * (far - near)
 
 
 @njit(cache=True)
-def tally(scores: Array, counts: Array) -> int:
-    """Count triplets of these scores (e,) as learned; e, or the index of the first score that is not finite."""
+def hedged(hedge: Array, weights: Array) -> None:
+    """Write the weights (m,) that Hedge gives to experts: by their losses, at a rate that falls with the count.
+
+    ``hedge`` (m + 2,) holds the loss of each expert, that of all as weighed, and the triplets scored.
+    """
+    m = weights.shape[0]
+    rate = math.sqrt(8.0 * math.log(m) / (hedge[m + 1] + 1.0))
+    least, total = hedge[:m].min(), 0.0
+    for j in range(m):
+        weights[j] = math.exp(rate * (least - hedge[j]))
+        total += weights[j]
+    for j in range(m):
+        weights[j] /= total
+
+
+@njit(cache=True)
+def tally(margins: Array, plain: float, rule: float, hedge: Array, weights: Array, scores: Array, counts: Array) -> int:
+    """Score triplets in order, count them as learned, and let Hedge learn from what each expert said of them.
+
+    Parameters
+    ----------
+    margins : (1 + m, e)
+        Of the plain coordinates, and of m experts.
+    plain
+        Share of the plain coordinates.
+    rule
+        What losses fade by with each triplet.
+    hedge : (m + 2,)
+        See :func:`hedged`. Changed in place.
+    weights : (m,)
+        Scratch.
+    scores : (e,)
+        Written: the margins of all as weighed before each triplet.
+    counts
+        Changed in place.
+
+    Returns
+    -------
+    e, or the index of the first triplet whose score is not finite.
+    """
+    m = weights.shape[0]
     for e in range(scores.shape[0]):
+        hedged(hedge, weights)
+        learned, lost = 0.0, 0.0
+        for j in range(m):
+            # what is symmetric under a swap of the answers is not misled by wrong ones
+            loss = 0.5 + 0.5 * min(max(margins[1 + j, e], -1.0), 1.0)
+            learned += weights[j] * margins[1 + j, e]
+            lost += weights[j] * loss
+            hedge[j] = rule * hedge[j] + loss
+        hedge[m] = rule * hedge[m] + lost
+        hedge[m + 1] = rule * hedge[m + 1] + 1.0
+        scores[e] = plain * margins[0, e] + (1.0 - plain) * learned
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:

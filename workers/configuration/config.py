@@ -386,6 +386,8 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
     coordinates = options.pop("coordinates", LEARNERS[learner].coordinates)
     if coordinates not in COORDINATES:
         raise ConfigurationError(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
+    if coordinates == "mapped":
+        options = {**LEARNERS[learner].on_mapped, **options}
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")

@@ -41,6 +41,9 @@ def parts(metric: Metric) -> Iterator[Part]:
         if name in WEIGHTS:
             continue
         values: Array = np.atleast_1d(tensor.astype(np.float64))
+        if not values.size:
+            # an expert without rows stands for the identity
+            values = np.eye(values.shape[1])
         norm, directions = float(np.linalg.norm(values)), None
         if values.ndim == 2:
             values = np.linalg.svd(values, compute_uv=False)

@@ -49,6 +49,7 @@ class Learner(base.Base):
     accepts: ClassVar[frozenset[str]]  # kinds of comparison: triplet, quadruplet, pair, set
     width: ClassVar[int]  # items of a comparison
     coordinates: ClassVar[str] = "features"  # of a catalogue: what a model learns on if its configuration does not say
+    on_mapped: ClassVar[Mapping[str, Any]] = {}  # hyperparameters with another default on mapped coordinates
     columns: ClassVar[tuple[str, ...]] = ()  # keywords of learn_many: what else a comparison brings
     dims: Mapping[str, int]
     init: str | Mapping[str, ArrayLike]
