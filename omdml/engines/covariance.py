@@ -11,7 +11,7 @@ import numpy as np
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill
 from omdml.engines.discriminant import discriminant_rows
-from omdml.engines.distinct import SLOTS
+from omdml.engines.distinct import SLOTS, codes
 from omdml.engines.moments import LEARNED, REACH, Moments, covariances, symmetric
 from omdml.errors import CorruptError
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
@@ -19,6 +19,7 @@ from omdml.kernels.covariance import gather, hedged, margins_of, tally
 from omdml.metrics.cosine import projected
 
 BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
+RECENT = 64  # triplets among which answers to one search are told
 STRIDE = 10  # refreshes while as many pairs come as are remembered
 PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
 LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
@@ -45,8 +46,12 @@ class State(NamedTuple):
     W: Array  # (2, d, D)        what scores, as of the last refresh: of each learned expert, the first ``used`` rows
     used: Array  # (2,)
     share: Array  # (1,)         of the plain features there
-    hedge: Array  # (4,)         losses of the two, of both as weighed, and the triplets scored; fading like the sums
-    next: Array  # (1,)          version of the next refresh
+    hedge: (
+        Array  # (4,)         losses of the two, of both as weighed, and the triplets they are of; fading like the sums
+    )
+    asked: Array  # (RECENT,)    codes of the last queries, by version
+    made: Array  # (1,)          version of the last refresh
+    next: Array  # (1,)          and of the next one
     counts: Array  # (4,)        see counts.py
 
 
@@ -93,6 +98,8 @@ class CovarianceEngine(Engine):
             used=np.zeros(len(LEARNED), np.int64),
             share=np.ones(1),
             hedge=np.zeros(len(LEARNED) + 2),
+            asked=np.zeros(RECENT, np.uint64),
+            made=np.zeros(1, np.int64),
             next=np.ones(1, np.int64),
             counts=np.zeros(4, np.int64),
         )
@@ -110,7 +117,9 @@ class CovarianceEngine(Engine):
         """What undoes this many events: the open block only grows until it closes."""
         filled, version = self.state.counts[FILLED], self.state.counts[VERSION]
         closes = filled + events >= BLOCK or version + events >= self.state.next[0]
-        names = [name for name in self.state._fields if name not in CONSTANT] if closes else ["hedge", "counts"]
+        names = (
+            [name for name in self.state._fields if name not in CONSTANT] if closes else ["hedge", "asked", "counts"]
+        )
         return {name: getattr(self.state, name).copy() for name in names}
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
@@ -148,8 +157,10 @@ class CovarianceEngine(Engine):
         for of_one, matrix, used in zip(margins[1:], state.W, state.used, strict=True):
             if used:
                 margins_of(self.items @ matrix[:used].T, first, of_one)
-        share = float(state.share[0])
-        return int(tally(margins, share, self.rule, state.hedge, self.weights, scores, state.counts))
+        asked = codes(self.items[3 * first : 3 * (first + count) : 3])
+        share, made = float(state.share[0]), int(state.made[0])
+        known = state.asked, made, state.hedge, self.weights
+        return int(tally(margins, share, self.rule, asked, *known, scores, state.counts))
 
     def _keep_items(self, filled: int, first: int, count: int) -> None:
         """Take the items of triplets of the tile, from the one in place ``first`` on, into the open block."""
@@ -257,7 +268,7 @@ class CovarianceEngine(Engine):
             made = rows.get(name, state.W[place, :0])
             state.used[place] = len(made)
             state.W[place, : len(made)] = made
-        version = int(state.counts[VERSION])
+        state.made[0] = version = int(state.counts[VERSION])
         state.next[0] = min(next_refresh(version), version + self.stride)
 
     def _made(self, moments: Moments, names: Sequence[str]) -> dict[str, Array]:
@@ -344,7 +355,7 @@ class CovarianceEngine(Engine):
 
     def _filled(self) -> int:
         version, due = self.state.counts[VERSION], self.state.next[0]
-        if not 0 <= version < due:
+        if not 0 <= self.state.made[0] <= version < due:
             raise ValueError(f"counts are {self.state.counts.tolist()}, expected fewer than {due} comparisons")
         return super()._filled()
 

@@ -113,7 +113,28 @@ def hedged(hedge: Array, weights: Array) -> None:
 
 
 @njit(cache=True)
-def tally(margins: Array, plain: float, rule: float, hedge: Array, weights: Array, scores: Array, counts: Array) -> int:
+def known(code: int, asked: Array, version: int, made: int) -> bool:
+    """Whether what was made at version ``made`` knows a triplet of this query, as far back as ``asked`` reaches."""
+    size = asked.shape[0]
+    found = False
+    for earlier in range(max(0, version - size), made):
+        found |= asked[earlier % size] == code
+    return found
+
+
+@njit(cache=True)
+def tally(
+    margins: Array,
+    plain: float,
+    rule: float,
+    codes: Array,
+    asked: Array,
+    made: int,
+    hedge: Array,
+    weights: Array,
+    scores: Array,
+    counts: Array,
+) -> int:
     """Score triplets in order, count them as learned, and let Hedge learn from what each expert said of them.
 
     Parameters
@@ -124,6 +145,12 @@ def tally(margins: Array, plain: float, rule: float, hedge: Array, weights: Arra
         Share of the plain coordinates.
     rule
         What losses fade by with each triplet.
+    codes : (e,)
+        Of the queries.
+    asked : (a,)
+        The last codes before, by version. Changed in place.
+    made
+        The version at which the experts' rows were made.
     hedge : (m + 2,)
         See :func:`hedged`. Changed in place.
     weights : (m,)
@@ -139,21 +166,26 @@ def tally(margins: Array, plain: float, rule: float, hedge: Array, weights: Arra
     """
     m = weights.shape[0]
     for e in range(scores.shape[0]):
+        version = counts[VERSION] + e
         hedged(hedge, weights)
-        learned, lost = 0.0, 0.0
+        learned = 0.0
         for j in range(m):
-            # what is symmetric under a swap of the answers is not misled by wrong ones
-            loss = 0.5 + 0.5 * min(max(margins[1 + j, e], -1.0), 1.0)
             learned += weights[j] * margins[1 + j, e]
-            lost += weights[j] * loss
-            hedge[j] = rule * hedge[j] + loss
-        hedge[m] = rule * hedge[m] + lost
-        hedge[m + 1] = rule * hedge[m + 1] + 1.0
         scores[e] = plain * margins[0, e] + (1.0 - plain) * learned
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
             counts[MISTAKES] += 1
+        # rows that know other answers to this search would be praised for that, and not for what they know of others
+        if not known(codes[e], asked, version, made):
+            hedge[m] *= rule
+            for j in range(m):
+                # what is symmetric under a swap of the answers is not misled by wrong ones
+                loss = 0.5 + 0.5 * min(max(margins[1 + j, e], -1.0), 1.0)
+                hedge[m] += weights[j] * loss
+                hedge[j] = rule * hedge[j] + loss
+            hedge[m + 1] = rule * hedge[m + 1] + 1.0
+        asked[version % asked.shape[0]] = codes[e]
     for place in (FILLED, VERSION, UPDATES):
         counts[place] += scores.shape[0]
     return int(scores.shape[0])

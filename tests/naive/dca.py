@@ -97,7 +97,12 @@ def dca(rows, centred, basis, variances, memory):
     nothing = {"items": None, "far": None}
     N, F, n, squares, M, share, due, scores = np.zeros((d, d)), np.zeros((d, d)), 0.0, 0.0, nothing, 1.0, 1, []
     both, centre, met = np.zeros((d, d)), np.zeros(d), set()
-    losses, scored = {"items": 0.0, "far": 0.0}, 0.0
+    losses, scored, refreshed, asked = (
+        {"items": 0.0, "far": 0.0},
+        0.0,
+        0,
+        [item.tobytes() for item in centred[rows[:, 0]]],
+    )
     for version, (q, r, s) in enumerate(rows, 1):
         margins = {
             name: 0.0 if A is None else distance(items[q], items[r], A) - distance(items[q], items[s], A)
@@ -105,8 +110,9 @@ def dca(rows, centred, basis, variances, memory):
         }
         hedge = weights(losses, scored)
         scores.append(share * margins["plain"] + (1 - share) * sum(hedge[name] * margins[name] for name in hedge))
-        losses = {name: keep * losses[name] + (1 + np.clip(margins[name], -1, 1)) / 2 for name in hedge}
-        scored = keep * scored + 1
+        if asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
+            losses = {name: keep * losses[name] + (1 + np.clip(margins[name], -1, 1)) / 2 for name in hedge}
+            scored = keep * scored + 1
         z, m, g = (
             shortened(v, 8 * sum(variances))
             for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])
@@ -122,6 +128,7 @@ def dca(rows, centred, basis, variances, memory):
             faded = 5 / (5 + n)
             faded = faded if faded >= 0.005 else 0.0
         if version == due:
+            refreshed = version
             M, share = made, faded if any(A is not None for A in made.values()) else 1.0
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
     hedge = weights(losses, scored)
