@@ -55,7 +55,7 @@ class Letter(_Common, frozen=True, kw_only=True):
     Parameters
     ----------
     reason
-        A code out of :data:`omdml.feedback.REASONS`; ``error`` is the message beside it.
+        A code out of :data:`omdml.letter_reasons.REASONS`; ``error`` is the message beside it.
     partition, offset
         Where the event lies in its log; what makes two letters the same.
     model

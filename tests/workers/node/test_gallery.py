@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from omdml.errors import CorruptError
 from omdml.metrics import Metric, ProjectionMetric
 from tests.support.deep import examples
+from workers.node.bridge import Bridge, Spread, change_norms
 from workers.node.gallery import Gallery, Query, ScoredGallery
-from workers.node.transition import Bridge, Spread, change_norms
 
 DIMS = {"color": 6, "text": 11}
 
@@ -143,8 +143,8 @@ def test_over_a_bridge_the_nearest_are_those_of_the_new_metric(seed, change, k):
 def test_a_bridge_reads_few_items_after_a_small_change(monkeypatch):
     table, old = features(5000), metric()
     bridge = Bridge(Gallery(old, table), old, metric(1, old, 1e-4), table, Spread(table))
-    monkeypatch.setattr("workers.node.transition.REFINED", 0)
-    monkeypatch.setattr("workers.node.transition.SHARE", 0.01)
+    monkeypatch.setattr("workers.node.bridge.REFINED", 0)
+    monkeypatch.setattr("workers.node.bridge.SHARE", 0.01)
     assert bridge.nearest(one(7), 10) is not None
 
 

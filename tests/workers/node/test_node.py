@@ -18,8 +18,8 @@ from tests.integration.waiting import until
 from tests.support.shops import Shop
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import items
+from workers.node.hot_swap import follows
 from workers.node.live_model import SearchError, check_fit, embedded_view
-from workers.node.refresh import follows
 
 
 def metric_value(node, name, **labels):
@@ -116,9 +116,9 @@ def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
 
 def test_after_a_jump_the_older_version_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
-    monkeypatch.setattr("workers.node.transition.REFINED", 0)
+    monkeypatch.setattr("workers.node.bridge.REFINED", 0)
     with shop.serving(patience_s=0.0) as node:
-        monkeypatch.setattr("workers.node.refresh.Refresher._embed_later", lambda self, model: None)
+        monkeypatch.setattr("workers.node.hot_swap.Refresher._embed_later", lambda self, model: None)
         shop.learn(500)
         until(serves(node, shop.publish()))
         answer = node.search(ids=["i3"], k=3)
