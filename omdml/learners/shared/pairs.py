@@ -175,7 +175,8 @@ def signs(similar: ArrayLike | None, count: int) -> Array:
     if column.shape not in ((), (count,)) or (column.size and column.dtype.kind != "b"):
         got = f"{column.dtype} of shape {column.shape}"
         raise FeedbackError(f"similar={got}: expected True, False, or ({count},) booleans, one a pair")
-    return np.ascontiguousarray(np.broadcast_to(np.where(column, 1.0, -1.0), (count,)))
+    # An array of its own: kernels are compiled once more for one that cannot be written to.
+    return np.full(count, np.where(column, 1.0, -1.0))
 
 
 def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str], count: int) -> Array:
@@ -191,7 +192,7 @@ def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str],
         raise FeedbackError(f"task of shape {column.shape}, expected a name or ({count},) names")
     places = {name: place for place, name in enumerate(tasks)}
     found = np.array([places.get(name, -1) for name in column.ravel().tolist()], np.int64)
-    numbers = np.ascontiguousarray(np.broadcast_to(found.reshape(column.shape), (count,)))
+    numbers = np.full(count, found.reshape(column.shape))
     unknown = np.flatnonzero(numbers < 0)
     if unknown.size:
         name = column.ravel().tolist()[unknown[0] if column.ndim else 0]
