@@ -233,7 +233,7 @@ def _principal(columns: Array, most: int) -> Array:
     """The principal directions (D, d) of centred columns (m, D), ``most`` at most, by falling variance.
 
     Found in the smaller of the two Gram matrices. A direction's largest entry is positive, so that the same columns
-    give the same directions.
+    give the same directions. Their last digits make a catalogue's generation, so starts have functions of their own.
     """
     rows, width = columns.shape
     gram = columns.T @ columns if width <= rows else columns @ columns.T

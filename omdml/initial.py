@@ -153,7 +153,8 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
 def _principal_axes(centred: Array, rank: int) -> tuple[Array, Array]:
     """Variances (r,), falling, and directions (r, d) of centred rows, by the smaller of their two Gram matrices.
 
-    A direction's largest entry is positive.
+    A direction's largest entry is positive. :func:`principal` is for few directions of many rows instead, and searches
+    for them if there are very many dimensions.
     """
     count, width = centred.shape
     if width <= count:
