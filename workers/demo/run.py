@@ -26,9 +26,11 @@ from workers.demo.scenarios import Subject, subject
 from workers.demo.screen import Figures, open_screen
 
 COMPARISONS = 10_000
-RATE = 400.0  # comparisons a second: leaves two cores room to answer quickly
+# Comparisons a second: it leaves two cores room to answer quickly.
+RATE = 400.0
 WRONG = 0.05
-LOOKS = (20, 50, 100, 300, 1_000, 3_000)  # comparisons after which people wait, and the answers are measured
+# Comparisons after which people wait, and the answers are measured.
+LOOKS = (20, 50, 100, 300, 1_000, 3_000)
 DYING_S = 0.5
 MAP = Measure("mAP", HeldOut.mean_average_precision)
 

@@ -80,7 +80,8 @@ class PairLearner(Learner):
         together, width = " + ".join(self.dims), sum(self.dims.values())
         sample = np.concatenate([np.asarray(features[name][rows], np.float64) for name in self.dims], axis=1)
         start = start_matrices({together: sample}, {together: min(self.rank, width)}, str(self.init), self.seed)
-        scale = np.sqrt(len(self._stacks[0]))  # the distances of a task's matrices add up to unit spread
+        # Divided by this, the distances of a task's matrices add up to unit spread.
+        scale = np.sqrt(len(self._stacks[0]))
         return dict.fromkeys(self._names, start[together] / scale)
 
     def _rule(self) -> Rule:
