@@ -17,9 +17,11 @@ from omdml.errors import StartError
 Array = NDArray[Any]
 STARTS = ("pca", "wpca", "gaussian", "identity")
 SAMPLE = 10_000  # rows, and pairs of rows, that a start looks at
-DENSE = 2_000  # dimensions up to which the covariance is decomposed whole
+# Up to so many dimensions the covariance is decomposed whole.
+DENSE = 2_000
 LARGEST = 1e140  # whose squares still have a sum
-NOISE = 1e-20  # squares below this share of the numbers' own are rounding, not variance
+# Squares below this share of the numbers' own are rounding, not variance.
+NOISE = 1e-20
 
 
 def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init: str, seed: int) -> dict[str, Array]:
@@ -171,7 +173,8 @@ def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Ar
 def _principal_axes(centred: Array, rank: int) -> tuple[Array, Array]:
     """Variances (r,), falling, and directions (r, d) of centred rows, by the smaller of their two Gram matrices.
 
-    A direction's largest entry is positive.
+    A direction's largest entry is positive. :func:`principal` is for few directions of many rows instead, and searches
+    for them if there are very many dimensions.
     """
     count, width = centred.shape
     if width <= count:

@@ -15,7 +15,8 @@ from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 
 Array = NDArray[Any]
 NEVER_CHANGED = ("names", "rule", "shape")
-BLOCK = 16  # events between flushes: part of the arithmetic, so changing it changes the bytes
+# Events between flushes. It is part of the arithmetic, so changing it changes the bytes.
+BLOCK = 16
 
 
 class Engine(ABC):
@@ -29,7 +30,8 @@ class Engine(ABC):
         Every array that learning changes, ``counts`` (4,) among them. Kernels change them in place.
     """
 
-    at_close: ClassVar[frozenset[str]] = frozenset()  # fields that a block only grows, or changes when it closes
+    # Fields that a block only grows, or changes when it closes.
+    at_close: ClassVar[frozenset[str]] = frozenset()
     remedy: ClassVar[str] = "scale the features"  # where numbers overflow
     block: int = BLOCK
 

@@ -51,7 +51,8 @@ class WorkerMetrics:
         self.unread = gauge(
             "partitions_unread", "Partitions added to the topic since omdml topics rehome: nobody reads them"
         )
-        self._held: dict[str, dict[str, Partition | None]] = {}  # by label: these models, and where each is at home
+        # By label: its models, and where each is at home.
+        self._held: dict[str, dict[str, Partition | None]] = {}
         self.drift = counter("drift_total", "Alarms that mistakes became more frequent", "model")
         self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")

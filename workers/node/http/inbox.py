@@ -15,7 +15,8 @@ from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
 from streams.protocols import Sink
 from workers.node.metrics import NodeMetrics
 
-WAITING = 10_000  # requests whose events are not durable yet; more are turned away
+# Requests whose events are not durable yet. More are turned away.
+WAITING = 10_000
 
 _log = structlog.get_logger(__name__)
 

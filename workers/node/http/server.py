@@ -18,7 +18,8 @@ from workers.node.http.limits import BoundedConnection
 from workers.node.node import RetrievalNode
 
 BACKLOG = 2048
-GRACE_S = 10  # for requests that are being answered when the server stops
+# For requests that are being answered when the server stops.
+GRACE_S = 10
 
 _log = structlog.get_logger(__name__)
 
