@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 
 from omdml.blas import one_blas_thread
-from omdml.engines.base import Array, Engine, fill
-from omdml.engines.discriminant import catalogue_share, discriminant_rows, shrinkage
+from omdml.engines.base import Array, Engine, fill, with_copies
+from omdml.engines.discriminant import catalogue_share, discriminant_rows, shrinkage, told_apart
 from omdml.engines.distinct import SLOTS, distinct, mark
 from omdml.errors import CorruptError
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
@@ -24,6 +24,7 @@ REACH = 8.0  # squared length of a pair, in units of the catalogue's variance: t
 LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
 CONSTANT = ("mean", "basis", "deviations")
 SYMMETRIC = ("near", "middle")
+PARTLY_USED = ("Q", "R", "W")
 
 
 class State(NamedTuple):
@@ -100,19 +101,33 @@ class CovarianceEngine(Engine):
         )
         super().__init__(list(dims), state)
         self.items = np.zeros((3 * TILE, D), dtype)
+        # Version of the last refresh, if it was made here: another one's W may be older than its sums.
+        self._refreshed_at = -1
         self.limit = LIMITS[dtype.name]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
         memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
-        return super().__deepcopy__(memo)
+        # Zeros take no time, and no memory before they are written to.
+        partly = (getattr(self.state, name) for name in PARTLY_USED)
+        memo.update({id(array): np.zeros(array.shape, array.dtype) for array in (*partly, self.items)})
+        twin = super().__deepcopy__(memo)
+        for part, before in zip(twin._used(), self._used(), strict=True):
+            part[...] = before
+        return twin
 
-    def _keep(self, events: int) -> dict[str, Array]:
+    def _keep(self, events: int) -> list[tuple[Array, Array]]:
         """What undoes this many events: the open block only grows until it closes."""
-        filled, version = self.state.counts[FILLED], self.state.counts[VERSION]
-        closes = filled + events >= BLOCK or version + events >= self.state.next[0]
-        names = [name for name in self.state._fields if name not in CONSTANT] if closes else ["counts"]
-        return {name: getattr(self.state, name).copy() for name in names}
+        state, filled = self.state, self.state.counts[FILLED]
+        if filled + events < BLOCK and state.counts[VERSION] + events < state.next[0]:
+            return with_copies([state.counts])
+        whole = (getattr(state, name) for name in state._fields if name not in (*CONSTANT, *PARTLY_USED))
+        return with_copies([*whole, *self._used()])
+
+    def _used(self) -> list[Array]:
+        """What counts of the arrays of which only the first rows do: Q, R and W."""
+        state, filled = self.state, self.state.counts[FILLED]
+        return [state.Q[:filled], state.R[:filled], state.W[: state.used[0]]]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         state, t = self.state, 0
@@ -196,10 +211,13 @@ class CovarianceEngine(Engine):
     def served(self) -> dict[str, tuple[float, Array]]:
         """Share and matrix (r, D) of each expert, made of all pairs learned so far, those of the open block included.
 
-        It depends on the state alone, and takes about as long as a refresh.
+        It depends on the state alone, and takes about as long as a refresh, but no time right after one.
         """
-        with one_blas_thread():
-            plain, learned = self._made(self.moments())
+        if self._refreshed_at == self.version and not self.state.counts[FILLED]:
+            plain, learned = float(self.state.share[0]), self.state.W[: self.state.used[0]].copy()
+        else:
+            with one_blas_thread():
+                plain, learned = self._made(self.moments())
         named = {"plain": (plain, self.state.basis), "learned": (1.0 - plain, learned)}
         return {name: expert for name, expert in named.items() if expert[0] > 0}
 
@@ -248,16 +266,19 @@ class CovarianceEngine(Engine):
             state.share[0], rows = self._made(self._moments())
         state.used[0] = len(rows)
         state.W[: len(rows)] = rows
-        version = int(state.counts[VERSION])
+        version = self._refreshed_at = int(state.counts[VERSION])
         state.next[0] = min(next_refresh(version), version + self.stride)
 
     def _made(self, moments: Moments) -> tuple[float, Array]:
         """Share of the plain coordinates, and the learned rows (k, D), of these moments."""
         state = self.state
-        rows = discriminant_rows(*covariances(moments, state.deviations.astype(np.float64) ** 2))
+        near, items, added, variances = covariances(moments, state.deviations.astype(np.float64) ** 2)
+        rows = discriminant_rows(near, items, added, variances)
+        # The other coordinates were left out: their numbers are zeros.
+        width = len(near)
         plain = PLAIN / (PLAIN + float(moments.sums[0]))
         share = 1.0 if not len(rows) else plain if plain >= FADED else 0.0
-        return share, (rows @ state.basis).astype(state.W.dtype, copy=False)
+        return share, (rows[:, :width] @ state.basis[:width]).astype(state.W.dtype, copy=False)
 
     def covariance(self) -> Array:
         """Covariance (d, d) of near pairs, open block included."""
@@ -295,6 +316,7 @@ class CovarianceEngine(Engine):
         return {"mean": (width,), "basis": (d, width), "deviations": (d,), **triangles}
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
+        self._refreshed_at = -1
         state, d = self.state, len(self.state.near)
         for name in state._fields:
             if name not in (*SYMMETRIC, "Q", "R", "W"):
@@ -321,17 +343,19 @@ def covariances(moments: Moments, variances: Array) -> tuple[Array, Array, float
 
     The covariance of items is that of those in near pairs, within pairs and between them. It takes the place of the
     catalogue's as pairs come in. Pairs beyond PAIRS_AN_ITEM for each item count for nothing: few items that are clicked
-    over and over say little of the others.
+    over and over say little of the others. Both covariances are of the leading coordinates that are not left out.
     """
     d, (total, squares) = len(variances), moments.sums
     most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
     # of faded pairs, as many count as would give an unweighed mean the same variance (Kish)
     effective = min(total**2 / squares if squares else 1.0, most or 1.0)
-    near, centre = moments.near / pairs, moments.centre / pairs
-    added = shrinkage(effective, d) * float(np.trace(near)) / d
+    added = shrinkage(effective, d) * float((moments.near.diagonal() / pairs).sum()) / d
+    width = told_apart(variances, added)
+    near, middle = (matrix[:width, :width] / pairs for matrix in (moments.near, moments.middle))
+    centre = moments.centre[:width] / pairs
     share = catalogue_share(min(total, most), d)
-    everything = (1 - share) * (near / 2 + moments.middle / pairs - np.outer(centre, centre))
-    everything[np.diag_indices(d)] += share * variances
+    everything = (1 - share) * (near / 2 + middle - np.outer(centre, centre))
+    everything[np.diag_indices(width)] += share * variances[:width]
     return near, everything, added, variances
 
 

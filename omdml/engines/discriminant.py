@@ -32,6 +32,11 @@ def catalogue_share(count: float, coordinates: int) -> float:
     return prior / (prior + count)
 
 
+def told_apart(variances: Array, added: float) -> int:
+    """How many leading coordinates have a variance that is not far below what is added."""
+    return int((variances > SEEN * added).sum())
+
+
 def discriminant_rows(near: Array, items: Array, added: float, variances: Array) -> Array:
     """The rows A (k, d) for which ``A'A`` is the learned metric, up to scale.
 
@@ -43,9 +48,10 @@ def discriminant_rows(near: Array, items: Array, added: float, variances: Array)
     Parameters
     ----------
     near : (d, d)
-        Covariance of near pairs in the catalogue's principal coordinates; its upper triangle is read.
+        Covariance of near pairs in the catalogue's principal coordinates; its upper triangle is read. The leading
+        coordinates that are not left out (:func:`told_apart`) are enough.
     items : (d, d)
-        Covariance of items in these coordinates; its upper triangle is read.
+        Covariance of items in these coordinates, or in the leading ones; its upper triangle is read.
     added
         Variance that is added to every coordinate, >= 0.
     variances : (d,)
@@ -56,7 +62,7 @@ def discriminant_rows(near: Array, items: Array, added: float, variances: Array)
     (k, d), float64, the most telling direction first, the largest component of each positive, scaled so that items
     have a mean squared length of 1; k is 0 if there is no such direction.
     """
-    width = int((variances > SEEN * added).sum())
+    width = told_apart(variances, added)
     nothing = np.zeros((0, len(variances)))
     if not added > 0 or not width:
         return nothing
