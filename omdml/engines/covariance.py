@@ -100,7 +100,6 @@ class CovarianceEngine(Engine):
             counts=np.zeros(4, np.int64),
         )
         super().__init__(list(dims), state)
-        self.items = np.zeros((3 * TILE, D), dtype)
         # Version of the last refresh, if it was made here: another one's W may be older than its sums.
         self._refreshed_at = -1
         self.limit = LIMITS[dtype.name]
@@ -110,7 +109,7 @@ class CovarianceEngine(Engine):
         memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
         # Zeros take no time, and no memory before they are written to.
         partly = (getattr(self.state, name) for name in PARTLY_USED)
-        memo.update({id(array): np.zeros(array.shape, array.dtype) for array in (*partly, self.items)})
+        memo.update({id(array): np.zeros(array.shape, array.dtype) for array in partly})
         twin = super().__deepcopy__(memo)
         for part, before in zip(twin._used(), self._used(), strict=True):
             part[...] = before
@@ -130,16 +129,15 @@ class CovarianceEngine(Engine):
         return [state.Q[:filled], state.R[:filled], state.W[: state.used[0]]]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        state, t = self.state, 0
+        state, t, items = self.state, 0, self._tile()
         # projections of what is too large overflow; the triplet is then refused
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             while t < len(rows):
                 filled, version = int(state.counts[FILLED]), int(state.counts[VERSION])
                 due = int(state.next[0]) - version
                 end = min(len(rows), t + TILE - filled % TILE, t + due)
-                done = self._learn_tile(rows[t:end], addresses, filled, scores[t:end])
+                done = self._learn_tile(rows[t:end], addresses, items, filled, scores[t:end])
                 if t + done < end:
-                    self.items[:] = 0
                     return t + done
                 if end - t == due:
                     self._flush()
@@ -149,24 +147,28 @@ class CovarianceEngine(Engine):
                 t = end
         return t
 
-    def _learn_tile(self, rows: Array, addresses: Array, filled: int, scores: Array) -> int:
+    def _tile(self) -> Array:
+        """Room for the items of a tile: made for each call, so that thousands of models need not keep theirs."""
+        return np.zeros((3 * TILE, self.state.W.shape[1]), self.state.W.dtype)
+
+    def _learn_tile(self, rows: Array, addresses: Array, items: Array, filled: int, scores: Array) -> int:
         """Score some triplets of one tile and keep their near pairs; how many were sound."""
         state, first, count = self.state, filled % TILE, len(rows)
-        sound = gather(rows, addresses, self.shape, state.mean, first, self.items, self.limit)
+        sound = gather(rows, addresses, self.shape, state.mean, first, items, self.limit)
         if sound < count:
             return int(sound)
-        self._keep_pairs(filled, first, count)
+        self._keep_pairs(items, filled, first, count)
         scores[:] = 0.0
         # The whole tile is multiplied whatever is in it. A triplet has its own rows, so its bytes depend neither on
         # how many share the call nor on what they are.
         for share, matrix in self._experts():
-            add_scores(self.items @ matrix.T, first, share, scores)
+            add_scores(items @ matrix.T, first, share, scores)
         return int(tally(scores, state.counts))
 
-    def _keep_pairs(self, filled: int, first: int, count: int) -> None:
+    def _keep_pairs(self, items: Array, filled: int, first: int, count: int) -> None:
         """Take the near pairs of triplets of the tile, from the one in place ``first`` on, into the open block."""
         for side, block in enumerate((self.state.Q, self.state.R)):
-            block[filled : filled + count] = self.items[3 * first + side : 3 * (first + count) : 3]
+            block[filled : filled + count] = items[3 * first + side : 3 * (first + count) : 3]
 
     def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
         """Add near pairs in order, scoring none, and refresh.
@@ -183,15 +185,15 @@ class CovarianceEngine(Engine):
         FeedbackError
             A pair whose numbers are not finite or too large; ``row`` says which. Those before it were added.
         """
-        state, counts = self.state, self.state.counts
+        state, counts, items = self.state, self.state.counts, self._tile()
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
         # the kernel takes triplets; a third item that is the second one changes nothing
         rows = np.ascontiguousarray(pairs[:, (0, 1, 1)])
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile, filled = rows[start : start + TILE], int(counts[FILLED])
-                sound = int(gather(tile, addresses, self.shape, state.mean, 0, self.items, self.limit))
-                self._keep_pairs(filled, 0, sound)
+                sound = int(gather(tile, addresses, self.shape, state.mean, 0, items, self.limit))
+                self._keep_pairs(items, filled, 0, sound)
                 for place in (FILLED, VERSION, UPDATES):
                     counts[place] += sound
                 if sound < len(tile):
