@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from omdml.blas import one_blas_thread
-from omdml.engines.base import Array, Engine, fill
+from omdml.engines.base import Array, Engine, fill, with_copies
 from omdml.engines.discriminant import discriminant_rows
 from omdml.engines.distinct import SLOTS, codes
 from omdml.engines.moments import LEARNED, REACH, Moments, covariances, symmetric
@@ -26,6 +26,7 @@ LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a cent
 CONSTANT = ("mean", "basis", "deviations")
 SYMMETRIC = ("near", "far", "middle")
 OPEN = ("Q", "R", "S")
+PARTLY_USED = (*OPEN, "W")
 
 
 class State(NamedTuple):
@@ -104,35 +105,45 @@ class CovarianceEngine(Engine):
             counts=np.zeros(4, np.int64),
         )
         super().__init__(list(dims), state)
-        self.items = np.zeros((3 * TILE, D), dtype)
         self.weights = np.zeros(len(LEARNED))
+        # Version of the last refresh, if it was made here: another one's W may be older than its sums.
+        self._refreshed_at = -1
         self.limit = LIMITS[dtype.name]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
         memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
-        return super().__deepcopy__(memo)
+        # Zeros take no time, and no memory before they are written to.
+        partly = (getattr(self.state, name) for name in PARTLY_USED)
+        memo.update({id(array): np.zeros(array.shape, array.dtype) for array in partly})
+        twin = super().__deepcopy__(memo)
+        for part, before in zip(twin._used(), self._used(), strict=True):
+            part[...] = before
+        return twin
 
-    def _keep(self, events: int) -> dict[str, Array]:
+    def _keep(self, events: int) -> list[tuple[Array, Array]]:
         """What undoes this many events: the open block only grows until it closes."""
-        filled, version = self.state.counts[FILLED], self.state.counts[VERSION]
-        closes = filled + events >= BLOCK or version + events >= self.state.next[0]
-        names = (
-            [name for name in self.state._fields if name not in CONSTANT] if closes else ["hedge", "asked", "counts"]
-        )
-        return {name: getattr(self.state, name).copy() for name in names}
+        state, filled = self.state, self.state.counts[FILLED]
+        if filled + events < BLOCK and state.counts[VERSION] + events < state.next[0]:
+            return with_copies([state.hedge, state.asked, state.counts])
+        whole = (getattr(state, name) for name in state._fields if name not in (*CONSTANT, *PARTLY_USED))
+        return with_copies([*whole, *self._used()])
+
+    def _used(self) -> list[Array]:
+        """What counts of the arrays of which only the first rows do."""
+        filled = self.state.counts[FILLED]
+        return [*(block[:filled] for block in self._open()), *self._rows()]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        state, t = self.state, 0
+        state, t, items = self.state, 0, self._tile()
         # projections of what is too large overflow; the triplet is then refused
         with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             while t < len(rows):
                 filled, version = int(state.counts[FILLED]), int(state.counts[VERSION])
                 due = int(state.next[0]) - version
                 end = min(len(rows), t + TILE - filled % TILE, t + due)
-                done = self._learn_tile(rows[t:end], addresses, filled, scores[t:end])
+                done = self._learn_tile(rows[t:end], addresses, items, filled, scores[t:end])
                 if t + done < end:
-                    self.items[:] = 0
                     return t + done
                 if end - t == due:
                     self._flush()
@@ -142,30 +153,34 @@ class CovarianceEngine(Engine):
                 t = end
         return t
 
-    def _learn_tile(self, rows: Array, addresses: Array, filled: int, scores: Array) -> int:
+    def _tile(self) -> Array:
+        """Room for the items of a tile: made for each call, so that thousands of models need not keep theirs."""
+        return np.zeros((3 * TILE, self.state.W.shape[2]), self.state.W.dtype)
+
+    def _learn_tile(self, rows: Array, addresses: Array, items: Array, filled: int, scores: Array) -> int:
         """Score some triplets of one tile and keep their near pairs; how many were sound."""
         state, first, count = self.state, filled % TILE, len(rows)
-        sound = gather(rows, addresses, self.shape, state.mean, first, self.items, self.limit)
+        sound = gather(rows, addresses, self.shape, state.mean, first, items, self.limit)
         if sound < count:
             return int(sound)
-        self._keep_items(filled, first, count)
+        self._keep_items(items, filled, first, count)
         margins = np.zeros((1 + len(LEARNED), count))
         # The whole tile is multiplied whatever is in it. A triplet has its own rows, so its bytes depend neither on
         # how many share the call nor on what they are.
         if state.share[0] > 0:
-            margins_of(projected(self.items, state.basis), first, margins[0])
-        for of_one, matrix, used in zip(margins[1:], state.W, state.used, strict=True):
-            if used:
-                margins_of(self.items @ matrix[:used].T, first, of_one)
-        asked = codes(self.items[3 * first : 3 * (first + count) : 3])
+            margins_of(projected(items, state.basis), first, margins[0])
+        for of_one, matrix in zip(margins[1:], self._rows(), strict=True):
+            if len(matrix):
+                margins_of(items @ matrix.T, first, of_one)
+        asked = codes(items[3 * first : 3 * (first + count) : 3])
         share, made = float(state.share[0]), int(state.made[0])
         known = state.asked, made, state.hedge, self.weights
         return int(tally(margins, share, self.rule, asked, *known, scores, state.counts))
 
-    def _keep_items(self, filled: int, first: int, count: int) -> None:
+    def _keep_items(self, items: Array, filled: int, first: int, count: int) -> None:
         """Take the items of triplets of the tile, from the one in place ``first`` on, into the open block."""
         for side, block in enumerate(self._open()):
-            block[filled : filled + count] = self.items[3 * first + side : 3 * (first + count) : 3]
+            block[filled : filled + count] = items[3 * first + side : 3 * (first + count) : 3]
 
     def _open(self) -> list[Array]:
         """Queries, what was relevant, and what was not, of the open block."""
@@ -186,15 +201,15 @@ class CovarianceEngine(Engine):
         FeedbackError
             A pair whose numbers are not finite or too large; ``row`` says which. Those before it were added.
         """
-        state, counts = self.state, self.state.counts
+        state, counts, items = self.state, self.state.counts, self._tile()
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
         # the kernel takes triplets; a third item that is the second one changes nothing
         rows = np.ascontiguousarray(pairs[:, (0, 1, 1)])
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile, filled = rows[start : start + TILE], int(counts[FILLED])
-                sound = int(gather(tile, addresses, self.shape, state.mean, 0, self.items, self.limit))
-                self._keep_items(filled, 0, sound)
+                sound = int(gather(tile, addresses, self.shape, state.mean, 0, items, self.limit))
+                self._keep_items(items, filled, 0, sound)
                 for place in (FILLED, VERSION, UPDATES):
                     counts[place] += sound
                 if sound < len(tile):
@@ -208,18 +223,29 @@ class CovarianceEngine(Engine):
     def served(self) -> dict[str, tuple[float, Array]]:
         """Share and matrix (r, D) of each expert, made of all pairs learned so far, those of the open block included.
 
-        It depends on the state alone, and takes about as long as a refresh. A matrix without rows stands for the
-        coordinates as they are.
+        It depends on the state alone, and takes about as long as a refresh, but no time right after one. A matrix
+        without rows stands for the coordinates as they are.
         """
-        moments = self.moments()
-        plain, weights = self._plain(moments), self._weights()
+        weights = self._weights()
+        fresh = self._refreshed_at == self.version and not self.state.counts[FILLED]
+        moments = self._moments() if fresh else self.moments()
+        plain = self._plain(moments)
         wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
-        rows = self._made(moments, wanted)
+        rows = self._scoring(wanted) if fresh else self._made(moments, wanted)
         learned = sum(weights[name] for name in rows)
         if not rows:
             return {"plain": (1.0, self.state.basis)}
         experts = {"plain": (plain, self.state.basis)} if plain else {}
         return experts | {name: ((1 - plain) * weights[name] / learned, rows[name]) for name in rows}
+
+    def _scoring(self, names: Sequence[str]) -> dict[str, Array]:
+        """The rows of these experts as of the last refresh, as far as it found any; copies."""
+        parts = {name: rows for name, rows in zip(LEARNED, self._rows(), strict=True) if name in names and len(rows)}
+        return {name: rows.copy() for name, rows in parts.items()}
+
+    def _rows(self) -> list[Array]:
+        """What counts of W, by expert."""
+        return [rows[:used] for rows, used in zip(self.state.W, self.state.used, strict=True)]
 
     def _plain(self, moments: Moments) -> float:
         """Share of the plain coordinates beside learned ones."""
@@ -268,20 +294,24 @@ class CovarianceEngine(Engine):
             made = rows.get(name, state.W[place, :0])
             state.used[place] = len(made)
             state.W[place, : len(made)] = made
-        state.made[0] = version = int(state.counts[VERSION])
+        state.made[0] = version = self._refreshed_at = int(state.counts[VERSION])
         state.next[0] = min(next_refresh(version), version + self.stride)
 
     def _made(self, moments: Moments, names: Sequence[str]) -> dict[str, Array]:
         """The rows (k, D) of these experts, as far as these moments have any."""
-        state = self.state
-        variances = state.deviations.astype(np.float64) ** 2
-        near, added, compared = covariances(moments, variances)
-        others = {name: compared[name] for name in names if name in compared}
-        with one_blas_thread():
-            return {
-                name: (rows @ state.basis if len(state.basis) else rows).astype(state.W.dtype, copy=False)
-                for name, rows in discriminant_rows(near, others, added, variances).items()
-            }
+        state, found = self.state, {}
+        compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
+        others = {name: compared.others[name] for name in names if name in compared.others}
+        if not len(compared.kept):
+            return {}
+        for name, rows in discriminant_rows(compared.near, others, compared.added).items():
+            if len(state.basis):
+                with one_blas_thread():
+                    found[name] = (rows @ state.basis[compared.kept]).astype(state.W.dtype, copy=False)
+            else:
+                found[name] = np.zeros((len(rows), len(state.mean)), state.W.dtype)
+                found[name][:, compared.kept] = rows
+        return found
 
     @property
     def hedge_loss(self) -> float:
@@ -318,7 +348,7 @@ class CovarianceEngine(Engine):
         for name in SYMMETRIC:
             tensors[name] = getattr(state, name)[np.triu_indices(len(state.near))]
         tensors |= {name: getattr(state, name)[:filled] for name in OPEN}
-        tensors["W"] = np.concatenate([rows[:used] for rows, used in zip(state.W, state.used, strict=True)])
+        tensors["W"] = np.concatenate(self._rows())
         return tensors
 
     @staticmethod
@@ -335,6 +365,7 @@ class CovarianceEngine(Engine):
         return {"mean": (width,), "basis": (directions, width), "deviations": (d,), **triangles}
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
+        self._refreshed_at = -1
         state, d = self.state, len(self.state.near)
         for name in state._fields:
             if name not in (*SYMMETRIC, *OPEN, "W"):

@@ -34,51 +34,50 @@ def catalogue_share(count: float, coordinates: int) -> float:
     return prior / (prior + count)
 
 
-def discriminant_rows(near: Array, others: Mapping[str, Array], added: float, variances: Array) -> dict[str, Array]:
+def told_apart(variances: Array, added: float) -> Array:
+    """Places of the coordinates whose variance is not far below what is added.
+
+    The others cannot have directions of their own. They are left out, so few pairs make a small problem.
+    """
+    return np.flatnonzero(variances > SEEN * added) if added > 0 else np.zeros(0, np.intp)
+
+
+def discriminant_rows(near: Array, others: Mapping[str, Array], added: float) -> dict[str, Array]:
     """The rows A (k, d) for which ``A'A`` is the learned metric, up to scale, for each covariance to compare with.
 
     With ``S = near + added I`` and T the other one, A holds the directions u of ``T u = b S u`` with b above 1, each as
     long as ``sqrt(1 - 1/b)`` for ``u'Su = 1``: ``A'A`` is ``W V (1 - 1/b)+ V' W``, W being ``S^(-1/2)`` and ``W T W =
-    V diag(b) V'``. Coordinates whose variance is far below ``added`` cannot have such directions of their own; they
-    are left out, so few pairs make a small problem. So are the last directions, which add next to nothing.
+    V diag(b) V'``. The last directions, which add next to nothing, are left out.
 
     Parameters
     ----------
     near : (d, d)
-        Covariance of near pairs in the catalogue's principal coordinates; its upper triangle is read.
+        Covariance of near pairs; its upper triangle is read.
     others : (d, d) each
         What it is compared with, by name; their upper triangles are read.
     added
-        Variance that is added to every coordinate of ``near``, >= 0.
-    variances : (d,)
-        Of the catalogue's items in these coordinates.
+        Variance that is added to every coordinate of ``near``, > 0.
 
     Returns
     -------
     By name (k, d), float64, the most telling direction first, the largest component of each positive, scaled so that
     items whose covariance is T have a mean squared length of 1; a name is left out if it has no such direction.
     """
-    kept = np.flatnonzero(variances > SEEN * added)
-    if not added > 0 or not len(kept):
-        return {}
-    S = near[np.ix_(kept, kept)]
-    S[np.diag_indices(len(kept))] += added
-    found = {}
+    S, found = near.copy(), {}
+    S[np.diag_indices(len(S))] += added
     with one_blas_thread():
         # whitened by S, because what is added makes it definite, whatever was clicked
         inverse, _ = dtrtri(np.linalg.cholesky(S, upper=True))
         for name, other in others.items():
-            T = np.triu(other[np.ix_(kept, kept)])
+            T = np.triu(other)
             T += np.triu(T, 1).T
             # numpy's lets other threads run; scipy's, which could stop at the values that count, does not
             values, vectors = np.linalg.eigh(inverse.T @ T @ inverse)
             told = telling(values)
             if len(told):
-                found[name] = np.zeros((len(told), len(variances)))
-                found[name][:, kept] = (inverse @ vectors[:, told]).T * np.sqrt(1 - 1 / values[told])[:, None]
-                found[name] /= math.sqrt(float((values[told] - 1).sum()))
-    for rows in found.values():
-        rows *= np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])[:, None]
+                rows = (inverse @ vectors[:, told]).T * np.sqrt(1 - 1 / values[told])[:, None]
+                rows *= np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])[:, None]
+                found[name] = rows / math.sqrt(float((values[told] - 1).sum()))
     return found
 
 

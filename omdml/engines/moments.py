@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
-from omdml.engines.discriminant import catalogue_share, shrinkage
+from omdml.engines.discriminant import catalogue_share, shrinkage, told_apart
 from omdml.engines.distinct import distinct, mark
 
 Array = NDArray[Any]
@@ -50,28 +50,38 @@ class Moments(NamedTuple):
         mark(self.seen, items)
 
 
-def covariances(moments: Moments, variances: Array) -> tuple[Array, float, dict[str, Array]]:
-    """Covariance of near pairs, what is added to it, and by expert the covariance that it is compared with.
+class Compared(NamedTuple):
+    """Covariances in the k coordinates that can be told apart; of matrices only the upper triangle counts."""
+
+    kept: Array  # (k,)   which coordinates these are
+    near: Array  # (k, k) covariance of near pairs
+    added: float  # variance that is added to each of its coordinates
+    others: dict[str, Array]  # (k, k) by expert: what it is compared with
+
+
+def covariances(moments: Moments, variances: Array) -> Compared:
+    """Covariance of near pairs, and by expert the one that it is compared with; ``variances`` (d,) of the catalogue.
 
     *items*: that of the items in near pairs, within pairs and between them. It takes the place of the catalogue's
-    ``variances`` (d,) as pairs come in. *far*: that of far pairs, to which as much is added as to near ones. Pairs
-    beyond PAIRS_AN_ITEM for each item count for nothing: few items that are clicked over and over say little of the
-    others. Upper triangles count.
+    variances as pairs come in. *far*: that of far pairs, to which as much is added as to near ones. Pairs beyond
+    PAIRS_AN_ITEM for each item count for nothing: few items that are clicked over and over say little of the others.
     """
     d, (total, squares, total_far) = len(variances), moments.sums
     most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
     # of faded pairs, as many count as would give an unweighed mean the same variance (Kish)
     effective = min(total**2 / squares if squares else 1.0, most or 1.0)
-    near, centre = moments.near / pairs, moments.centre / pairs
-    added = shrinkage(effective, d) * float(np.trace(near)) / d
-    share, diagonal = catalogue_share(min(total, most), d), np.diag_indices(d)
-    items = (1 - share) * (near / 2 + moments.middle / pairs - np.outer(centre, centre))
-    items[diagonal] += share * variances
-    compared = {"items": items}
+    added = shrinkage(effective, d) * float((moments.near.diagonal() / pairs).sum()) / d
+    kept = told_apart(variances, added)
+    block, diagonal = np.ix_(kept, kept), np.diag_indices(len(kept))
+    near, centre = moments.near[block] / pairs, moments.centre[kept] / pairs
+    share = catalogue_share(min(total, most), d)
+    items = (1 - share) * (near / 2 + moments.middle[block] / pairs - np.outer(centre, centre))
+    items[diagonal] += share * variances[kept]
+    others = {"items": items}
     if total_far:
-        compared["far"] = moments.far / total_far
-        compared["far"][diagonal] += added
-    return near, added, compared
+        others["far"] = moments.far[block] / total_far
+        others["far"][diagonal] += added
+    return Compared(kept, near, added, others)
 
 
 def shortened(vectors: Array, most: float) -> Array:
