@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import redis
+
 from tests.fault.chaos.service import MODELS, Service
 
 NOTICED = "event=store_changed"
@@ -18,9 +20,9 @@ NOTICED = "event=store_changed"
 def replica_takes_over(service: Service, chance: Random) -> None:
     """The replica gets nothing for a while; then the primary is killed, and the replica is the store."""
     pair = service.servers.replicated
+    _is_known(service)
     pair.stop_replicating()
-    before = positions(service)
-    service.wait(lambda: all_saved_since(service, before), "every model to be saved")
+    _all_saved(service)
     _goes_away_and_comes_back(service, pair.take_over, at_least=1)
     pair.rejoin()
 
@@ -28,6 +30,7 @@ def replica_takes_over(service: Service, chance: Random) -> None:
 def killed(service: Service, chance: Random) -> None:
     """The server is killed and started again, with what its files hold."""
     server = service.store_server
+    _is_known(service)
 
     def kill_and_start() -> None:
         server.kill()
@@ -39,9 +42,9 @@ def killed(service: Service, chance: Random) -> None:
 def machine_killed(service: Service, chance: Random) -> None:
     """The machine loses power: of the append-only file, what was written since a save of every model is gone."""
     server = service.store_server
-    file = append_only_file(server.data)
-    size, before = file.stat().st_size, positions(service)
-    service.wait(lambda: all_saved_since(service, before), "every model to be saved")
+    _is_known(service)
+    size = append_only_file(server.data).stat().st_size
+    _all_saved(service)
 
     def lose_power() -> None:
         server.kill()
@@ -65,6 +68,29 @@ def all_saved_since(service: Service, before: dict[str, int]) -> bool:
     """Whether every model has another checkpoint than it had then."""
     now = positions(service)
     return all(now.get(model, 0) > before.get(model, 0) for model in MODELS)
+
+
+def _is_known(service: Service) -> None:
+    """Return when the store's files have every model and every partition's mark.
+
+    If a store forgets all that it ever knew of a model, workers stop, and an operator decides.
+    """
+    if service.injected:
+        return
+    # A mark follows the models of a save: it is there by the next one.
+    for _ in range(2):
+        _all_saved(service)
+    with redis.Redis.from_url(service.store_server.url) as client:
+        if client.config_get("save")["save"]:
+            # The first one that ends may have begun before.
+            for _ in range(2):
+                before = client.lastsave()
+                service.wait(lambda before=before: client.lastsave() > before, "the store to save")
+
+
+def _all_saved(service: Service) -> None:
+    before = positions(service)
+    service.wait(lambda: all_saved_since(service, before), "every model to be saved")
 
 
 def _goes_away_and_comes_back(service: Service, happen: Callable[[], None], at_least: int) -> None:
