@@ -14,6 +14,7 @@ from kafka import KafkaProducer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.processes import running
 from benchmarks.service import STAGES, Installation
 from deploy.local import KafkaServer, ValkeyServer
 
@@ -58,7 +59,7 @@ class Routed(Installation):
         with contextlib.ExitStack() as stack:
             for port in PORTS[:routers]:
                 options = ("--begin", "beginning", "--bind", f"127.0.0.1:{port}")
-                stack.enter_context(self.process("route", "--from", origin, *options))
+                stack.enter_context(running(self.folder, "route", "--from", origin, *options))
             deadline, first = time.monotonic() + LIMIT_S, None
             while (done := sum(map(routed, PORTS[:routers]))) < EVENTS:
                 first = first or (done and (done, time.perf_counter()))
