@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.processes import running
-from benchmarks.service import STAGES, Installation
+from benchmarks.service import SHAPES, STAGES, Installation, Shape
 from deploy.local import KafkaServer, ValkeyServer
 
 EVENTS, PARTITIONS = 300_000, 4
@@ -26,7 +26,7 @@ LIMIT_S = 300
 def main(console: Console) -> None:
     """Print the table."""
     with tempfile.TemporaryDirectory() as name, KafkaServer() as kafka, ValkeyServer() as valkey:
-        installation = Routed(Path(name) / "routed", kafka, valkey, [128], 64)
+        installation = Routed(Path(name) / "routed", kafka, valkey, SHAPES["128 -> 64, lomdml"])
         rates = {f"{count} router{'s' * (count > 1)}": installation.route(count) for count in (1, 2)}
         learned = installation.drain(2 * EVENTS)
         rates["one worker, 128 -> 64"] = float(learned[0].replace(",", ""))
@@ -40,8 +40,8 @@ def main(console: Console) -> None:
 class Routed(Installation):
     """An installation whose events come by other topics."""
 
-    def __init__(self, folder: Path, kafka: Any, valkey: Any, dims: list[int], rank: int) -> None:
-        super().__init__(folder, kafka, valkey, dims, rank)
+    def __init__(self, folder: Path, kafka: Any, valkey: Any, shape: Shape) -> None:
+        super().__init__(folder, kafka, valkey, shape)
         self.kafka = kafka
 
     def produce(self, count: int, rate: float | None = None) -> None:

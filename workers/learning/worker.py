@@ -39,7 +39,7 @@ PAUSE_S = 0.005  # when no more models may begin for now
 FINISH_S = 5.0
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
 # A worker publishes for this share of its time at most, as long as there are events to learn.
-PUBLISHING = 0.5
+PUBLISHING = 0.25
 # A poll that waited for this long and found nothing means that there is nothing.
 DRAINED_S = 0.005
 # Between two looks at how far behind the log's end the partitions are.

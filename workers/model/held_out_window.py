@@ -140,7 +140,7 @@ def told(metric: Metric, kept: Sequence[HeldEvent], features: Mapping[str, Array
         return margins_of_sets(metric, [judgement(event) for event in kept], features)
     if in_pairs(kept):
         return told_by_pairs(metric, kept, features)
-    each = margins(metric, np.concatenate([np.array(event.rows) for event in kept]), features)
+    each = margins(metric, np.array([row for event in kept for row in event.rows]), features)
     counts = [len(event.rows) for event in kept]
     return np.add.reduceat(each, np.cumsum([0, *counts[:-1]])) / counts
 
