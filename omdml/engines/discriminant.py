@@ -17,6 +17,7 @@ FACTOR, CAP = 0.8, 3.0  # of the shrinkage, in units of the mean variance of nea
 SEEN = 0.3  # coordinates whose variance lies below this share of the shrinkage are left out
 LEAST = 1e-6  # what b is above 1 at least
 TAIL = 0.005  # share of what all b are above 1 that the last directions may have together, and be dropped
+FEWEST = 64  # of 128 coordinates or fewer all directions are found as fast as those near earlier ones
 PRIOR = 0.3  # pairs a coordinate that the catalogue's variances count for
 
 
@@ -42,7 +43,9 @@ def told_apart(variances: Array, added: float) -> Array:
     return np.flatnonzero(variances > SEEN * added) if added > 0 else np.zeros(0, np.intp)
 
 
-def discriminant_rows(near: Array, others: Mapping[str, Array], added: float) -> dict[str, Array]:
+def discriminant_rows(
+    near: Array, others: Mapping[str, Array], added: float, earlier: Mapping[str, Array] | None = None
+) -> dict[str, Array]:
     """The rows A (k, d) for which ``A'A`` is the learned metric, up to scale, for each covariance to compare with.
 
     With ``S = near + added I`` and T the other one, A holds the directions u of ``T u = b S u`` with b above 1, each as
@@ -57,6 +60,10 @@ def discriminant_rows(near: Array, others: Mapping[str, Array], added: float) ->
         What it is compared with, by name; their upper triangles are read.
     added
         Variance that is added to every coordinate of ``near``, > 0.
+    earlier : (k, d) each
+        Rows that were found of sums much like these, by name. What has such rows, few beside its coordinates, is looked
+        for in the span of ``S^-1 T A'`` alone: one step of subspace iteration with the Rayleigh-Ritz procedure (Saad,
+        Numerical methods for large eigenvalue problems, 2011, 5.2), in a third of the time.
 
     Returns
     -------
@@ -71,13 +78,23 @@ def discriminant_rows(near: Array, others: Mapping[str, Array], added: float) ->
         for name, other in others.items():
             T = np.triu(other)
             T += np.triu(T, 1).T
+            within = _span(inverse, T, (earlier or {}).get(name))
             # numpy's lets other threads run; scipy's, which could stop at the values that count, does not
-            values, vectors = np.linalg.eigh(inverse.T @ T @ inverse)
+            values, vectors = np.linalg.eigh(within.T @ T @ within)
             told = telling(values)
             if len(told):
-                rows = (inverse @ vectors[:, told]).T * np.sqrt(1 - 1 / values[told])[:, None]
+                rows = (within @ vectors[:, told]).T * np.sqrt(1 - 1 / values[told])[:, None]
                 rows *= np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])[:, None]
                 found[name] = rows / math.sqrt(float((values[told] - 1).sum()))
+    return found
+
+
+def _span(inverse: Array, T: Array, earlier: Array | None) -> Array:
+    """Columns X (d, k) in whose span directions are looked for, ``X'SX = I``: all, or what earlier rows lead to."""
+    if earlier is None or 2 * max(len(earlier), FEWEST) > len(T):
+        return inverse
+    orthonormal, _ = np.linalg.qr(inverse.T @ (T @ earlier.T))
+    found: Array = inverse @ orthonormal
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -126,6 +127,48 @@ def test_the_rows_are_a_root_of_the_closed_form(d):
         np.testing.assert_allclose(rows.T @ rows, M * scale, rtol=1e-8, atol=1e-10)
         assert np.trace(rows @ (size * everything) @ rows.T) == pytest.approx(1.0)
         assert (rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)] > 0).all()
+
+
+def test_rows_near_earlier_ones_are_those_of_one_step_of_subspace_iteration():
+    draw = np.random.default_rng(0)
+    d, k = 150, 12
+    near, other = (x.T @ x / len(x) for x in (draw.normal(0, 0.9, (400, d)), draw.normal(0, 1, (400, d))))
+    S, earlier = near + 0.05 * np.eye(d), draw.normal(0, 1, (k, d))
+    X = np.linalg.solve(S, other @ earlier.T)
+    b, V = scipy.linalg.eigh(X.T @ other @ X, X.T @ S @ X)
+    gains = np.where(b > 1, b - 1, 0.0)
+    told = gains.cumsum() > 0.005 * gains.sum()
+    expected = X @ V[:, told] @ np.diag(1 - 1 / b[told]) @ V[:, told].T @ X.T / gains[told].sum()
+
+    found = discriminant_rows(np.triu(near), {"one": np.triu(other)}, 0.05, {"one": earlier})["one"]
+
+    assert 0 < len(found) == told.sum() <= k
+    np.testing.assert_allclose(found.T @ found, expected, rtol=1e-8, atol=1e-12)
+
+
+def test_what_is_served_between_refreshes_is_much_nearer_to_what_a_refresh_would_make_than_the_last_one_is():
+    draw = np.random.default_rng(4)
+    features = {"x": draw.normal(0, 1, (400, 160)) + 3 * np.eye(160)[draw.integers(0, 4, 400)]}
+    label = features["x"][:, :4].argmax(axis=1)
+    rows = np.array([[q, *(draw.choice(np.flatnonzero(test(label, label[q]))) for test in (np.equal, np.not_equal))]
+                     for q in draw.integers(0, 400, 1190)])  # fmt: skip
+    model = learner(features)
+    # There is a refresh at 1,002; the next one is at 1,203.
+    model.learn_many(rows[:1_002], features)
+    earlier = served(model)
+    model.learn_many(rows[1_002:], features)
+    between = served(model)
+    model._engine._flush()
+    model._engine.refresh()
+    model._newest = None
+
+    for name, exact in served(model).items():
+        assert off(between[name], exact) < 0.25 * off(earlier[name], exact)
+
+
+def off(M, exact):
+    """How far off the direction of a metric is: one less the cosine."""
+    return 1 - np.vdot(M, exact) / np.linalg.norm(M) / np.linalg.norm(exact)
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -656,8 +699,8 @@ def test_right_after_a_refresh_what_is_served_is_not_made_again(monkeypatch):
     for row in rows:
         model.learn_one(row, features)
         assert served_bytes(model) == served_bytes(DCA.from_bytes(model.to_bytes()))
-    # Each of the first 15 triplets has a refresh. Only who goes on from bytes makes what is served.
-    assert len(made) == 15 + 15
+    # Each of the first 15 triplets has a refresh, and what that made is served.
+    assert made == list(range(1, 16))
 
 
 def test_what_was_served_after_an_undone_refresh_is_made_again():
