@@ -20,6 +20,7 @@ SAMPLE = 10_000  # rows, and pairs of rows, that a start looks at
 # Up to so many dimensions the covariance is decomposed whole.
 DENSE = 2_000
 LARGEST = 1e140  # whose squares still have a sum
+MOST_VARIANCE = 1e288  # of all coordinates: 2**53 pairs of items still have a sum
 # Squares below this share of the numbers' own are rounding, not variance.
 NOISE = 1e-20
 
@@ -150,6 +151,18 @@ def coordinates_start(features: Mapping[str, Array], rank: int, seed: int) -> di
     kept = min(rank, D)
     basis = np.eye(kept if kept < D else 0, D)
     return {"mean": mean, "basis": basis, "deviations": np.sqrt((sample[:, :kept] ** 2).mean(axis=0))}
+
+
+def check_axes(basis: Array, deviations: Array) -> None:
+    """Raise ValueError for directions longer than 1, or deviations that are below 0 or whose squares have no sum."""
+    with np.errstate(over="ignore"):
+        longest = float(np.einsum("ij,ij->i", basis, basis, dtype=np.float64).max(initial=0.0))
+        variances = float((deviations.astype(np.float64) ** 2).sum())
+    if not longest < 1.01:
+        raise ValueError(f"basis has a row of squared length {longest:g}, expected rows of length 1")
+    if not (deviations.min() >= 0 and variances < MOST_VARIANCE):
+        told = f"from {deviations.min():g} to {deviations.max():g}"
+        raise ValueError(f"deviations {told}, expected 0 at least, and squares of at most {MOST_VARIANCE:g} together")
 
 
 def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Array, float]:

@@ -17,6 +17,7 @@ Array = NDArray[Any]
 NEVER_CHANGED = ("names", "rule", "shape")
 # Events between flushes. It is part of the arithmetic, so changing it changes the bytes.
 BLOCK = 16
+MOST = 2**53  # events that are counted
 
 
 class Engine(ABC):
@@ -141,7 +142,7 @@ class Engine(ABC):
     def _filled(self) -> int:
         """Events in the open block; raises ValueError for counts that no learning leads to: kernels trust them."""
         filled, version, *fewer = self.state.counts.tolist()
-        if not (0 <= filled < self.block and filled <= version and min(fewer) >= 0 and max(fewer) <= version):
+        if not (0 <= filled < self.block and filled <= version and min(fewer) >= 0 and max(fewer) <= version <= MOST):
             raise ValueError(f"counts are {self.state.counts.tolist()}, the first expected below {self.block}")
         return int(filled)
 

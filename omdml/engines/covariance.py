@@ -12,8 +12,8 @@ from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill, with_copies
 from omdml.engines.discriminant import discriminant_rows
 from omdml.engines.distinct import SLOTS, codes
-from omdml.engines.moments import LEARNED, REACH, Moments, covariances, symmetric
-from omdml.errors import CorruptError
+from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances
+from omdml.initial import check_axes
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
 from omdml.kernels.covariance import gather, hedged, margins_of, tally
 from omdml.metrics.cosine import projected
@@ -47,9 +47,7 @@ class State(NamedTuple):
     W: Array  # (2, d, D)        what scores, as of the last refresh: of each learned expert, the first ``used`` rows
     used: Array  # (2,)
     share: Array  # (1,)         of the plain features there
-    hedge: (
-        Array  # (4,)         losses of the two, of both as weighed, and the triplets they are of; fading like the sums
-    )
+    hedge: Array  # (5,)         see hedged; the last number is what merges add to the bound of the loss
     asked: Array  # (RECENT,)    codes of the last queries, by version
     made: Array  # (1,)          version of the last refresh
     next: Array  # (1,)          and of the next one
@@ -98,7 +96,7 @@ class CovarianceEngine(Engine):
             W=np.zeros((len(LEARNED), d, D), dtype),
             used=np.zeros(len(LEARNED), np.int64),
             share=np.ones(1),
-            hedge=np.zeros(len(LEARNED) + 2),
+            hedge=np.zeros(len(LEARNED) + 3),
             asked=np.zeros(RECENT, np.uint64),
             made=np.zeros(1, np.int64),
             next=np.ones(1, np.int64),
@@ -172,7 +170,7 @@ class CovarianceEngine(Engine):
                 margins_of(items @ matrix.T, first, of_one)
         asked = codes(items[3 * first : 3 * (first + count) : 3])
         share, made = float(state.share[0]), int(state.made[0])
-        known = state.asked, made, state.hedge, self.weights
+        known = state.asked, made, state.used, state.hedge, self.weights
         return int(tally(margins, share, self.rule, asked, *known, scores, state.counts))
 
     def _keep_items(self, items: Array, filled: int, first: int, count: int) -> None:
@@ -208,6 +206,7 @@ class CovarianceEngine(Engine):
                 tile, filled = rows[start : start + TILE], int(counts[FILLED])
                 sound = int(gather(tile, addresses, self.shape, state.mean, 0, items, self.limit))
                 self._keep_items(items, filled, 0, sound)
+                state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes(items[: 3 * sound : 3])
                 for place in (FILLED, VERSION, UPDATES):
                     counts[place] += sound
                 if sound < len(tile):
@@ -276,8 +275,11 @@ class CovarianceEngine(Engine):
             to.mark(named)
         with one_blas_thread():
             q, r, s = (projected(item, state.basis).astype(np.float64) for item in items)
-            most = REACH * float((state.deviations.astype(np.float64) ** 2).sum())
-            to.add((q, r), (q, s) if far else (q[:0], s[:0]), self.rule, most)
+            to.add((q, r), (q, s) if far else (q[:0], s[:0]), self.rule, self._most())
+
+    def _most(self) -> float:
+        """Squared length that a pair counts with at most."""
+        return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
 
     def _flush(self, far: bool = True) -> None:
         """End the block: its pairs go into the moments."""
@@ -329,14 +331,16 @@ class CovarianceEngine(Engine):
 
     @property
     def hedge_loss_bound(self) -> float:
-        """What it can at most be, without fading (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""
-        each, count, experts = self.state.hedge[: len(LEARNED)], float(self.state.hedge[-1]), math.log(len(LEARNED))
-        return float(each.min()) + 2 * math.sqrt(count / 2 * experts) + math.sqrt(experts / 8)
+        """What ``hedge_loss`` can at most be; infinite if anything has faded."""
+        closed = self.version - int(self.state.counts[FILLED])
+        least = float(self.state.hedge[: len(LEARNED)].min())
+        return least + self._regret() if self.state.sums[0] == closed else math.inf
 
-    def covariance(self) -> Array:
-        """Covariance (d, d) of near pairs, open block included."""
-        found = self.moments()
-        return symmetric(found.near) / (found.sums[0] or 1.0)
+    def _regret(self) -> float:
+        """By how much ``hedge_loss`` can exceed the better expert's (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""
+        count, merged = map(float, self.state.hedge[-2:])
+        experts = math.log(len(LEARNED))
+        return merged + 2 * math.sqrt(count / 2 * experts) + math.sqrt(experts / 8)
 
     def absorb(self, other: CovarianceEngine) -> None:
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""
@@ -345,7 +349,12 @@ class CovarianceEngine(Engine):
         for name in ("near", "far", "middle", "centre", "sums"):
             getattr(state, name)[:] += getattr(added, name)
         state.seen[:] |= added.seen
+        merged = self._regret() + other._regret()
         state.hedge[:] += other.state.hedge
+        state.hedge[-1] = merged
+        # their last queries follow ours
+        theirs = np.arange(max(0, other.version - RECENT), other.version)
+        state.asked[(self.version + theirs) % RECENT] = other.state.asked[theirs % RECENT]
         state.counts[:] += other.state.counts
         self.state.counts[FILLED] = 0
         self.refresh()
@@ -360,33 +369,28 @@ class CovarianceEngine(Engine):
         tensors["W"] = np.concatenate(self._rows())
         return tensors
 
-    @staticmethod
-    def shapes(tensors: Mapping[str, Array], width: int) -> dict[str, tuple[int, ...]]:
-        """Of the start's arrays, and of the triangles, in a state; raises CorruptError."""
-        deviations = tensors.get("deviations")
-        if deviations is None or deviations.ndim != 1 or not len(deviations):
-            raise CorruptError("state lacks the deviations of its coordinates")
-        d = len(deviations)
-        triangles = dict.fromkeys(SYMMETRIC, (d * (d + 1) // 2,))
-        directions = len(tensors["basis"]) if "basis" in tensors and tensors["basis"].ndim == 2 else d
-        if directions not in (d, 0) or (not directions and d != width):
-            raise CorruptError(f"state of {directions} directions for {d} coordinates of {width} numbers")
-        return {"mean": (width,), "basis": (directions, width), "deviations": (d,), **triangles}
-
     def _fill(self, tensors: Mapping[str, Array]) -> None:
         state, d = self.state, len(self.state.near)
         for name in state._fields:
             if name not in (*SYMMETRIC, *OPEN, "W"):
                 fill(getattr(state, name), tensors[name], name)
         filled, used = self._filled(), state.used
-        if not (used.min() >= 0 and used.max() <= d and 0 <= state.share[0] <= 1 and state.hedge.min() >= 0):
-            raise ValueError(f"{used} rows, share {state.share[0]} and losses {state.hedge} fit no learning")
+        if not (used.min() >= 0 and used.max() <= d and 0 <= state.share[0] <= 1):
+            raise ValueError(f"{used} rows and share {state.share[0]}, expected at most {d} rows and a share up to 1")
+        *losses, count, _ = state.hedge.tolist()
+        if not (state.hedge.min() >= 0 and max(losses) <= count * (1 + ROUNDING) and count <= self.version):
+            raise ValueError(f"hedge is {state.hedge}, expected losses up to 1 for each of {self.version} triplets")
+        check_axes(state.basis, state.deviations)
         for name in SYMMETRIC:
             triangle = np.zeros(d * (d + 1) // 2)
             fill(triangle, tensors[name], name)
             getattr(state, name)[np.triu_indices(d)] = triangle
+        self._moments().check(self.version, self._most())
         for name in OPEN:
-            fill(getattr(state, name)[:filled], tensors[name], name)
+            items = getattr(state, name)[:filled]
+            fill(items, tensors[name], name)
+            if (np.einsum("ij,ij->i", items, items, dtype=np.float64) > self.limit * (1 + ROUNDING)).any():
+                raise ValueError(f"{name} holds items too large to be squared")
         rows = np.zeros((int(used.sum()), len(state.mean)), state.W.dtype)
         fill(rows, tensors["W"], "W")
         for place, part in enumerate(np.split(rows, used[:-1])):
@@ -394,8 +398,9 @@ class CovarianceEngine(Engine):
 
     def _filled(self) -> int:
         version, due = self.state.counts[VERSION], self.state.next[0]
-        if not 0 <= self.state.made[0] <= version < due:
-            raise ValueError(f"counts are {self.state.counts.tolist()}, expected fewer than {due} comparisons")
+        if not 0 <= self.state.made[0] <= version < due <= next_refresh(int(self.state.made[0])):
+            counts = self.state.counts.tolist()
+            raise ValueError(f"counts are {counts}, refreshed at {self.state.made[0]}, then at {due}")
         return super()._filled()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dpotrf
 
 from omdml.engines.discriminant import catalogue_share, shrinkage, told_apart
 from omdml.engines.distinct import distinct, mark
@@ -14,6 +16,7 @@ from omdml.engines.distinct import distinct, mark
 Array = NDArray[Any]
 PAIRS_AN_ITEM = 4
 REACH = 8.0  # squared length of a pair, in units of the catalogue's variance: two items at random differ by 2 of them
+ROUNDING = 1e-6  # share of a sum that rounding may have added or taken
 LEARNED = ("items", "far")  # experts: what near pairs are compared with
 
 
@@ -48,6 +51,26 @@ class Moments(NamedTuple):
     def mark(self, items: Array) -> None:
         """Note that items (n, D), as they are given, were in near pairs."""
         mark(self.seen, items)
+
+    def check(self, version: int, most: float) -> None:
+        """Raise ValueError for sums that ``version`` pairs of squared lengths up to ``most`` cannot have."""
+        total, squares, far = self.sums.tolist()
+        if not (0 <= far <= total <= version and 0 <= squares <= total and (squares > 0) == (total > 0)):
+            raise ValueError(f"sums of weights are {self.sums.tolist()}, of {version} comparisons")
+        most *= 1 + ROUNDING
+        for name, largest in (("near", total / 2), ("far", far / 2), ("middle", total)):
+            matrix = getattr(self, name)
+            diagonal, trace = matrix.diagonal(), float(matrix.diagonal().sum())
+            # no entry of a sum of v v' is larger than its trace
+            if not (diagonal.min() >= 0 and np.abs(matrix).max() <= trace * (1 + ROUNDING) and trace <= largest * most):
+                raise ValueError(f"{name} is no sum of squares of {total:g} pairs")
+        if not np.abs(self.centre).max() <= total * math.sqrt(most):
+            raise ValueError(f"centre is no sum of {total:g} midpoints")
+        # What is added to it makes it definite, so that it can be inverted, only if it has no negative eigenvalue.
+        near = self.near.copy()
+        near[np.diag_indices(len(near))] += ROUNDING * float(near.diagonal().mean())
+        if near.any() and dpotrf(near.T, lower=1, clean=0, overwrite_a=1)[1]:
+            raise ValueError("near is no sum of squares: it has negative eigenvalues")
 
 
 class Compared(NamedTuple):

@@ -100,7 +100,7 @@ def margins_of(projected: Array, first: int, margins: Array) -> None:
 def hedged(hedge: Array, weights: Array) -> None:
     """Write the weights (m,) that Hedge gives to experts: by their losses, at a rate that falls with the count.
 
-    ``hedge`` (m + 2,) holds the loss of each expert, that of all as weighed, and the triplets scored.
+    ``hedge`` begins with the loss of each expert, that of all as weighed, and the triplets that these are of.
     """
     m = weights.shape[0]
     rate = math.sqrt(8.0 * math.log(m) / (hedge[m + 1] + 1.0))
@@ -130,6 +130,7 @@ def tally(
     codes: Array,
     asked: Array,
     made: int,
+    used: Array,
     hedge: Array,
     weights: Array,
     scores: Array,
@@ -151,7 +152,9 @@ def tally(
         The last codes before, by version. Changed in place.
     made
         The version at which the experts' rows were made.
-    hedge : (m + 2,)
+    used : (m,)
+        How many rows each expert has. One without any says nothing, and the others have its weight.
+    hedge
         See :func:`hedged`. Changed in place.
     weights : (m,)
         Scratch.
@@ -164,20 +167,25 @@ def tally(
     -------
     e, or the index of the first triplet whose score is not finite.
     """
-    m = weights.shape[0]
+    m, one_is_mute = weights.shape[0], used.min() == 0 and used.max() > 0
     for e in range(scores.shape[0]):
         version = counts[VERSION] + e
         hedged(hedge, weights)
-        learned = 0.0
+        learned, speaking = 0.0, 0.0
         for j in range(m):
-            learned += weights[j] * margins[1 + j, e]
+            if used[j] > 0:
+                learned += weights[j] * margins[1 + j, e]
+                speaking += weights[j]
+        if one_is_mute and speaking > 0:
+            learned /= speaking
         scores[e] = plain * margins[0, e] + (1.0 - plain) * learned
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
             counts[MISTAKES] += 1
-        # rows that know other answers to this search would be praised for that, and not for what they know of others
-        if not known(codes[e], asked, version, made):
+        # Rows that know other answers to this search would be praised for that, and not for what they know of others.
+        # And an expert that has no rows yet is not worse than the others.
+        if not one_is_mute and not known(codes[e], asked, version, made):
             hedge[m] *= rule
             for j in range(m):
                 # what is symmetric under a swap of the answers is not misled by wrong ones

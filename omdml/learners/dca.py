@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.covariance import CovarianceEngine
-from omdml.errors import FeedbackError, ParameterError
-from omdml.initial import coordinates_start, principal_start
+from omdml.engines.covariance import SYMMETRIC, CovarianceEngine
+from omdml.engines.moments import symmetric
+from omdml.errors import CorruptError, FeedbackError, ParameterError
+from omdml.initial import check_axes, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rows, expect, number, tables, whole
 from omdml.metrics.base import check_features
@@ -131,7 +132,10 @@ class DCA(Learner):
             expect(
                 arrays[name].shape == shape and 0 < d <= min(MOST, D), f"init[{name!r}]", arrays[name].shape, str(shape)
             )
-        expect(bool(arrays["deviations"].min() >= 0), "init['deviations']", "others", "numbers of at least 0")
+        try:
+            check_axes(arrays["basis"], arrays["deviations"])
+        except ValueError as error:
+            raise ParameterError(f"init: {error}") from error
 
     def _sampled(self, features: Mapping[str, Array]) -> dict[str, Array]:
         return STARTS[str(self.init)]({name: features[name] for name in self.dims}, self.rank, self.seed)
@@ -140,7 +144,15 @@ class DCA(Learner):
         return CovarianceEngine(self.dims, {name: start[name] for name in START}, float(self.memory))
 
     def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-        return CovarianceEngine.shapes(tensors, sum(self.dims.values()))
+        deviations, basis, D = tensors.get("deviations"), tensors.get("basis"), sum(self.dims.values())
+        if deviations is None or deviations.ndim != 1 or not len(deviations):
+            raise CorruptError("state lacks the deviations of its coordinates")
+        d = len(deviations)
+        directions = len(basis) if basis is not None and basis.ndim == 2 else d
+        if directions not in (d, 0) or d > D or (not directions and d != D):
+            raise CorruptError(f"state of {directions} directions for {d} coordinates of {D} numbers")
+        triangles = dict.fromkeys(SYMMETRIC, (d * (d + 1) // 2,))
+        return {"mean": (D,), "basis": (directions, D), "deviations": (d,), **triangles}
 
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
         """Learn triplets in order, all of them or none.
@@ -178,7 +190,8 @@ class DCA(Learner):
     def matrices(self) -> dict[str, Array]:
         """``near`` (d, d): covariance of near pairs in principal coordinates, open block included."""
         engine: CovarianceEngine = self._started("matrices")
-        return {"near": engine.covariance()}
+        found = engine.moments()
+        return {"near": symmetric(found.near) / (found.sums[0] or 1.0)}
 
     @property
     def hedge_loss(self) -> float:
@@ -187,7 +200,7 @@ class DCA(Learner):
 
     @property
     def hedge_loss_bound(self) -> float:
-        """What it can at most be if nothing fades (MATHS 12 (h)); infinite with a ``memory``."""
+        """What it can at most be if nothing fades (MATHS 12 (h)); infinite with a ``memory``, now or before."""
         return float(self._engine.hedge_loss_bound) if self._engine and not self.memory else math.inf
 
     @property

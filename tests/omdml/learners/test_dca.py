@@ -20,6 +20,8 @@ from omdml.engines.discriminant import discriminant_rows
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.evaluate import mean_average_precision
 from omdml.initial import coordinates_start, principal_start
+from omdml.kernels.counts import FILLED
+from omdml.kernels.covariance import tally
 from omdml.metrics.cosine import projected
 from omdml.snapshot import pack, unpack
 from tests.naive import dca as naive
@@ -296,6 +298,91 @@ def test_hedge_loses_no_more_than_its_bound_and_leans_on_the_better_expert():
     assert items < far
     assert model.shares["items"] > 0.7
     assert learner(features, memory=50).hedge_loss_bound == math.inf
+
+
+def heard(model, margins):
+    """Have experts that have rows say these margins (2, T) of triplets of different queries, and count them."""
+    state, count = model._engine.state, margins.shape[1]
+    said = np.concatenate([np.zeros((1, count)), margins])
+    queries = np.arange(1, count + 1, dtype=np.uint64)
+    rest = state.hedge, np.zeros(2), np.zeros(count), state.counts
+    assert tally(said, 0.0, 1.0, queries, state.asked, 0, np.ones(2, int), *rest) == count
+    state.counts[FILLED], state.sums[:] = 0, model.version
+    state.made[0], state.next[0] = model.version, next_refresh(model.version)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data(), parts=st.integers(1, 12), steps=st.integers(1, 4))
+def test_what_hedge_loses_stays_within_its_bound_whatever_is_said_and_merged(data, parts, steps):
+    features, _, _, _ = world(26)
+    first = learner(features)
+    first.start(features)
+    models = [copy.deepcopy(first) for _ in range(parts)]
+    for _ in range(steps):
+        for model in models:
+            draw = np.random.default_rng(data.draw(st.integers(0, 1000)))
+            worst = data.draw(st.booleans())
+            for _ in range(data.draw(st.integers(1, 20))):
+                losses = model._engine.state.hedge[:2]
+                # the worst there can be: who has lost less is wrong by as much as possible
+                margins = np.where(losses <= losses.min(), 1.0, -1.0) if worst else draw.normal(0, 1, 2)
+                heard(model, margins[:, None])
+                assert model.hedge_loss <= model.hedge_loss_bound + 1e-9
+        while len(models) > 1 and data.draw(st.booleans()):
+            models = [merge(models[0], models[1]), *models[2:]]
+            assert models[0].hedge_loss <= models[0].hedge_loss_bound + 1e-9
+            assert DCA.from_bytes(models[0].to_bytes()).hedge_loss_bound == models[0].hedge_loss_bound
+
+
+def test_the_bound_of_many_merged_learners_is_the_sum_of_theirs():
+    features, _, _, _ = world(26)
+    model = learner(features)
+    model.start(features)
+    part = copy.deepcopy(model)
+    heard(part, np.array([[-1.0], [1.0]]))
+    for _ in range(9):
+        model = merge(model, part)
+    assert model._engine.state.hedge[:2].tolist() == [0.0, 9.0]
+    assert 4.5 == model.hedge_loss <= model.hedge_loss_bound
+
+
+def test_losses_that_have_faded_have_no_bound_even_if_nothing_fades_from_now_on():
+    features, rows, _, _ = world(27)
+    model = learner(features, memory=20)
+    model.learn_many(rows[:100], features)
+    faithful = model.learning_on(memory=0)
+    faithful.learn_many(rows[100:], features)
+    assert (model.hedge_loss_bound, faithful.hedge_loss_bound) == (math.inf, math.inf)
+
+
+def test_an_expert_without_rows_has_no_say_and_is_not_judged():
+    features, rows, _, _ = world(28, events=400)
+    model = start_from_pairs(rows[:200, :2], features, dtype="float64")
+    state = model._engine.state
+    query, relevant, irrelevant = model.metric.embed(features)[rows[200]].astype(float)
+    expected = ((query - relevant) ** 2).sum() - ((query - irrelevant) ** 2).sum()
+    assert model.learn_one(rows[200], features).scores[0] == pytest.approx(expected)
+    assert state.used[1] == 0
+    model.learn_many(rows[201:213], features)
+    assert state.hedge[3] == 0
+    model.learn_many(rows[213:], features)
+    assert state.used[1] > 0
+    assert state.hedge[3] > 0
+
+
+def test_queries_of_pairs_and_of_merged_learners_are_remembered():
+    features, rows, _, _ = world(29, events=300)
+    first, second, whole = (learner(features, dtype="float64") for _ in range(3))
+    for model in (first, second, whole):
+        model.start(features)
+    for parted, count in ((31, 80), (100, 230), (90, 91)):
+        one, other, both = (copy.deepcopy(model) for model in (first, second, whole))
+        one.learn_many(rows[:parted], features)
+        other.learn_many(rows[parted:count], features)
+        both.learn_many(rows[:count], features)
+        pairs = start_from_pairs(rows[:count, :2], features, dtype="float64")
+        for model in (merge(one, other), pairs):
+            np.testing.assert_array_equal(model._engine.state.asked, both._engine.state.asked)
 
 
 def test_what_all_items_of_a_page_have_in_common_is_not_taken_for_what_people_mean():
@@ -644,7 +731,8 @@ def test_bad_parameters_are_refused(option, value):
 @pytest.mark.parametrize(
     "change",
     [{"mean": np.zeros(3)}, {"basis": np.eye(5)}, {"deviations": np.ones(3)},
-     {"deviations": np.array([1.0, -1])}, {"deviations": np.float64(2)}, {"basis": np.zeros((0, 4))}],
+     {"deviations": np.array([1.0, -1])}, {"deviations": np.float64(2)}, {"basis": np.zeros((0, 4))},
+     {"basis": 2 * np.eye(2, 4)}, {"basis": np.full((2, 4), 1e300)}, {"deviations": np.array([1e200, 1.0])}],
 )  # fmt: skip
 def test_a_start_that_does_not_fit_is_refused(change):
     start = {"mean": np.zeros(4), "basis": np.eye(2, 4), "deviations": np.array([2.0, 1.0])}
@@ -658,8 +746,17 @@ def test_a_start_that_does_not_fit_is_refused(change):
     [("used", np.array([99, 0])), ("used", np.array([-1, 2])), ("share", np.array([1.5])), ("next", np.array([1])),
      ("near", np.zeros(3)), ("far", np.zeros(3)), ("middle", np.zeros(3)), ("seen", np.zeros(3, np.uint8)),
      ("Q", np.zeros((1, 12), np.float32)), ("R", np.zeros((1, 12), np.float32)), ("S", np.zeros((1, 12), np.float32)),
-     ("W", np.zeros((1, 12), np.float32)), ("hedge", np.full(4, -1.0)), ("basis", np.zeros((3, 12), np.float32)),
-     ("basis", np.zeros(12, np.float32)), ("deviations", np.zeros(0))],
+     ("W", np.zeros((1, 12), np.float32)), ("hedge", np.full(5, -1.0)), ("basis", np.zeros((3, 12), np.float32)),
+     ("basis", np.zeros(12, np.float32)), ("deviations", np.zeros(0)), ("hedge", np.zeros(4)),
+     ("made", np.array([151])),
+     ("next", np.array([2**60])), ("hedge", np.array([9.0, 9, 9, 151, 0])),
+     ("hedge", np.array([9.0, 9, 9, 8, 0])), ("sums", np.array([-5.0, -5, -5])), ("sums", np.array([145.0, -5, 145])),
+     ("sums", np.array([145.0, 0, 145])), ("sums", np.array([151.0, 145, 145])), ("sums", np.array([145.0, 145, 146])),
+     ("near", np.full(78, -1.0)), ("near", np.ones(78) - 2 * np.eye(1, 78, 1)[0]), ("far", np.full(78, 1e300)),
+     ("middle", np.zeros(78) + 1e300 * np.eye(1, 78, 1)[0]), ("centre", np.full(12, 1e300)),
+     ("basis", np.full((12, 12), 3e38, np.float32)), ("deviations", np.full(12, -1, np.float32)),
+     ("Q", np.full((5, 12), 1e38, np.float32)), ("mean", np.full(12, np.nan, np.float32)),
+     ("asked", np.zeros(64, np.int64)), ("asked", np.zeros(63, np.uint64))],
 )  # fmt: skip
 def test_a_state_of_another_shape_is_refused(part, value):
     features, rows, _, _ = world(15)
@@ -669,6 +766,16 @@ def test_a_state_of_another_shape_is_refused(part, value):
     rest = {name: described[name] for name in ("learner", "parameters")}
     with pytest.raises(CorruptError):
         DCA.from_bytes(pack({**tensors, part: value}, rest))
+
+
+def test_a_state_of_more_triplets_than_can_be_counted_is_refused():
+    features, rows, _, _ = world(15)
+    model = learner(features)
+    model.learn_many(rows, features)
+    tensors, described = unpack(model.to_bytes())
+    many = {"counts": np.array([5, 2**63 - 2, 0, 0]), "made": np.array([2**63 - 2]), "next": np.array([2**63 - 1])}
+    with pytest.raises(CorruptError, match="counts are"):
+        DCA.from_bytes(pack({**tensors, **many}, {name: described[name] for name in ("learner", "parameters")}))
 
 
 @pytest.mark.parametrize("items", [200, 20])
