@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import tempfile
 from pathlib import Path
@@ -41,6 +42,24 @@ def chosen(arguments: list[str], modules: list[str]) -> list[str]:
 
 
 def outcome(attack: Attack) -> Measured:
+    """What came of an attack, carried out in a process of its own.
+
+    A command that is started inherits the most memory that its parent ever had. That must be of no other attack.
+    """
+    fork = multiprocessing.get_context("fork")
+    answer, end = fork.Pipe(duplex=False)
+    process = fork.Process(target=lambda: end.send(carried_out(attack)))
+    process.start()
+    end.close()
+    try:
+        return answer.recv()  # type: ignore[no-any-return]
+    except EOFError:
+        return Measured("could not be carried out: its process died", held=False)
+    finally:
+        process.join()
+
+
+def carried_out(attack: Attack) -> Measured:
     """What came of an attack; one that could not be carried out did not hold."""
     with tempfile.TemporaryDirectory() as folder:
         try:
