@@ -172,7 +172,7 @@ class CovarianceEngine(Engine):
                 margins_of(items @ matrix.T, first, of_one)
         asked = codes(items[3 * first : 3 * (first + count) : 3])
         share, made = float(state.share[0]), int(state.made[0])
-        known = state.asked, made, state.used, state.hedge, self.weights
+        known = state.asked, made, state.hedge, self.weights
         return int(tally(margins, share, self.rule, asked, *known, scores, state.counts))
 
     def _keep_items(self, items: Array, filled: int, first: int, count: int) -> None:
@@ -309,11 +309,14 @@ class CovarianceEngine(Engine):
         for name, rows in discriminant_rows(compared.near, others, compared.added).items():
             if len(state.basis):
                 with one_blas_thread():
-                    found[name] = (rows @ state.basis[compared.kept]).astype(state.W.dtype, copy=False)
+                    whole = rows @ state.basis[compared.kept]
             else:
-                found[name] = np.zeros((len(rows), len(state.mean)), state.W.dtype)
-                found[name][:, compared.kept] = rows
-        return found
+                whole = np.zeros((len(rows), len(state.mean)))
+                whole[:, compared.kept] = rows
+            with np.errstate(over="ignore"):
+                found[name] = whole.astype(state.W.dtype, copy=False)
+        # rows for features close to the smallest numbers can be too large for the type
+        return {name: rows for name, rows in found.items() if np.isfinite(rows).all()}
 
     hedge_loss = property(lambda self: float(self.state.hedge[len(LEARNED)]))
 
@@ -337,14 +340,13 @@ class CovarianceEngine(Engine):
         for name in ("near", "far", "middle", "centre", "sums"):
             getattr(state, name)[:] += getattr(added, name)
         state.seen[:] |= added.seen
-        merged = self._regret() + other._regret()
-        state.hedge[:] += other.state.hedge
-        state.hedge[-1] = merged
+        regrets = self._regret() + other._regret()
+        state.hedge[:] = [*(state.hedge + other.state.hedge)[:-1], regrets]
         # their last queries follow ours
         theirs = np.arange(max(0, other.version - RECENT), other.version)
         state.asked[(self.version + theirs) % RECENT] = other.state.asked[theirs % RECENT]
         state.counts[:] += other.state.counts
-        self.state.counts[FILLED] = 0
+        state.counts[FILLED] = 0
         self.refresh()
 
     def to_tensors(self) -> dict[str, Array]:
@@ -386,10 +388,9 @@ class CovarianceEngine(Engine):
             state.W[place, : len(part)] = part
 
     def _filled(self) -> int:
-        version, due = self.state.counts[VERSION], self.state.next[0]
-        if not 0 <= self.state.made[0] <= version < due <= next_refresh(int(self.state.made[0])):
-            counts = self.state.counts.tolist()
-            raise ValueError(f"counts are {counts}, refreshed at {self.state.made[0]}, then at {due}")
+        made, version, due = int(self.state.made[0]), self.state.counts[VERSION], self.state.next[0]
+        if not 0 <= made <= version < due <= next_refresh(made):
+            raise ValueError(f"counts are {self.state.counts.tolist()}, refreshed at {made}, then at {due}")
         return super()._filled()
 
 
