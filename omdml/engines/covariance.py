@@ -4,54 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill, with_copies
+from omdml.engines.covariance_state import BLOCK, CONSTANT, OPEN, PARTLY_USED, RECENT, SYMMETRIC, State, new_state
 from omdml.engines.discriminant import discriminant_rows
-from omdml.engines.distinct import SLOTS, codes
+from omdml.engines.distinct import codes
 from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances
 from omdml.initial import check_axes
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
 from omdml.kernels.covariance import gather, hedged, margins_of, tally
 from omdml.metrics.cosine import projected
 
-BLOCK, TILE = 64, 32  # near pairs added at a time; triplets scored at a time: both part of the arithmetic
-RECENT = 64  # triplets among which answers to one search are told
+TILE = 32  # triplets scored at a time: part of the arithmetic
 STRIDE = 10  # refreshes while as many pairs come as are remembered
 PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
 LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
-CONSTANT = ("mean", "basis", "deviations")
-SYMMETRIC = ("near", "far", "middle")
-OPEN = ("Q", "R", "S")
-PARTLY_USED = (*OPEN, "W")
-
-
-class State(NamedTuple):
-    """What a model is; D numbers an item, d principal coordinates. For the sums see Moments."""
-
-    mean: Array  # (D,)          of the catalogue
-    basis: Array  # (d, D)       its principal directions; (0, D) if an item's numbers are its coordinates, d = D
-    deviations: Array  # (d,)    roots of its variances along them
-    near: Array  # (d, d)
-    far: Array  # (d, d)
-    middle: Array  # (d, d)
-    centre: Array  # (d,)
-    sums: Array  # (3,)
-    seen: Array  # (SLOTS / 8,)
-    Q: Array  # (BLOCK, D)       queries of the open block
-    R: Array  # (BLOCK, D)       what was relevant
-    S: Array  # (BLOCK, D)       and what was not
-    W: Array  # (2, d, D)        what scores, as of the last refresh: of each learned expert, the first ``used`` rows
-    used: Array  # (2,)
-    share: Array  # (1,)         of the plain features there
-    hedge: Array  # (5,)         see hedged; the last number is what merges add to the bound of the loss
-    asked: Array  # (RECENT,)    codes of the last queries, by version
-    made: Array  # (1,)          version of the last refresh
-    next: Array  # (1,)          and of the next one
-    counts: Array  # (4,)        see counts.py
 
 
 class CovarianceEngine(Engine):
@@ -79,32 +50,9 @@ class CovarianceEngine(Engine):
         self.rule = 1.0 - 1.0 / memory if memory else 1.0
         self.stride = max(1, int(memory / STRIDE)) if memory else 2**53
         self.shape = np.array(list(dims.values()), np.int64)
-        d, D, dtype = len(start["deviations"]), len(start["mean"]), start["mean"].dtype
-        state = State(
-            mean=start["mean"].copy(),
-            basis=start["basis"].copy(),
-            deviations=start["deviations"].copy(),
-            near=np.zeros((d, d)),
-            far=np.zeros((d, d)),
-            middle=np.zeros((d, d)),
-            centre=np.zeros(d),
-            sums=np.zeros(3),
-            seen=np.zeros(SLOTS // 8, np.uint8),
-            Q=np.zeros((BLOCK, D), dtype),
-            R=np.zeros((BLOCK, D), dtype),
-            S=np.zeros((BLOCK, D), dtype),
-            W=np.zeros((len(LEARNED), d, D), dtype),
-            used=np.zeros(len(LEARNED), np.int64),
-            share=np.ones(1),
-            hedge=np.zeros(len(LEARNED) + 3),
-            asked=np.zeros(RECENT, np.uint64),
-            made=np.zeros(1, np.int64),
-            next=np.ones(1, np.int64),
-            counts=np.zeros(4, np.int64),
-        )
-        super().__init__(list(dims), state)
+        super().__init__(list(dims), new_state(start))
         self.weights = np.zeros(len(LEARNED))
-        self.limit = LIMITS[dtype.name]
+        self.limit = LIMITS[start["mean"].dtype.name]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
@@ -170,7 +118,7 @@ class CovarianceEngine(Engine):
                 margins_of(items @ matrix.T, first, of_one)
         asked = codes(items[3 * first : 3 * (first + count) : 3])
         share, made = float(state.share[0]), int(state.made[0])
-        known = state.asked, made, state.used, state.hedge, self.weights
+        known = state.asked, made, state.hedge, self.weights
         return int(tally(margins, share, self.rule, asked, *known, scores, state.counts))
 
     def _keep_items(self, items: Array, filled: int, first: int, count: int) -> None:
@@ -311,11 +259,14 @@ class CovarianceEngine(Engine):
         for name, rows in discriminant_rows(compared.near, others, compared.added, earlier).items():
             if len(state.basis):
                 with one_blas_thread():
-                    found[name] = (rows @ state.basis[compared.kept]).astype(state.W.dtype, copy=False)
+                    whole = rows @ state.basis[compared.kept]
             else:
-                found[name] = np.zeros((len(rows), len(state.mean)), state.W.dtype)
-                found[name][:, compared.kept] = rows
-        return found
+                whole = np.zeros((len(rows), len(state.mean)))
+                whole[:, compared.kept] = rows
+            with np.errstate(over="ignore"):
+                found[name] = whole.astype(state.W.dtype, copy=False)
+        # rows for features close to the smallest numbers can be too large for the type
+        return {name: rows for name, rows in found.items() if np.isfinite(rows).all()}
 
     def _in_coordinates(self, rows: Array, kept: Array) -> Array:
         """Rows (k, D), of numbers of items, in these coordinates."""
@@ -349,14 +300,13 @@ class CovarianceEngine(Engine):
         for name in ("near", "far", "middle", "centre", "sums"):
             getattr(state, name)[:] += getattr(added, name)
         state.seen[:] |= added.seen
-        merged = self._regret() + other._regret()
-        state.hedge[:] += other.state.hedge
-        state.hedge[-1] = merged
+        regrets = self._regret() + other._regret()
+        state.hedge[:] = [*(state.hedge + other.state.hedge)[:-1], regrets]
         # their last queries follow ours
         theirs = np.arange(max(0, other.version - RECENT), other.version)
         state.asked[(self.version + theirs) % RECENT] = other.state.asked[theirs % RECENT]
         state.counts[:] += other.state.counts
-        self.state.counts[FILLED] = 0
+        state.counts[FILLED] = 0
         self.refresh()
 
     def to_tensors(self) -> dict[str, Array]:
@@ -397,10 +347,9 @@ class CovarianceEngine(Engine):
             state.W[place, : len(part)] = part
 
     def _filled(self) -> int:
-        version, due = self.state.counts[VERSION], self.state.next[0]
-        if not 0 <= self.state.made[0] <= version < due <= next_refresh(int(self.state.made[0])):
-            counts = self.state.counts.tolist()
-            raise ValueError(f"counts are {counts}, refreshed at {self.state.made[0]}, then at {due}")
+        made, version, due = int(self.state.made[0]), self.state.counts[VERSION], self.state.next[0]
+        if not 0 <= made <= version < due <= next_refresh(made):
+            raise ValueError(f"counts are {self.state.counts.tolist()}, refreshed at {made}, then at {due}")
         return super()._filled()
 
 

@@ -86,8 +86,9 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     """Covariance of near pairs, and by expert the one that it is compared with; ``variances`` (d,) of the catalogue.
 
     *items*: that of the items in near pairs, within pairs and between them. It takes the place of the catalogue's
-    variances as pairs come in. *far*: that of far pairs, to which as much is added as to near ones. Pairs beyond
-    PAIRS_AN_ITEM for each item count for nothing: few items that are clicked over and over say little of the others.
+    variances as pairs come in. *far*: that of far pairs, to which as much is added as to near ones, and *items* in
+    place of those that near pairs came without. Pairs beyond PAIRS_AN_ITEM for each item count for nothing: few items
+    that are clicked over and over say little of the others.
     """
     d, (total, squares, total_far) = len(variances), moments.sums
     most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
@@ -100,11 +101,14 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     share = catalogue_share(min(total, most), d)
     items = (1 - share) * (near / 2 + moments.middle[block] / pairs - np.outer(centre, centre))
     items[diagonal] += share * variances[kept]
-    others = {"items": items}
-    if total_far:
-        others["far"] = moments.far[block] / total_far
-        others["far"][diagonal] += added
-    return Compared(kept, near, added, others)
+    # Items stand for the far pairs that near ones came without. Else half of what a model of a thousand pairs serves
+    # would be what the first far pair says.
+    told = total_far / pairs
+    far = moments.far[block] / pairs
+    far[diagonal] += told * added
+    if told < 1:
+        far += (1 - told) * items
+    return Compared(kept, near, added, {"items": items, "far": far})
 
 
 def shortened(vectors: Array, most: float) -> Array:

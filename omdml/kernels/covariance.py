@@ -130,7 +130,6 @@ def tally(
     codes: Array,
     asked: Array,
     made: int,
-    used: Array,
     hedge: Array,
     weights: Array,
     scores: Array,
@@ -152,8 +151,6 @@ def tally(
         The last codes before, by version. Changed in place.
     made
         The version at which the experts' rows were made.
-    used : (m,)
-        How many rows each expert has. One without any says nothing, and the others have its weight.
     hedge
         See :func:`hedged`. Changed in place.
     weights : (m,)
@@ -167,25 +164,20 @@ def tally(
     -------
     e, or the index of the first triplet whose score is not finite.
     """
-    m, one_is_mute = weights.shape[0], used.min() == 0 and used.max() > 0
+    m = weights.shape[0]
     for e in range(scores.shape[0]):
         version = counts[VERSION] + e
         hedged(hedge, weights)
-        learned, speaking = 0.0, 0.0
+        learned = 0.0
         for j in range(m):
-            if used[j] > 0:
-                learned += weights[j] * margins[1 + j, e]
-                speaking += weights[j]
-        if one_is_mute and speaking > 0:
-            learned /= speaking
+            learned += weights[j] * margins[1 + j, e]
         scores[e] = plain * margins[0, e] + (1.0 - plain) * learned
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
             counts[MISTAKES] += 1
-        # Rows that know other answers to this search would be praised for that, and not for what they know of others.
-        # And an expert that has no rows yet is not worse than the others.
-        if not one_is_mute and not known(codes[e], asked, version, made):
+        # rows that know other answers to this search would be praised for that, and not for what they know of others
+        if not known(codes[e], asked, version, made):
             hedge[m] *= rule
             for j in range(m):
                 # what is symmetric under a swap of the answers is not misled by wrong ones

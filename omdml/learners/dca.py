@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from omdml.engines.covariance import SYMMETRIC, CovarianceEngine
+from omdml.engines.covariance import CovarianceEngine
+from omdml.engines.covariance_state import SYMMETRIC
 from omdml.engines.moments import symmetric
 from omdml.errors import CorruptError, FeedbackError, ParameterError
 from omdml.initial import check_axes, coordinates_start, principal_start
@@ -35,24 +36,25 @@ class DCA(Learner):
         A'A = W V (1 - 1/b)+ V' W,    W = S^(-1/2),    W T W = V diag(b) V',
 
     and it embeds an item as ``unit(A z)``. Hedge weighs the two by how each ordered the triplets before it learned
-    them, with a loss that is linear in the difference of the distances: wrong answers make it larger for both. *items*
-    is ahead if many answers are wrong, for a swap changes little of what is clicked; *far* if people answer about pages
-    of the metric itself, where near and far pairs alike are alike in what the metric knows. What is served is made of
-    all triplets learned, whenever somebody asks for it: near the directions of the last refresh, by one step of
-    subspace iteration (MATHS 12 (k)). What scores triplets before they are learned is made again only
-    at versions that depend on the count alone: every one up to 15, then 7 % more each time, 20 % beyond a thousand.
+    them, unless they knew other answers to the same search, with a loss that is linear in the difference of the
+    distances: wrong answers make it larger for both. *items* is ahead if many answers are wrong, for a swap changes
+    little of what is clicked; *far* if people answer about pages of the metric itself, where near and far pairs alike
+    are alike in what the metric knows. What is served is made of all triplets learned, whenever somebody asks: near the
+    directions of the last refresh, by one step of subspace iteration. What scores triplets before they are learned is
+    made again only at versions that depend on the count alone: every one up to 15, then 7 % more each time, 20 % beyond
+    a thousand.
 
     Without the positive part A'A is ``S^-1 - T^-1``, the logarithm of how much likelier a difference is between far
     items than between near ones (KISSME, Koestinger et al., CVPR 2012).
 
     Departures, measured in MATHS 12: *items* begins as the catalogue's variances; lambda falls with the root of the
     count, ``min(0.8 sqrt(d / n), 3)`` of the mean variance of near pairs; pairs beyond 4 for each item that came up
-    count for neither; coordinates with a variance below 0.3 lambda are left out, so few triplets make a small problem;
-    items far out count with a bounded length; embeddings have unit length; the plain coordinates fade out beside the
-    learned ones with the share ``5 / (5 + n)``, and are dropped below 0.005. There is no expert for each modality: from
-    some hundred triplets on, one for all is level with the best of those. It is at its best on the catalogue's mapped
-    coordinates. On plain features with few triplets LOMDML can be ahead, and is if the classes lie along very few
-    directions.
+    count for neither; coordinates with a variance below 0.3 lambda are left out, so few triplets make a small problem,
+    and so are the last directions, those with 0.005 of what all b exceed 1 by together; items far out count with a
+    bounded length; embeddings have unit length; the plain coordinates fade out beside the learned ones with the share
+    ``5 / (5 + n)``, and are dropped below 0.005. There is no expert for each modality: from some hundred triplets on,
+    one for all is level with the best of those. It is at its best on the catalogue's mapped coordinates. On plain
+    features with few triplets LOMDML can be ahead, and is if the classes lie along very few directions.
 
     Parameters
     ----------
@@ -60,7 +62,8 @@ class DCA(Learner):
         Dimension of each modality.
     rank
         Principal coordinates that are kept, at most 4,096: ``d = min(rank, dimensions, items in the sample - 1)``;
-        fewer if items do not vary along them. Without effect if ``init`` is arrays.
+        fewer if items do not vary along them; with ``"coordinates"`` ``min(rank, dimensions)``. Without effect if
+        ``init`` is arrays.
     memory
         Triplets over which the sums fade, >= 1; 0 never forgets.
     init
@@ -205,15 +208,19 @@ class DCA(Learner):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each expert in what is served: ``plain``, ``items``, ``far``; one below 0.005 is left out."""
+        """Share of each expert in what is served: ``plain``, ``items``, ``far``.
+
+        One without directions, or with a share below 0.005, is left out.
+        """
         return self.metric.shares
 
 
 def start_from_pairs(pairs: ArrayLike, features: Mapping[str, Array], **hyperparameters: Any) -> DCA:
     """A learner that knows these near pairs, as if each had been the query and relevant item of a triplet.
 
-    This is the batch form of DCA: its sums are all it learns. Nothing is scored, so it has no mistakes. Parts of a long
-    log may be summed apart, from the same features, and added up by :func:`merge`.
+    This is the batch form of DCA: its sums are all it learns. Nothing is scored, so it has no mistakes, and nobody says
+    what is far: *far* is *items* at first, and takes on far pairs by their share as triplets come. Parts of a long log
+    may be summed apart, from the same features, and added up by :func:`merge`.
 
     Parameters
     ----------
@@ -254,8 +261,8 @@ def merge(one: DCA, other: DCA) -> DCA:
     """The learner of two streams: sums, counts and all, as if it had learned both; exact up to rounding.
 
     With a ``memory`` the pairs of both fade from now on as if they had come at the same time. Only the scores of each
-    were made with what it knew itself: ``mistakes`` are the sum of both. What both learned before they parted counts
-    twice: let each begin anew.
+    were made with what it knew itself: ``mistakes``, and what Hedge weighs by, are the sums of both. What both learned
+    before they parted counts twice: let each begin anew.
 
     On two machines the last digits of principal directions may differ. There, make one start and give it to both
     (``init``).

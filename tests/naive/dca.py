@@ -109,11 +109,8 @@ def dca(rows, centred, basis, variances, memory):
             for name, A in (M | {"plain": np.eye(d)}).items()
         }
         hedge = weights(losses, scored)
-        speaking = [name for name in hedge if M[name] is not None]
-        learned_margin = sum(hedge[name] * margins[name] for name in speaking)
-        learned_margin /= sum(hedge[name] for name in speaking) if speaking else 1.0
-        scores.append(share * margins["plain"] + (1 - share) * learned_margin)
-        if len(speaking) != 1 and asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
+        scores.append(share * margins["plain"] + (1 - share) * sum(hedge[name] * margins[name] for name in hedge))
+        if asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
             losses = {name: keep * losses[name] + (1 + np.clip(margins[name], -1, 1)) / 2 for name in hedge}
             scored = keep * scored + 1
         z, m, g = (

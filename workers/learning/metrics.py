@@ -37,7 +37,7 @@ class WorkerMetrics:
         self.mistake_ratio = gauge("mistake_ratio", "Share of mistakes among the last thousand comparisons", "model")
         self.updates = counter("updates_total", "Comparisons that changed the metric", "model")
         self.learn_seconds = seconds("learn_seconds", "Looking up and learning one batch", "model")
-        self.hedge_loss = gauge("hedge_loss", "Faded loss of the modality weights", "model")
+        self.hedge_loss = gauge("hedge_loss", "Loss of what Hedge weighs, modalities or experts", "model")
         self.hedge_loss_bound = gauge("hedge_loss_bound", "What hedge_loss can at most be", "model")
         self.weight = gauge("modality_weight", "Weight of a modality", "model", "modality")
         self.version = gauge("learned_version", "Comparisons learned", "model")
