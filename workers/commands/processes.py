@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, publish snapshots, save checkpoints."""
     import structlog
-    from prometheus_client import CollectorRegistry
 
     from workers import wiring
     from workers.configuration import process
     from workers.configuration.warm_up import announce_compiling, warm_up
+    from workers.telemetry.registry import new_registry
 
     announce_compiling()
     process.one_thread()
-    registry = CollectorRegistry()
+    registry = new_registry()
     process.serve_metrics(configuration.worker.bind, registry)
     log = structlog.get_logger(__name__)
     log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
@@ -66,14 +66,14 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     For senders that cannot key. Any number of routers share the topic's partitions; each needs a log.member of its own.
     """
     import structlog
-    from prometheus_client import CollectorRegistry
 
     from streams.kafka.routing.beginning import Begin
     from workers import wiring
     from workers.configuration import process
+    from workers.telemetry.registry import new_registry
 
     log = structlog.get_logger(__name__)
-    registry = CollectorRegistry()
+    registry = new_registry()
     process.serve_metrics(bind, registry, "--bind")
     router = wiring.build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
     process.on_signals(router.stop)

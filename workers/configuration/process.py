@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from omdml.errors import ConfigurationError
 from streams.addresses import shown
 
-# upper bounds of the buckets that Prometheus counts durations in
-SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # The configuration is checked with a part of this module: what is slow to import comes with the functions that need it.
 if TYPE_CHECKING:
     import structlog
@@ -25,10 +23,13 @@ def configure_log() -> None:
     """Lines of key=value on standard error, debug ones left out."""
     import structlog
 
+    from workers.telemetry import log_events
+
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            log_events.count,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             printable,
