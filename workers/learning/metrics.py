@@ -105,7 +105,7 @@ class WorkerMetrics:
             gauge("models_held", "Models whose newest metric the guard keeps from going live", "model"), models.all()
         )
         self.held_since = at_zero(
-            gauge("held_since_timestamp_seconds", "Since when the first of these is held, 0 if none", "model"),
+            gauge("held_since_timestamp_seconds", "Since when a model of this label is held, 0 if none is", "model"),
             models.all(),
         )
         self.publish_seconds = seconds("publish", "Publication of one snapshot", STORE)
