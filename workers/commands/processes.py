@@ -22,19 +22,23 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     from workers import wiring
     from workers.configuration import process
     from workers.configuration.warm_up import announce_compiling, warm_up
+    from workers.telemetry.condition import Facts, Messenger
     from workers.telemetry.registry import new_registry
 
     announce_compiling()
     process.one_thread()
     registry = new_registry()
-    process.serve_metrics(configuration.worker.bind, registry)
+    facts = Facts()
+    process.serve_metrics(configuration.worker.bind, registry, condition=facts)
     log = structlog.get_logger(__name__)
     log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
     models = configuration.models.values()
     warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in models)
     learner = wiring.build_worker(configuration, registry, accept_gap)
+    facts.ask = learner.condition
     process.on_signals(learner.stop)
-    learner.run()
+    with Messenger(facts):
+        learner.run()
 
 
 @click.command()

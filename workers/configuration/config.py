@@ -156,6 +156,13 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     models: int = 100
 
 
+class LoggingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What processes write to standard error, and from which level on."""
+
+    format: Literal["logfmt", "json"] = "logfmt"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything; every option has a default but catalogues and models."""
 
@@ -167,6 +174,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     guard: GuardConfig = GuardConfig()
     node: NodeConfig = NodeConfig()
     metrics: MetricsConfig = MetricsConfig()
+    logging: LoggingConfig = LoggingConfig()
 
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
         """The name or pattern that covers a model, and what it says; exact names first, then in the order given."""
@@ -270,8 +278,13 @@ def _checked(table: dict[str, Any]) -> Configuration:
         raise ConfigurationError(f"log.kind is {shown(log['kind'])}, expected 'file' or 'kafka'")
     known(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
     sections: dict[str, type[msgspec.Struct]] = {
-        "store": StoreConfig, "worker": WorkerConfig, "guard": GuardConfig, "node": NodeConfig, "metrics": MetricsConfig
-    }  # fmt: skip
+        "store": StoreConfig,
+        "worker": WorkerConfig,
+        "guard": GuardConfig,
+        "node": NodeConfig,
+        "metrics": MetricsConfig,
+        "logging": LoggingConfig,
+    }
     for name, struct in sections.items():
         known(_table(table.get(name, {}), name), struct.__struct_fields__, name)
     catalogues = _table(table.get("catalogues", {}), "catalogues")

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     import structlog
     from prometheus_client import CollectorRegistry
 
+    from workers.telemetry.condition import Condition
 
-def configure_log() -> None:
-    """Lines of key=value on standard error, debug ones left out."""
+
+def configure_log(form: str = "logfmt", level: str = "info") -> None:
+    """Lines of key=value, or of JSON, on standard error, from this level on."""
     import structlog
 
     from workers.telemetry import log_events
+
+    fields_of_line = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False)
 
     structlog.configure(
         processors=[
@@ -32,10 +36,9 @@ def configure_log() -> None:
             log_events.count,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            printable,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+            *([structlog.processors.JSONRenderer()] if form == "json" else [printable, fields_of_line]),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it tells of every reconnection; our source says it once
@@ -87,15 +90,23 @@ def platform() -> str:
     return " ".join([f"numba-{numba.__version__}", str(processor), f"numpy-{np.__version__}", *blas])
 
 
-def serve_metrics(bind: str, registry: CollectorRegistry, where: str = "worker.bind") -> None:
-    """Prometheus metrics at ``host:port`` (empty: nowhere); raises ConfigurationError where the port is in use."""
+def serve_metrics(
+    bind: str,
+    registry: CollectorRegistry,
+    where: str = "worker.bind",
+    condition: Callable[[], Condition] | None = None,
+) -> None:
+    """Prometheus metrics at ``host:port`` (empty: nowhere), and probes, if there is a ``condition`` to ask.
+
+    Raises ConfigurationError where the port is in use.
+    """
     if not bind:
         return
-    from prometheus_client import start_http_server
+    from workers.telemetry.probes import serve_probes
 
     host, port = address(bind, where)
     try:
-        start_http_server(port, addr=host, registry=registry)
+        serve_probes(host, port, registry, condition)
     except (OSError, UnicodeError) as error:
         told = f"{where} {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
         raise ConfigurationError(told) from error

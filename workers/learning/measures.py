@@ -11,7 +11,9 @@ from streams.protocols import Partition, Record
 from workers.learning.partition import OwnedPartition
 from workers.learning.pending_letters import LettersAway
 from workers.learning.services import Services
+from workers.telemetry.condition import STARTING, Condition
 
+STUCK_AFTER_S = 60.0  # without a turn of the loop: longer than the timeouts of any store or log
 LOOKS = 600  # ends remembered of a partition; of more every other one is forgotten
 
 
@@ -49,6 +51,31 @@ class Measures:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._arrivals = Arrivals()
+        self._turned_at: float | None = None  # monotonic
+        self._away: list[str] = []
+
+    def turn(self) -> None:
+        """The loop begins a turn."""
+        self._turned_at = time.monotonic()
+        self._services.metrics.last_turn.set(time.time())
+
+    def condition(self, stopping: bool, partitions: int) -> Condition:
+        """How the worker is; asked from any thread."""
+        idle = 0.0 if self._turned_at is None else time.monotonic() - self._turned_at
+        alive, away = idle < STUCK_AFTER_S, list(self._away)
+        if self._turned_at is None:
+            status = STARTING.status
+        elif not alive:
+            status = f"stuck: the loop has not turned for {idle:.0f} s, restart this worker"
+        elif stopping:
+            status = "draining: what is learned is saved"
+        elif away:
+            status = f"waiting for {' and '.join(away)}: nothing is learned, nothing is lost"
+        else:
+            status = f"learning, {partitions} partitions"
+        started = self._turned_at is not None
+        ready = started and alive and not stopping and not away
+        return Condition(started, alive, ready, stopping, status)
 
     def tell_behind(self, waiting: Mapping[Partition, list[Record]]) -> None:
         """Say how far each partition is behind; ``waiting`` are records that were polled and not taken."""
@@ -77,6 +104,7 @@ class Measures:
             away = ["letters"]
         else:
             away = ["store" if isinstance(error, StoreError) else "log"]
+        self._away = away
         self._services.metrics.waits_for(*away)
 
     def forget(self, partition: Partition) -> None:

@@ -31,6 +31,7 @@ from workers.learning.newcomers import A_TURN
 from workers.learning.partition import OwnedPartition
 from workers.learning.portions import by_owner
 from workers.learning.services import Services
+from workers.telemetry.condition import Condition
 
 log = structlog.get_logger(__name__)
 RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
@@ -84,6 +85,10 @@ class LearnerWorker:
         """End the loop after what is at hand; safe in a signal handler."""
         self._stopping = True
 
+    def condition(self) -> Condition:
+        """How this worker is, for probes; asked from any thread."""
+        return self._measures.condition(self._stopping, len(self.partitions))
+
     def run(self) -> None:
         """Work until :meth:`stop`, then publish, save and leave.
 
@@ -112,7 +117,7 @@ class LearnerWorker:
     def step(self) -> None:
         """One turn: poll, take, publish, save, each if it is time."""
         try:
-            self.services.metrics.last_turn.set(time.time())
+            self._measures.turn()
             self._measure()
             if self._doubt:
                 self._start_over(self._doubt)
