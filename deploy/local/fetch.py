@@ -44,10 +44,17 @@ def valkey() -> Program:
     return Program(Path(get_binary_path()))
 
 
+def promtool() -> Program:
+    """Prometheus' tool that checks and tests rules: the installed one, else Debian's unpacked into the cache."""
+    if installed := shutil.which("promtool"):
+        return Program(Path(installed))
+    return Program(cache.once(f"prometheus-{debian.release()}", _fetch_prometheus) / "usr/bin/promtool")
+
+
 def everything() -> dict[str, Path]:
     """Fetch all of it; what was found, by name."""
     runtime, jars = kafka()
-    return {"java": runtime, "kafka": jars, "redis": redis().path, "valkey": valkey().path}
+    return {"java": runtime, "kafka": jars, "redis": redis().path, "valkey": valkey().path, "promtool": promtool().path}
 
 
 def pip_wheel() -> Path:
@@ -62,6 +69,15 @@ def _fetch_redis(into: Path) -> None:
         into,
         wanted=lambda name: name.startswith(NEEDED_BY_REDIS),
         do="put redis-server (7 or newer) on PATH, or let apt-get reach the machine's package sources",
+    )
+
+
+def _fetch_prometheus(into: Path) -> None:
+    debian.unpack(
+        "prometheus",
+        into,
+        wanted=lambda name: False,
+        do="put promtool on PATH, or let apt-get reach the machine's package sources",
     )
 
 
