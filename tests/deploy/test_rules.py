@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.local import ServiceError, fetch
 from deploy.metrics_page import described
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -20,16 +18,6 @@ CASES = yaml.safe_load((DEPLOY / "prometheus/rules_test.yml").read_text())["test
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
 RECORDED = {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
 PARTS = ["Meaning", "Impact", "Diagnosis", "What to do", "How to know that it helped"]
-
-
-@pytest.fixture(scope="module")
-def promtool():
-    try:
-        return fetch.promtool().path
-    except ServiceError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"promtool cannot be had: {error}")
 
 
 def run(promtool, folder, *arguments):
