@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
-from deploy.metrics_page import PAGE, advice, described, page
+from deploy.metrics_page import PAGE, advice, described, page, registries
 
 ROOT = Path(__file__).resolve().parents[2]
 SUFFIXES = ("_bucket", "_count", "_sum")
@@ -58,3 +60,10 @@ def test_documents_name_metrics_that_are_there(metrics, name):
     found = set(re.findall(r"(?<![:\w])omdml_[a-z]+_[a-z_]+\b(?!:)", (ROOT / name).read_text()))
     known = {metric + suffix for metric in metrics for suffix in ("", *SUFFIXES)}
     assert found - known - set(OTHERS) == set()
+
+
+def test_pages_of_metrics_are_as_prometheus_wants_them(promtool):
+    for registry in registries():
+        page = generate_latest(registry)
+        done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -9,10 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from omdml.errors import SourceError, StoreError
 from streams.protocols import Partition
-from tests.support.worlds import World, events, living_on, run_until_idle
+from tests.support.worlds import World, events, living_on, paced, run_until_idle
 from workers.learning.measures import Arrivals
 from workers.learning.metrics import WorkerMetrics
 from workers.learning.pending_letters import LettersAway
+from workers.model.owned_model import TRAILS
 from workers.telemetry.registry import ModelLabels
 
 
@@ -270,3 +271,18 @@ def test_partitions_that_come_and_go_are_counted(tmp_path):
     world.log.expel(worker.services.source)
     worker.services.source.close()
     assert read(worker, "rebalances_total", kind="revoked") + read(worker, "rebalances_total", kind="lost") <= 2
+
+
+def test_snapshots_tell_the_trails_of_the_last_publications_and_lose_no_event(tmp_path):
+    world = World(tmp_path)
+    worker = paced(world.worker(), publish=0.0, save=1e9)
+    count = TRAILS + 3
+    for seed in range(count):
+        world.send(*events(2, seed))
+        run_until_idle(worker, 3)
+    trails = world.store.load("shop")[1].trails
+    assert sum(trail.events for trail in trails) == 2 * count
+    assert len(trails) <= TRAILS + 1
+    assert [trail.version for trail in trails] == sorted({trail.version for trail in trails})
+    assert trails[-1].version == 2 * count
+    assert all(trail.oldest <= trail.taken <= trail.learned for trail in trails)
