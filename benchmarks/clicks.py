@@ -97,7 +97,8 @@ def centred_scores(embedded: Array, case: Case) -> Score:
 
 def begun(name: str, features: Features, case: Case) -> Learner:
     """A learner that knows the catalogue."""
-    model = LEARNERS[name]({modality: x.shape[1] for modality, x in features.items()}, seed=case.seed)
+    options = DCA.on_mapped if LEARNERS[name] is DCA and MAPPED in features else {}
+    model = LEARNERS[name]({modality: x.shape[1] for modality, x in features.items()}, seed=case.seed, **options)
     model.start(features)
     return model
 

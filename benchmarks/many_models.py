@@ -61,7 +61,7 @@ def sizes() -> Table:
     table = Table("learner", *(f"{count:,}: memory, state, snapshot" for count in COUNTS))
     table.title = f"MB of one more model on {MAPPED} mapped coordinates, by triplets learned"
     for kind in (LOMDML, DCA):
-        first = kind(dims={"mapped": MAPPED})
+        first = kind(dims={"mapped": MAPPED}, **kind.on_mapped)
         first.start(features)
         cells = []
         for count in COUNTS:

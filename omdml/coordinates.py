@@ -22,12 +22,15 @@ from omdml.metrics.base import check_features
 from omdml.snapshot import UNLIKE, digest, pack, unpack
 
 Array = NDArray[Any]
-MAPPED = "mapped"  # what the coordinates are called in configurations, files and fields
+# What the coordinates are called in configurations, files and fields.
+MAPPED = "mapped"
 LANDMARKS = 200
 COORDINATES = 512  # at most
 SAMPLE = 2048  # rows that a map is made from, at most
-SAMPLE_NUMBERS = 1 << 24  # of features and kernel coordinates in the sample, as far as two rows allow
-LEAST = 1e-10  # share of the largest eigenvalue below which a direction is rounding, and stays out
+# Of features and kernel coordinates in the sample; two rows are taken even if they have more.
+SAMPLE_NUMBERS = 1 << 24
+# Share of the largest eigenvalue below which a direction is rounding, and is left out.
+LEAST = 1e-10
 CHUNK_ROWS, CHUNK_NUMBERS = 512, 1 << 22  # mapped at a time, at most
 
 
@@ -233,7 +236,7 @@ def _principal(columns: Array, most: int) -> Array:
     """The principal directions (D, d) of centred columns (m, D), ``most`` at most, by falling variance.
 
     Found in the smaller of the two Gram matrices. A direction's largest entry is positive, so that the same columns
-    give the same directions.
+    give the same directions. Their last digits make a catalogue's generation, so starts have functions of their own.
     """
     rows, width = columns.shape
     gram = columns.T @ columns if width <= rows else columns @ columns.T

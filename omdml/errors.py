@@ -24,7 +24,7 @@ class FeedbackError(OmdmlError):
     message
         What is wrong, where, got, expected, what to do.
     reason
-        A code out of :data:`omdml.feedback.REASONS`.
+        A code out of :data:`omdml.letter_reasons.REASONS`.
     row
         Index of the first bad row among those given to ``learn_many``, where there is one.
     """

@@ -1,7 +1,7 @@
 """Feedback as it travels: a closed union of frozen types, decoded once, at the edge.
 
 JSON by default, MessagePack where the record's header ``content-type`` says so. Whatever cannot be decoded raises
-FeedbackError with a reason code; the caller makes a dead letter of it.
+FeedbackError with a reason code (letter_reasons.py lists them); the caller makes a dead letter of it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,6 @@ from omdml.errors import FeedbackError
 MAX_EVENT_BYTES = 1 << 20  # of one event, inline vectors included
 MAX_COMPARISONS = 1000  # that one event may stand for
 MESSAGEPACK = "application/msgpack"
-
-REASONS = {
-    "not_json": "the payload is not JSON (or not MessagePack, where its header says so)",
-    "invalid": "a field is missing, of the wrong type or out of range",
-    "oversize": "the event is larger than the limit",
-    "empty_list": "a list that must name items is empty",
-    "too_many": "the event stands for more comparisons than the limit",
-    "unknown_model": "no model of this name, and no pattern that matches it, is configured",
-    "not_accepted": "the model's learner does not learn from this kind of feedback",
-    "unknown_item": "an item is not in the catalogue, and the event brings no vectors for it",
-    "unknown_task": "the model has no task of this name",
-    "missing_modality": "an inline item lacks a modality",
-    "dimension": "an inline vector has the wrong dimension",
-    "not_finite": "a value is NaN or infinite",
-    "diverged": "learning from it would make the model's numbers overflow",
-    "too_many_models": "the model would be new, and its pattern has as many models as it may have",
-    "wrong_partition": "the model's events live in another partition",
-}
 
 Id = Annotated[str, Meta(min_length=1, max_length=512)]
 EventId = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -128,7 +110,7 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     Raises
     ------
     FeedbackError
-        ``reason`` is one of :data:`REASONS`; the message names the field by its path.
+        ``reason`` is one of :data:`omdml.letter_reasons.REASONS`; the message names the field by its path.
 
     Examples
     --------

@@ -17,9 +17,11 @@ from omdml.errors import StartError
 Array = NDArray[Any]
 STARTS = ("pca", "wpca", "gaussian", "identity")
 SAMPLE = 10_000  # rows, and pairs of rows, that a start looks at
-DENSE = 2_000  # dimensions up to which the covariance is decomposed whole
+# Up to so many dimensions the covariance is decomposed whole.
+DENSE = 2_000
 LARGEST = 1e140  # whose squares still have a sum
-NOISE = 1e-20  # squares below this share of the numbers' own are rounding, not variance
+# Squares below this share of the numbers' own are rounding, not variance.
+NOISE = 1e-20
 
 
 def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init: str, seed: int) -> dict[str, Array]:
@@ -131,6 +133,27 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
     StartError
         A value in the sample that is not finite or above 1e140.
     """
+    sample, mean, noise = _centred_sample(features, seed)
+    with one_blas_thread():
+        variances, basis = _principal_axes(sample, min(rank, len(mean)))
+    kept = max(1, int((variances > max(1e-9 * variances[0], noise)).sum()))
+    return {"mean": mean, "basis": basis[:kept], "deviations": np.sqrt(variances[:kept])}
+
+
+def coordinates_start(features: Mapping[str, Array], rank: int, seed: int) -> dict[str, Array]:
+    """The same of features that are principal coordinates already: the first ``rank`` of them, as they are.
+
+    ``basis`` is (0, D), which stands for the identity, unless there are more than ``rank``.
+    """
+    sample, mean, _ = _centred_sample(features, seed)
+    D = len(mean)
+    kept = min(rank, D)
+    basis = np.eye(kept if kept < D else 0, D)
+    return {"mean": mean, "basis": basis, "deviations": np.sqrt((sample[:, :kept] ** 2).mean(axis=0))}
+
+
+def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Array, float]:
+    """A sample of all modalities side by side (n, D), less its mean; the mean, and a variance that is rounding."""
     count, width = len(next(iter(features.values()))), sum(matrix.shape[1] for matrix in features.values())
     most = min(count, SAMPLE if width <= DENSE else DENSE)
     rows = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
@@ -144,16 +167,14 @@ def principal_start(features: Mapping[str, Array], rank: int, seed: int) -> dict
     mean = sample.mean(axis=0)
     noise = NOISE * float((sample**2).mean())
     sample -= mean
-    with one_blas_thread():
-        variances, basis = _principal_axes(sample, min(rank, width))
-    kept = max(1, int((variances > max(1e-9 * variances[0], noise)).sum()))
-    return {"mean": mean, "basis": basis[:kept], "deviations": np.sqrt(variances[:kept])}
+    return sample, mean, noise
 
 
 def _principal_axes(centred: Array, rank: int) -> tuple[Array, Array]:
     """Variances (r,), falling, and directions (r, d) of centred rows, by the smaller of their two Gram matrices.
 
-    A direction's largest entry is positive.
+    A direction's largest entry is positive. :func:`principal` is for few directions of many rows instead, and searches
+    for them if there are very many dimensions.
     """
     count, width = centred.shape
     if width <= count:

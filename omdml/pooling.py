@@ -19,7 +19,8 @@ from omdml.errors import FeedbackError, StartError
 from omdml.initial import NOISE, principal
 
 Array = NDArray[Any]
-SAMPLE = 2_000  # elements that a start looks at: their residual blocks are K times as long as they are
+# Elements that a start looks at: their residual blocks are K times as long as they are.
+SAMPLE = 2_000
 ROUNDS = 30  # of k-means
 RATIO = 2.0  # of the two largest assignments, in the median
 AT_ONCE = 1 << 22  # numbers of residual blocks held at a time

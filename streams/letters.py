@@ -23,11 +23,14 @@ from streams.protocols import Partition, Record, Sink
 
 OVERHEAD_BYTES = 16 << 10  # of a message, at most, beside its letter
 MAX_LETTER_BYTES = MAX_EVENT_BYTES - OVERHEAD_BYTES  # fits into a message of Kafka's default size
-CUT_BYTES = 1000  # what is kept of each part of a record that is too large for a letter
+# What is kept of each part of a record that is too large for a letter.
+CUT_BYTES = 1000
 CUT_HEADERS, CUT_HEADER_BYTES = 20, 100
 WIDEST = 6  # bytes of JSON that one byte of a record can take
-PIECE_BYTES = 1 << 20  # of letters that are handed to the sink at once
-MAX_HELD_BYTES = 32 << 20  # of letters that no flush has acknowledged; beyond it, one is made
+# Of letters that are handed to the sink at once.
+PIECE_BYTES = 1 << 20
+# Of letters that no flush has acknowledged. Beyond it, a flush is made.
+MAX_HELD_BYTES = 32 << 20
 
 # Headers of an event that was sent again. The second one stands on events that could not be read at first: no model
 # knows of itself that it refused these.
@@ -55,7 +58,7 @@ class Letter(_Common, frozen=True, kw_only=True):
     Parameters
     ----------
     reason
-        A code out of :data:`omdml.feedback.REASONS`; ``error`` is the message beside it.
+        A code out of :data:`omdml.letter_reasons.REASONS`; ``error`` is the message beside it.
     partition, offset
         Where the event lies in its log; what makes two letters the same.
     model

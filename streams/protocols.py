@@ -194,8 +194,10 @@ class Written(enum.StrEnum):
 
     STORED = "stored"
     ALREADY = "already"  # the same bytes are there: a retry
-    FENCED = "fenced"  # another epoch owns the model, or its position is ahead: nothing was written
-    MOVED = "moved"  # the models were placed on other partitions: nothing was written
+    # Another epoch owns the model, or its position is ahead: nothing was written.
+    FENCED = "fenced"
+    # The models were placed on other partitions: nothing was written.
+    MOVED = "moved"
 
 
 class ModelPosition(NamedTuple):

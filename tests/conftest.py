@@ -1,5 +1,6 @@
 """What every test may rely on."""
 
+import gc
 import os
 
 import pytest
@@ -37,6 +38,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if deep:
         config.hook.pytest_deselected(items=deep)
         items[:] = [item for item in items if not item.get_closest_marker("deep")]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let no collection of garbage look through all modules and tests again, which are there to stay."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

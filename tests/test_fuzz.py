@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from omdml import LEARNERS
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, FeedbackError
-from omdml.feedback import MESSAGEPACK, REASONS, decode, encode
+from omdml.feedback import MESSAGEPACK, decode, encode
 from omdml.learners import Learner
+from omdml.letter_reasons import REASONS
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
 from streams.catalogues.folder import MANIFEST, MappedCatalogue
 from streams.catalogues.manifest import IDS, MAP, SETS

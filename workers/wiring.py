@@ -60,9 +60,11 @@ from workers.telemetry.registry import ModelLabels, new_registry
 from workers.telemetry.store_times import timed
 
 MEGABYTE = 1_000_000
-LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE  # of a partition of their topic; of their files
+# Letters of a partition of their topic, and bytes of their files.
+LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE
 LOOK_S = 5.0  # spent on reading either
-KEPT_SEGMENTS = 8  # of dead letters: an eighth of them goes at a time
+# Segments of dead letters: an eighth of them is deleted at a time.
+KEPT_SEGMENTS = 8
 
 
 def open_source(log: FileLog | KafkaLog) -> Source:

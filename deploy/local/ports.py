@@ -10,7 +10,8 @@ HOST = "127.0.0.1"
 # and a client that knocks at the closed port cannot end up connected to itself.
 FIRST, LAST = 20_000, 32_000
 TRIES = 200
-_given: set[int] = set()  # by this process: a server that is down for a moment keeps its port
+# Ports that this process was given: a server that is down for a moment keeps its port.
+_given: set[int] = set()
 
 
 def free_port() -> int:

@@ -11,7 +11,8 @@ import ssl
 import struct
 from pathlib import Path
 
-PASSWORD = "changeit"  # Java's customary one: the file holds public certificates only
+# Java's customary one. It protects nothing: the file holds public certificates only.
+PASSWORD = "changeit"
 MAGIC, FORMAT, TRUSTED = 0xFEEDFEED, 2, 2
 BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 

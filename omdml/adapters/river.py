@@ -19,7 +19,8 @@ from omdml.metrics.coupled import SHARED
 
 Array = NDArray[Any]
 MODALITY = "x"
-HUGE = 1e15  # from here on squares of differences begin to leave float32
+# From here on squares of differences begin to leave float32.
+HUGE = 1e15
 RATES = ("eta", "C")
 SLOW = 0.0003
 UNFIT = {

@@ -26,7 +26,8 @@ from omdml.learners.shared.checks import expect, number, whole
 ROUNDS = 200  # of the outer loop at most
 LONGER = 4.0  # by how much the step grows from one round to the next
 ITERATIONS = 20_000  # of one round at most
-RELAX = 0.9  # by how much the step may grow from one iteration to the next
+# The most that the step may grow by from one iteration to the next.
+RELAX = 0.9
 ROUNDING = 1e-9
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +15,8 @@ from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 
 Array = NDArray[Any]
 NEVER_CHANGED = ("names", "rule", "shape")
-BLOCK = 16  # events between flushes: part of the arithmetic, so changing it changes the bytes
+# Events between flushes. It is part of the arithmetic, so changing it changes the bytes.
+BLOCK = 16
 
 
 class Engine(ABC):
@@ -29,7 +30,8 @@ class Engine(ABC):
         Every array that learning changes, ``counts`` (4,) among them. Kernels change them in place.
     """
 
-    at_close: ClassVar[frozenset[str]] = frozenset()  # fields that a block only grows, or changes when it closes
+    # Fields that a block only grows, or changes when it closes.
+    at_close: ClassVar[frozenset[str]] = frozenset()
     remedy: ClassVar[str] = "scale the features"  # where numbers overflow
     block: int = BLOCK
 
@@ -74,8 +76,8 @@ class Engine(ABC):
         finally:
             # whatever stopped it half-way, a signal or a lack of memory too: all of them are learned, or none
             if done < len(each):
-                for name, before in kept.items():
-                    getattr(self.state, name)[...] = before
+                for part, before in kept:
+                    part[...] = before
         if done < len(each):
             given = each if known is None else self._each(known, columns)
             raise self._refusal(done, each[done], tables, given[done])
@@ -92,11 +94,12 @@ class Engine(ABC):
         """The rows of each comparison."""
         return rows  # type: ignore[return-value]
 
-    def _keep(self, events: int) -> dict[str, Array]:
-        """What undoes this many events: arrays that a block only grows are copied only where it closes."""
+    def _keep(self, events: int) -> list[tuple[Array, Array]]:
+        """What undoes this many events: parts of the state, each with a copy. Arrays that a block only grows are copied
+        only where it closes."""
         closes = self.state.counts[FILLED] + events >= self.block
         names = [name for name in self.state._fields if closes or name not in self.at_close]
-        return {name: getattr(self.state, name).copy() for name in names}
+        return with_copies(getattr(self.state, name) for name in names)
 
     def _refusal(self, index: int, row: Array, tables: Sequence[Array], known: Array) -> FeedbackError:
         for name, table in zip(self.names, tables, strict=True):
@@ -153,6 +156,11 @@ def copied(part: Any, memo: dict[int, Any]) -> Any:
         each = [copied(one, memo) for one in part]
         return type(part)(*each) if hasattr(part, "_fields") else tuple(each)
     return copy.deepcopy(part, memo)
+
+
+def with_copies(parts: Iterable[Array]) -> list[tuple[Array, Array]]:
+    """Each of these arrays, or views, and what it holds now."""
+    return [(part, part.copy()) for part in parts]
 
 
 def fill(target: Array, source: Array, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from omdml.blas import one_blas_thread
 Array = NDArray[Any]
 FACTOR, CAP = 0.8, 3.0  # of the shrinkage, in units of the mean variance of near pairs
 SEEN = 0.3  # coordinates whose variance lies below this share of the shrinkage are left out
-LEAST = 1e-6  # gain below which a direction is dropped
+LEAST = 1e-6  # what b is above 1 at least
+TAIL = 0.005  # share of what all b are above 1 that the last directions may have together, and be dropped
 PRIOR = 0.3  # pairs a coordinate that the catalogue's variances count for
 
 
@@ -32,47 +34,57 @@ def catalogue_share(count: float, coordinates: int) -> float:
     return prior / (prior + count)
 
 
-def discriminant_rows(near: Array, items: Array, added: float, variances: Array) -> Array:
-    """The rows A (k, d) for which ``A'A`` is the learned metric, up to scale.
+def told_apart(variances: Array, added: float) -> Array:
+    """Places of the coordinates whose variance is not far below what is added.
 
-    With ``S = near + added I`` and ``T = items``, A holds the directions u of ``T u = b S u`` with b above 1, each as
+    The others cannot have directions of their own. They are left out, so few pairs make a small problem.
+    """
+    return np.flatnonzero(variances > SEEN * added) if added > 0 else np.zeros(0, np.intp)
+
+
+def discriminant_rows(near: Array, others: Mapping[str, Array], added: float) -> dict[str, Array]:
+    """The rows A (k, d) for which ``A'A`` is the learned metric, up to scale, for each covariance to compare with.
+
+    With ``S = near + added I`` and T the other one, A holds the directions u of ``T u = b S u`` with b above 1, each as
     long as ``sqrt(1 - 1/b)`` for ``u'Su = 1``: ``A'A`` is ``W V (1 - 1/b)+ V' W``, W being ``S^(-1/2)`` and ``W T W =
-    V diag(b) V'``. Coordinates whose variance is far below ``added`` cannot have such directions of their own; they
-    are left out, so few pairs make a small problem.
+    V diag(b) V'``. The last directions, which add next to nothing, are left out.
 
     Parameters
     ----------
     near : (d, d)
-        Covariance of near pairs in the catalogue's principal coordinates; its upper triangle is read.
-    items : (d, d)
-        Covariance of items in these coordinates; its upper triangle is read.
+        Covariance of near pairs; its upper triangle is read.
+    others : (d, d) each
+        What it is compared with, by name; their upper triangles are read.
     added
-        Variance that is added to every coordinate, >= 0.
-    variances : (d,)
-        Of the catalogue's items in these coordinates, falling.
+        Variance that is added to every coordinate of ``near``, > 0.
 
     Returns
     -------
-    (k, d), float64, the most telling direction first, the largest component of each positive, scaled so that items
-    have a mean squared length of 1; k is 0 if there is no such direction.
+    By name (k, d), float64, the most telling direction first, the largest component of each positive, scaled so that
+    items whose covariance is T have a mean squared length of 1; a name is left out if it has no such direction.
     """
-    width = int((variances > SEEN * added).sum())
-    nothing = np.zeros((0, len(variances)))
-    if not added > 0 or not width:
-        return nothing
-    S, T = near[:width, :width].copy(), np.triu(items[:width, :width])
-    S[np.diag_indices(width)] += added
-    T += np.triu(T, 1).T
+    S, found = near.copy(), {}
+    S[np.diag_indices(len(S))] += added
     with one_blas_thread():
         # whitened by S, because what is added makes it definite, whatever was clicked
         inverse, _ = dtrtri(np.linalg.cholesky(S, upper=True))
-        # numpy's lets other threads run; scipy's, which could stop at the values that count, does not
-        values, vectors = np.linalg.eigh(inverse.T @ T @ inverse)
-        kept = np.flatnonzero(values > 1 + LEAST)[::-1]
-        if not len(kept):
-            return nothing
-        rows = np.zeros((len(kept), len(variances)))
-        rows[:, :width] = (inverse @ vectors[:, kept]).T * np.sqrt(1 - 1 / values[kept])[:, None]
-    signs = np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])
-    rows *= signs[:, None] / math.sqrt(float((values[kept] - 1).sum()))
-    return rows
+        for name, other in others.items():
+            T = np.triu(other)
+            T += np.triu(T, 1).T
+            # numpy's lets other threads run; scipy's, which could stop at the values that count, does not
+            values, vectors = np.linalg.eigh(inverse.T @ T @ inverse)
+            told = telling(values)
+            if len(told):
+                rows = (inverse @ vectors[:, told]).T * np.sqrt(1 - 1 / values[told])[:, None]
+                rows *= np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])[:, None]
+                found[name] = rows / math.sqrt(float((values[told] - 1).sum()))
+    return found
+
+
+def telling(values: Array) -> Array:
+    """Places of eigenvalues above 1, the largest first, less the last ones: together TAIL of what all are above 1."""
+    gains = np.maximum(values[::-1] - 1, 0.0)
+    gains[gains <= LEAST] = 0.0
+    rest = gains[::-1].cumsum()[::-1]
+    kept: Array = len(values) - 1 - np.flatnonzero(rest > TAIL * gains.sum())
+    return kept

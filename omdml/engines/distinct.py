@@ -16,9 +16,15 @@ SLOTS = 1 << BITS  # about 30,000 items are told apart: more than any question h
 
 def mark(seen: Array, items: Array) -> None:
     """Note that items (n, D) were seen: one bit of ``seen`` (SLOTS / 8,) each, chosen by a hash of all their bytes."""
-    words = np.ascontiguousarray(items).view(np.uint32)
-    slots = (words * _factors(words.shape[1])).sum(axis=1, dtype=np.uint64) >> np.uint64(64 - BITS)
+    slots = codes(items) >> np.uint64(64 - BITS)
     np.bitwise_or.at(seen, slots >> np.uint64(3), np.uint8(1) << (slots & np.uint64(7)).astype(np.uint8))
+
+
+def codes(items: Array) -> Array:
+    """A hash (n,) of all bytes of each item (n, D)."""
+    words = np.ascontiguousarray(items).view(np.uint32)
+    hashed: Array = (words * _factors(words.shape[1])).sum(axis=1, dtype=np.uint64)
+    return hashed
 
 
 def distinct(seen: Array) -> float:

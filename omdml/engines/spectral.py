@@ -21,14 +21,19 @@ from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 from scipy.linalg.lapack import dsyevr
 
 Array = NDArray[Any]
-DIRECT = 160  # dimensions up to which LAPACK finds the lowest eigenvalue of the matrix as it is now sooner
+# Up to so many dimensions LAPACK finds the lowest eigenvalue of the present matrix sooner.
+DIRECT = 160
 STEPS = 60  # Newton steps at most; five or six are usual
 SETTLED = 1e-14
-LOW = 1e-3  # eigenvalues below this share of the largest stand apart
-NEAR = {"float32": 1e-6, "float64": 1e-12}  # an eigenvalue this much closer to 0 than the largest is 0
-LEAST = 1e-5  # share of a diagonal entry below which an eigenvalue is not certified to lie
+# Eigenvalues below this share of the largest stand apart.
+LOW = 1e-3
+# An eigenvalue this much closer to 0 than the largest counts as 0.
+NEAR = {"float32": 1e-6, "float64": 1e-12}
+# Share of a diagonal entry below which an eigenvalue is not certified to lie.
+LEAST = 1e-5
 SURE = 1.0 - 1e-9
-NOISE = 16  # in units of rounding: negative eigenvalues of a block's first matrix beyond it are cut away
+# In units of rounding. Negative eigenvalues of a block's first matrix beyond it are cut away.
+NOISE = 16
 
 
 class BlockSpectrum:

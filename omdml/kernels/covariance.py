@@ -73,8 +73,8 @@ def inner(x: Array, y: Array) -> float:
 
 
 @njit(cache=True)
-def add_scores(projected: Array, first: int, share: float, scores: Array) -> None:
-    """Add ``share (D(q, r) - D(q, s))``, D being the squared distance of projections brought to unit length.
+def margins_of(projected: Array, first: int, margins: Array) -> None:
+    """``D(q, r) - D(q, s)`` by one expert, D being the squared distance of projections brought to unit length.
 
     Parameters
     ----------
@@ -82,10 +82,10 @@ def add_scores(projected: Array, first: int, share: float, scores: Array) -> Non
         Of query, relevant, irrelevant of each triplet of the tile.
     first
         Place of the first triplet in it.
-    scores : (e,)
-        Changed in place.
+    margins : (e,)
+        Written.
     """
-    for e in range(scores.shape[0]):
+    for e in range(margins.shape[0]):
         place = 3 * (first + e)
         query, relevant, irrelevant = projected[place], projected[place + 1], projected[place + 2]
         qq, rr, ss = squared(query), squared(relevant), squared(irrelevant)
@@ -93,17 +93,99 @@ def add_scores(projected: Array, first: int, share: float, scores: Array) -> Non
         near = near / math.sqrt(qq) / math.sqrt(rr) if qq > 0 and rr > 0 else 0.0
         far = far / math.sqrt(qq) / math.sqrt(ss) if qq > 0 and ss > 0 else 0.0
         zeros = (1.0 if rr > 0 else 0.0) - (1.0 if ss > 0 else 0.0)
-        scores[e] += share * (zeros + 2 * (far - near))
+        margins[e] = zeros + 2 * (far - near)
 
 
 @njit(cache=True)
-def tally(scores: Array, counts: Array) -> int:
-    """Count triplets of these scores (e,) as learned; e, or the index of the first score that is not finite."""
+def hedged(hedge: Array, weights: Array) -> None:
+    """Write the weights (m,) that Hedge gives to experts: by their losses, at a rate that falls with the count.
+
+    ``hedge`` (m + 2,) holds the loss of each expert, that of all as weighed, and the triplets scored.
+    """
+    m = weights.shape[0]
+    rate = math.sqrt(8.0 * math.log(m) / (hedge[m + 1] + 1.0))
+    least, total = hedge[:m].min(), 0.0
+    for j in range(m):
+        weights[j] = math.exp(rate * (least - hedge[j]))
+        total += weights[j]
+    for j in range(m):
+        weights[j] /= total
+
+
+@njit(cache=True)
+def known(code: int, asked: Array, version: int, made: int) -> bool:
+    """Whether what was made at version ``made`` knows a triplet of this query, as far back as ``asked`` reaches."""
+    size = asked.shape[0]
+    found = False
+    for earlier in range(max(0, version - size), made):
+        found |= asked[earlier % size] == code
+    return found
+
+
+@njit(cache=True)
+def tally(
+    margins: Array,
+    plain: float,
+    rule: float,
+    codes: Array,
+    asked: Array,
+    made: int,
+    hedge: Array,
+    weights: Array,
+    scores: Array,
+    counts: Array,
+) -> int:
+    """Score triplets in order, count them as learned, and let Hedge learn from what each expert said of them.
+
+    Parameters
+    ----------
+    margins : (1 + m, e)
+        Of the plain coordinates, and of m experts.
+    plain
+        Share of the plain coordinates.
+    rule
+        What losses fade by with each triplet.
+    codes : (e,)
+        Of the queries.
+    asked : (a,)
+        The last codes before, by version. Changed in place.
+    made
+        The version at which the experts' rows were made.
+    hedge : (m + 2,)
+        See :func:`hedged`. Changed in place.
+    weights : (m,)
+        Scratch.
+    scores : (e,)
+        Written: the margins of all as weighed before each triplet.
+    counts
+        Changed in place.
+
+    Returns
+    -------
+    e, or the index of the first triplet whose score is not finite.
+    """
+    m = weights.shape[0]
     for e in range(scores.shape[0]):
+        version = counts[VERSION] + e
+        hedged(hedge, weights)
+        learned = 0.0
+        for j in range(m):
+            learned += weights[j] * margins[1 + j, e]
+        scores[e] = plain * margins[0, e] + (1.0 - plain) * learned
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
             counts[MISTAKES] += 1
+        # rows that know other answers to this search would be praised for that, and not for what they know of others
+        if not known(codes[e], asked, version, made):
+            hedge[m] *= rule
+            for j in range(m):
+                # what is symmetric under a swap of the answers is not misled by wrong ones
+                loss = 0.5 + 0.5 * min(max(margins[1 + j, e], -1.0), 1.0)
+                hedge[m] += weights[j] * loss
+                hedge[j] = rule * hedge[j] + loss
+            hedge[m + 1] = rule * hedge[m + 1] + 1.0
+        asked[version % asked.shape[0]] = codes[e]
     for place in (FILLED, VERSION, UPDATES):
         counts[place] += scores.shape[0]
     return int(scores.shape[0])

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from omdml.engines.lowrank import LowRankEngine
-from omdml.hedge import hedge_bound
 from omdml.initial import start_matrices
 from omdml.kernels.lomdml import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_hedge, check_init, expect, number, whole
+from omdml.learners.shared.hedge import hedge_bound
 from omdml.metrics import ProjectionMetric
 
 

@@ -16,7 +16,8 @@ from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import expect, number
 from omdml.metrics.bilinear import BilinearMetric
 
-PARTS = 10  # in which a sample is looked at: its rows are never all in memory
+# Parts in which a sample is looked at, so that its rows are never all in memory.
+PARTS = 10
 
 
 class OASIS(Learner):

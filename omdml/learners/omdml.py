@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from numpy.typing import ArrayLike
 
 from omdml.engines.full import FullEngine
-from omdml.hedge import hedge_bound
 from omdml.kernels.full import Rule
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import check_hedge, expect, number
 from omdml.learners.shared.full_matrices import FullMatrixLearner
+from omdml.learners.shared.hedge import hedge_bound
 
 
 class OMDML(FullMatrixLearner):

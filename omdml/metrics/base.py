@@ -13,14 +13,16 @@ from omdml.errors import CorruptError, FeedbackError
 
 Array = NDArray[Any]
 METRICS: dict[str, type[Metric]] = {}
-CHUNK_ROWS = 16_384  # rows embedded at a time: a memory-mapped gallery is never copied whole
+# Rows embedded at a time, so that a memory-mapped gallery is never copied whole.
+CHUNK_ROWS = 16_384
 
 
 class Metric(ABC):
     """Frozen view of a learner's state."""
 
     kind: ClassVar[str]
-    euclidean: ClassVar[bool]  # an embedding exists whose squared Euclidean distance is the learned one
+    # Whether an embedding exists whose squared Euclidean distance is the learned one.
+    euclidean: ClassVar[bool]
 
     def __init_subclass__(cls) -> None:
         if "kind" in cls.__dict__:

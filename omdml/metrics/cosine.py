@@ -24,7 +24,7 @@ class CosineMetric(Metric):
     mean : (D,)
         What items are centred by.
     experts
-        W_j : (r_j, D) by name, at least one.
+        W_j : (r_j, D) by name, at least one; (0, D) stands for the identity.
     shares
         Weight of each expert, >= 0, 1 together.
     """
@@ -48,7 +48,7 @@ class CosineMetric(Metric):
     @property
     def size(self) -> int:
         """R, the length of an embedding as a list of numbers."""
-        return sum(len(matrix) for matrix in self.experts.values())
+        return sum(map(rows_of, self.experts.values()))
 
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """``concat_j sqrt(share_j) unit(W_j (p - mean))`` of every row: (n, R), of unit length."""
@@ -61,9 +61,9 @@ class CosineMetric(Metric):
                 chunk = [np.asarray(features[name][part], dtype) for name in self._dims]
                 centred, column = np.concatenate(chunk, axis=1) - self.mean, 0
                 for name, matrix in self.experts.items():
-                    target = embedded[part, column : column + len(matrix)]
-                    target[:] = unit(centred @ matrix.T) * dtype.type(np.sqrt(self.shares[name]))
-                    column += len(matrix)
+                    target = embedded[part, column : column + rows_of(matrix)]
+                    target[:] = unit(projected(centred, matrix)) * dtype.type(np.sqrt(self.shares[name]))
+                    column += rows_of(matrix)
         return embedded
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
@@ -91,6 +91,16 @@ class CosineMetric(Metric):
         if any(matrix.ndim != 2 or matrix.shape[1] != width for matrix in experts.values()):
             raise ValueError(f"W of shapes {[matrix.shape for matrix in experts.values()]}, expected (r, {width})")
         return cls(dims, mean, experts, dict(zip(names, shares.tolist(), strict=True)))
+
+
+def projected(vectors: Array, matrix: Array) -> Array:
+    """Vectors (n, D) times W (r, D): (n, r). A matrix without rows leaves them as they are."""
+    return vectors @ matrix.T if len(matrix) else vectors
+
+
+def rows_of(matrix: Array) -> int:
+    """Numbers of a projection by this matrix."""
+    return len(matrix) or int(matrix.shape[1])
 
 
 def unit(vectors: Array) -> Array:

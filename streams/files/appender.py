@@ -14,7 +14,8 @@ class Appender:
     def __init__(self, path: Path) -> None:
         self._descriptor = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._inode = os.fstat(self._descriptor).st_ino
-        self._whole = 0  # the size up to which the file is known to end in a newline
+        # The size up to which the file is known to end in a newline.
+        self._whole = 0
         self._dirty = False
 
     def is_at(self, path: Path) -> bool:

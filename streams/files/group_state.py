@@ -17,7 +17,8 @@ from streams.regular import open_regular, read_regular
 
 COMMIT_BYTES = 64 << 10
 
-LOOK_S = 0.1  # longer than anybody looks who only asks whether there is a reader
+# Longer than a look by those who only ask whether there is a reader.
+LOOK_S = 0.1
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -15,7 +15,8 @@ from streams.files.segments import SegmentedLog, identity_of_folder
 from streams.files.tail import Lines, Tail
 from streams.protocols import Partition, Record
 
-LENGTH_HEADER = "omdml-length"  # true length in bytes of a record that was cut because its line is too long
+# The true length in bytes of a record that was cut because its line is too long.
+LENGTH_HEADER = "omdml-length"
 FILE_SUFFIXES = {".json", ".jsonl", ".ndjson", ".log"}
 BATCH = 1000
 

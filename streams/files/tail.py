@@ -10,8 +10,10 @@ from omdml.feedback import MAX_EVENT_BYTES
 
 CHUNK_BYTES = 1 << 20
 FIRST_LINE_BYTES = 4096  # of a first line, by which segments are told apart
-MAX_LINE_BYTES = 8 * MAX_EVENT_BYTES  # JSON may need six bytes for one; longer lines are cut
-CUT_LINE_BYTES = MAX_EVENT_BYTES + 8192  # what is kept of those: the decoder still refuses it as oversize
+# JSON may need six bytes for one. Longer lines are cut.
+MAX_LINE_BYTES = 8 * MAX_EVENT_BYTES
+# What is kept of a longer line: the decoder still refuses it as oversize.
+CUT_LINE_BYTES = MAX_EVENT_BYTES + 8192
 
 
 class Lines(NamedTuple):
@@ -39,7 +41,8 @@ class Tail:
         self._read = max(start - 1, 0)
         self._begin = start  # of the unfinished line
         self._rest = b""  # what was read of the unfinished line
-        self._cut: bytes | None = None  # the beginning of an unfinished line that became too long
+        # The beginning of an unfinished line that became too long.
+        self._cut: bytes | None = None
         self._ready: deque[Lines] = deque()
 
     @property

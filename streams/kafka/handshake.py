@@ -19,7 +19,8 @@ from streams.regular import opened
 LIMIT_S = 3.0
 FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 OWN = "log.ssl_certfile and log.ssl_keyfile"
-ADVICE = {  # by what the message says, the first that fits: the client has one class for all of TLS
+# By what the message says, the first that fits, because the client has one class for all of TLS.
+ADVICE = {
     "Hostname mismatch": "name the brokers in log.servers as their certificate does",
     "IP address mismatch": "name the brokers in log.servers as their certificate does",
     "CERTIFICATE_VERIFY_FAILED": "set log.ssl_cafile to the PEM file of the authority that signed their certificate",

@@ -17,7 +17,8 @@ from streams.kafka.topic import describe, open_admin
 from streams.newest import Newest
 from streams.protocols import Partition, Record
 
-SLICE_S = 0.2  # of a poll: how far a partition is read is looked at in between
+# Seconds of a poll; between two polls comes a look at how far a partition is read.
+SLICE_S = 0.2
 
 
 def newest_records(options: KafkaOptions, topic: str, group: str, most: int, within_s: float) -> Newest:

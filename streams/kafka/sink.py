@@ -20,11 +20,14 @@ from streams.partitioners import PARTITIONERS
 
 LINGER_MS = 5
 BATCH_BYTES = 256 << 10
-METADATA_LIMIT_S = 2.0  # all that the client itself waits for: it has no bound on its memory, we keep one
+# The client itself waits for metadata alone. It does not bound its memory, so the sink does.
+METADATA_LIMIT_S = 2.0
 # A long tail of acknowledged events keeps the garbage collector busy: 56 k instead of 70 k events/s.
 TAKE_OFF_EVERY = 256
-METADATA_AGE_S = 10.0  # after which added partitions are known at the latest; the client's own default is five minutes
-EVENT_OVERHEAD_BYTES = 512  # what the client keeps of an event beside its bytes
+# Added partitions are known after this at the latest; the client's own default is five minutes.
+METADATA_AGE_S = 10.0
+# What the client keeps of an event beside its bytes.
+EVENT_OVERHEAD_BYTES = 512
 
 
 class Sent(NamedTuple):

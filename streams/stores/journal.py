@@ -17,7 +17,8 @@ from streams.stores.retention import Retention
 
 PUBLICATIONS = ("published", "held")
 PINNED = "pinned"  # why a snapshot is held that nothing else speaks against
-MOVES_KEPT = 200  # entries of rollbacks, pins and notes: they are told for longer than their snapshots last
+# Entries of rollbacks, pins and notes: they are told for longer than their snapshots last.
+MOVES_KEPT = 200
 
 Number = TypeVar("Number")
 SnapshotKey = tuple[int, str]  # version and digest

@@ -18,7 +18,8 @@ from streams.stores.many import one_by_one
 from streams.stores.retention import SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
-ATTEMPTS = 100  # to append before somebody else does: each that fails is one that somebody else won
+# Attempts to append. Each that fails is one that somebody else won.
+ATTEMPTS = 100
 
 
 class JournaledSnapshots(ABC):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
-SPARE = 10  # publications between two rounds of thinning out: a round reads the whole history
+# Publications between two rounds of thinning out: a round reads the whole history.
+SPARE = 10
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -58,4 +59,5 @@ class Retention(NamedTuple):
 
 
 RETENTION = Retention()
-OF_MANY = Retention(last=3, minutes=10, hours=24, days=7)  # of thousands of models: under half of the bytes
+# For thousands of models: it takes under half of the bytes.
+OF_MANY = Retention(last=3, minutes=10, hours=24, days=7)

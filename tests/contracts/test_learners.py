@@ -90,6 +90,26 @@ def test_any_chunks_give_the_same_bytes_also_across_a_restart(name, dtype):
     assert whole.to_bytes() == single.to_bytes() == chunked.to_bytes()
 
 
+def test_one_compiled_kernel_does_however_columns_are_given(name, monkeypatch):
+    rows, columns = comparisons(name)
+    model, types = made(name), set()
+    model.start(features())
+    engine = type(model._engine)
+    walk = engine._walk
+
+    def noting_types(self, rows, addresses, columns, scores):
+        # numba compiles a kernel once more for arrays that cannot be written to.
+        types.add(tuple((column.dtype, column.flags.writeable, column.flags.c_contiguous) for column in columns))
+        return walk(self, rows, addresses, columns, scores)
+
+    monkeypatch.setattr(engine, "_walk", noting_types)
+    learn(model, rows, columns)
+    first = {column: values[0] for column, values in columns.items()}
+    model.learn_many(rows, features(), **first)
+    model.learn_one(rows[0], features(), **first)
+    assert len(types) == 1
+
+
 def test_learning_moves_the_metric(name):
     rows, columns = comparisons(name)
     model = made(name)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from omdml import LOMDML
+from omdml.learners import LEARNERS
 from streams.protocols import Catalogue
 from tests.support.records import Event
 
 
-def learned_bytes(events: Iterable[Event], items: Catalogue, rank: int) -> bytes:
-    """The state of a learner that takes these triplets one after the other."""
+def learned_bytes(events: Iterable[Event], items: Catalogue, rank: int, name: str = "lomdml") -> bytes:
+    """The state of the learner of this name that takes these triplets one after the other."""
     payloads = [json.loads(event.value) for event in events]
     ids = [payload[name] for payload in payloads for name in ("query", "relevant", "irrelevant")]
-    learner = LOMDML(dims=dict(items.dims), rank=rank)
+    kind = LEARNERS[name]
+    items = items.in_coordinates(kind.coordinates)
+    learner = kind(dims=dict(items.dims), rank=rank)
     learner.start(items.features)
     learner.learn_many(items.rows(ids).reshape(-1, 3), items.features)
     return learner.to_bytes()

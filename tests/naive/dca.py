@@ -15,26 +15,43 @@ def root_inverse(S):
 
 
 def closed_form(S, T):
-    """W V (1 - 1/b)+ V' W with W = S^(-1/2) and W T W = V diag(b) V'."""
+    """W V (1 - 1/b)+ V' W with W = S^(-1/2) and W T W = V diag(b) V', the smallest b left out."""
     W = root_inverse(S)
     b, V = np.linalg.eigh(W @ T @ W)
-    gain = np.array([max(0.0, 1 - 1 / value) if value > 0 else 0.0 for value in b])
+    above = [value - 1 if value - 1 > 1e-6 else 0.0 for value in b]
+    rest, gain = 0.0, np.zeros(len(b))
+    for i in range(len(b)):
+        rest += above[i]
+        if rest > 0.005 * sum(above):
+            gain[i] = 1 - 1 / b[i]
     return W @ V @ np.diag(gain) @ V.T @ W
 
 
-def learned(N, C, n, effective, items, variances):
-    """M (d, d), up to scale, of covariance C of items and sums N of near pairs; None if no direction is left."""
+def learned(N, F, C, n, effective, items, variances):
+    """M (d, d), up to scale, of each expert; None if no direction is left.
+
+    N and F are the sums of near and far pairs, C the covariance of items in near pairs.
+    """
     d = len(variances)
     added = min(0.8 * math.sqrt(d / min(effective, 4 * items)), 3.0) * np.trace(N / n) / d
     share = 0.3 * d / (0.3 * d + min(n, 4 * items))
-    T = share * np.diag(variances) + (1 - share) * C
+    T = {"items": share * np.diag(variances) + (1 - share) * C, "far": F / n + added * np.eye(d)}
     seen = [i for i in range(d) if variances[i] > 0.3 * added]
-    if added == 0 or not seen:
-        return None
-    M = np.zeros((d, d))
-    S = N[np.ix_(seen, seen)] / n + added * np.eye(len(seen))
-    M[np.ix_(seen, seen)] = closed_form(S, T[np.ix_(seen, seen)])
-    return M if np.trace(M) > 1e-12 else None
+    found = {}
+    for name, compared in T.items():
+        M = np.zeros((d, d))
+        if added > 0 and seen:
+            S = N[np.ix_(seen, seen)] / n + added * np.eye(len(seen))
+            M[np.ix_(seen, seen)] = closed_form(S, compared[np.ix_(seen, seen)])
+        found[name] = M if np.trace(M) > 1e-12 else None
+    return found
+
+
+def weights(losses, count):
+    """Hedge, at the rate sqrt(8 ln 2 / (count + 1))."""
+    rate = math.sqrt(8 * math.log(2) / (count + 1))
+    raw = {name: math.exp(-rate * (loss - min(losses.values()))) for name, loss in losses.items()}
+    return {name: weight / sum(raw.values()) for name, weight in raw.items()}
 
 
 def distance(p, q, M):
@@ -74,29 +91,50 @@ def counted(slots):
 
 
 def dca(rows, centred, basis, variances, memory):
-    """Scores of triplets of items (n, D), N, the weights' sum, and what is served at the end: M, the plain share."""
+    """Scores of triplets of items (n, D), N, the weights' sum, and what is served at the end: M and share by expert."""
     items, slots = centred @ basis.T, [slot(item) for item in centred]
     d, keep = items.shape[1], 1 - 1 / memory if memory else 1.0
-    N, n, squares, M, share, due, scores = np.zeros((d, d)), 0.0, 0.0, None, 1.0, 1, []
+    nothing = {"items": None, "far": None}
+    N, F, n, squares, M, share, due, scores = np.zeros((d, d)), np.zeros((d, d)), 0.0, 0.0, nothing, 1.0, 1, []
     both, centre, met = np.zeros((d, d)), np.zeros(d), set()
+    losses, scored, refreshed, asked = (
+        {"items": 0.0, "far": 0.0},
+        0.0,
+        0,
+        [item.tobytes() for item in centred[rows[:, 0]]],
+    )
     for version, (q, r, s) in enumerate(rows, 1):
-        near, far = (
-            share * distance(items[q], items[other], np.eye(d))
-            + (0.0 if M is None else (1 - share) * distance(items[q], items[other], M))
-            for other in (r, s)
+        margins = {
+            name: 0.0 if A is None else distance(items[q], items[r], A) - distance(items[q], items[s], A)
+            for name, A in (M | {"plain": np.eye(d)}).items()
+        }
+        hedge = weights(losses, scored)
+        scores.append(share * margins["plain"] + (1 - share) * sum(hedge[name] * margins[name] for name in hedge))
+        if asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
+            losses = {name: keep * losses[name] + (1 + np.clip(margins[name], -1, 1)) / 2 for name in hedge}
+            scored = keep * scored + 1
+        z, m, g = (
+            shortened(v, 8 * sum(variances))
+            for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])
         )
-        scores.append(near - far)
-        z, m = (shortened(v, 8 * sum(variances)) for v in (items[q] - items[r], (items[q] + items[r]) / 2))
-        N, n, squares = keep * N + np.outer(z, z) / 2, keep * n + 1, keep**2 * squares + 1
+        N, F, n = keep * N + np.outer(z, z) / 2, keep * F + np.outer(g, g) / 2, keep * n + 1
+        squares = keep**2 * squares + 1
         both = keep * both + np.outer(m, m) + np.outer(z, z) / 4
         centre = keep * centre + m
         met |= {slots[q], slots[r]}
         if version == due or version == len(rows):
             C = both / n - np.outer(centre / n, centre / n)
-            made = learned(N, C, n, n**2 / squares, counted(met), variances)
+            made = learned(N, F, C, n, n**2 / squares, counted(met), variances)
             faded = 5 / (5 + n)
-            faded = 1.0 if made is None else faded if faded >= 0.005 else 0.0
+            faded = faded if faded >= 0.005 else 0.0
         if version == due:
-            M, share = made, faded
+            refreshed = version
+            M, share = made, faded if any(A is not None for A in made.values()) else 1.0
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
-    return np.array(scores), N, n, made, faded
+    hedge = weights(losses, scored)
+    kept = {name: A for name, A in made.items() if A is not None and (1 - faded) * hedge[name] >= 0.005}
+    if not kept:
+        return np.array(scores), N, n, {}, {"plain": 1.0}
+    total = sum(hedge[name] for name in kept)
+    shares = {"plain": faded} if faded else {}
+    return np.array(scores), N, n, kept, shares | {name: (1 - faded) * hedge[name] / total for name in kept}

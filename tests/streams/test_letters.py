@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omdml.errors import CorruptError, FeedbackError
-from omdml.feedback import MAX_EVENT_BYTES, REASONS, decode
+from omdml.feedback import MAX_EVENT_BYTES, decode
 from omdml.formats import LETTER
+from omdml.letter_reasons import REASONS
 from streams.files.source import FileSink
 from streams.letters import CUT_BYTES, MAX_LETTER_BYTES, DeadLetters, Letter, read_letters
 from streams.memory import MemoryLog, MemorySink

@@ -1,9 +1,12 @@
-"""Real nodes that follow the folder store of a :class:`tests.support.shops.Shop`."""
+"""Nodes of tests: what they serve and count, and real ones that follow a :class:`tests.support.shops.Shop`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
+from streams.protocols import Pointer
 from streams.stores.folder.store import DirectoryStore
 from tests.support.processes import Process, free_port
 from tests.support.shops import Shop
@@ -34,3 +37,25 @@ def start_node(folder: Path, name: str = "omdml") -> tuple[Process, int]:
     port = free_port()
     (folder / f"{name}.toml").write_text(CONFIGURATION.format(port=port))
     return Process(folder, "node", "--config", f"{name}.toml", name=name), port
+
+
+def metric_value(node, name, **labels):
+    """A sample of the node's Prometheus metrics."""
+    return node.metrics.registry.get_sample_value(f"omdml_node_{name}", labels)
+
+
+def serves(node, version, model="shop"):
+    """Whether this version answers."""
+    return lambda: node.view(model).snapshot.version == version
+
+
+def assert_exact(shop, answer, item, k=10):
+    """The answer is the one of the version it names, by brute force."""
+    ids, distances = shop.expected(answer.version, item, k)
+    assert [found.id for found in answer.items] == ids
+    assert np.allclose([found.distance for found in answer.items], distances, rtol=1e-4, atol=1e-6)
+
+
+def pointer(serial, version, store="a", pinned=False, epoch="1-x"):
+    """A pointer to a version, of a store of this name."""
+    return Pointer(serial, version, "", epoch, 0.0, pinned, store)

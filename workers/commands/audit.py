@@ -16,7 +16,8 @@ from workers.operate import audit
 from workers.operate.audit import Audit, Letters, ModelSum, Report
 from workers.operate.replay import read_whole
 
-SHOWN = 50  # models in the table; of more only those that do not add up
+# Models in the table. If there are more, it shows only those that do not add up.
+SHOWN = 50
 COLUMNS = ("model", "events at home", "learned", "held out", "repeated", "letters", "not yet taken", "without a fate")
 
 

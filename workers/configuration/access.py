@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from omdml.errors import ConfigurationError, OmdmlError
 
-TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")  # what a header can carry (RFC 6750), too long to be guessed
+# What a header can carry (RFC 6750), and too long to be guessed.
+TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,}=*")
 MAKE_ONE = "make one with `openssl rand -hex 32 > token`, and set node.token_file"
 SCHEME = "bearer "
 

@@ -28,7 +28,8 @@ PREFIX = "OMDML_"
 COORDINATES = ("features", "mapped")  # what describes an item to a learner
 MAX_MODELS = 10_000  # of a pattern: what a worker begins in ten seconds
 LEAST_RATE = 100  # new models a second
-NOT_TOML = (ValueError, RecursionError)  # among them numbers of thousands of digits, and brackets as deep
+# Among these errors are numbers of thousands of digits, and brackets nested as deep.
+NOT_TOML = (ValueError, RecursionError)
 
 
 class FileLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="file", tag_field="kind"):
@@ -53,7 +54,8 @@ class KafkaLog(KafkaOptions, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     letters: str = ""
     group: str = "omdml"
     partitioner: Literal["murmur2", "crc32"] = "murmur2"
-    member: str | None = None  # group.instance.id: back within the session timeout, it keeps its partitions
+    # group.instance.id. A worker that is back within the session timeout keeps its partitions.
+    member: str | None = None
     session_timeout_s: float = 6.0
 
 
@@ -407,6 +409,8 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
     coordinates = options.pop("coordinates", LEARNERS[learner].coordinates)
     if coordinates not in COORDINATES:
         raise ConfigurationError(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
+    if coordinates == "mapped":
+        options = {**LEARNERS[learner].on_mapped, **options}
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")

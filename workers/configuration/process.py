@@ -41,7 +41,8 @@ def configure_log(form: str = "logfmt", level: str = "info") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # it tells of every reconnection; our source says it once
+    # The client tells of every reconnection; our source says it once.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 def printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -15,7 +15,8 @@ from streams.regular import SECRET_BYTES, read_regular
 
 SECRETS = ("sasl_plain_password", "ssl_password", "token")
 IN_FILES = {"log": SECRETS[:2], "store": ("url",), "node": SECRETS[2:]}
-OF_CATALOGUES = ("path",)  # which may be the address of a server, password included
+# A path may be the address of a server, password included.
+OF_CATALOGUES = ("path",)
 ENDING = "_file"
 
 

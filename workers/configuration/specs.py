@@ -17,7 +17,8 @@ from workers.configuration.config import Configuration, GuardConfig, ModelConfig
 from workers.configuration.names import check_name
 
 REMEMBERED = 4096  # names
-SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")  # hyperparameters that a state has the shape of
+# Hyperparameters that a state has the shape of.
+SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")
 
 
 class Start(NamedTuple):

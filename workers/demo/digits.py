@@ -18,9 +18,12 @@ from omdml.errors import ConfigurationError
 Array = NDArray[Any]
 SIDE = 8
 ORIENTATIONS = 8
-CELL = 2  # pixels a side, of the cells that gradients are summed over
-PATTERN_WINDOWS = ((0, 3), (2, 6), (5, 8))  # rows, and columns, that patterns are counted in
-NOISE = 0.05  # of an ink of 1: smaller differences make no pattern
+# Pixels a side of the cells that gradients are summed over.
+CELL = 2
+# Rows, and columns, that patterns are counted in.
+PATTERN_WINDOWS = ((0, 3), (2, 6), (5, 8))
+# Of an ink of 1. Smaller differences make no pattern.
+NOISE = 0.05
 AROUND = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))  # the neighbours of (1, 1), clockwise
 
 

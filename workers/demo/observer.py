@@ -18,9 +18,12 @@ from workers.demo.people.held_out import HeldOut
 from workers.demo.screen import Figures, Show
 
 LOOK_EVERY_S = 0.25
-MEASURE_EVERY_S = 3.0  # from the end of one measurement to the begin of the next: they cost the node time
-STILL_S = 2.0  # a version that has not moved for so long is the last one
-SETTLED_S = 0.5  # the same while everybody waits: what the worker does at once is done
+# From the end of one measurement to the begin of the next: they cost the node time.
+MEASURE_EVERY_S = 3.0
+# A version that has not moved for so long is the last one.
+STILL_S = 2.0
+# The same while everybody waits: what the worker does at once is done.
+SETTLED_S = 0.5
 
 
 class Measure(NamedTuple):
@@ -74,11 +77,13 @@ class Observer:
         self._looks: list[tuple[int, float]] = []
         self._measuring: Future[list[float]] | None = None
         self._measured_at = 0.0
+        # Comparisons that had been sent when the measurement that is shown, and the one under way, began.
+        self._measured, self._measuring_since = 0, 0
 
     def __enter__(self) -> Self:
         """Measure what the answers are worth before anybody says anything."""
         try:
-            self._measure_now()
+            self._measure_now(0)
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
@@ -104,26 +109,27 @@ class Observer:
             if not crowd.at_work and version - self._first_version >= crowd.sent:
                 break
             if crowd.waits and time.monotonic() - still_since >= SETTLED_S:
-                self._measure_now()
+                self._measure_now(crowd.sent)
                 self._looks.append((crowd.sent, float(np.mean(self._now))))
                 crowd.go_on()
             time.sleep(LOOK_EVERY_S)
-        self._measure_now()
+        self._measure_now(crowd.sent)
         figures = self._look(crowd)
         show(figures)
         return figures
 
-    def _measure_now(self) -> None:
+    def _measure_now(self, sent: int) -> None:
         """Wait for it; what is being measured meanwhile would be older."""
         self._measuring = None
         self._now, self._measured_at = self._thread.submit(self._take).result(), time.monotonic()
+        self._measured = sent
 
     def _take(self) -> list[float]:
         return [self._measure.take(held_out) for held_out in self._held_out]
 
     def _look(self, crowd: Crowd) -> Figures:
         self._check()
-        self._keep_measuring()
+        self._keep_measuring(crowd.sent)
         served, learned = self._served(), self._learned()
         return Figures(
             sent=crowd.sent,
@@ -131,6 +137,7 @@ class Observer:
             measure=self._measure.name,
             before=float(np.mean(self._before)),
             now=float(np.mean(self._now)),
+            measured=self._measured,
             looks=tuple(self._looks),
             tasks={task: change for task, *change in zip(self._tasks, self._before, self._now, strict=True) if task},
             version=served.version,
@@ -139,12 +146,12 @@ class Observer:
             weights=learned.weights,
         )
 
-    def _keep_measuring(self) -> None:
+    def _keep_measuring(self, sent: int) -> None:
         if self._measuring is not None and self._measuring.done():
             self._now, self._measured_at = self._measuring.result(), time.monotonic()
-            self._measuring = None
+            self._measured, self._measuring = self._measuring_since, None
         if self._measuring is None and time.monotonic() - self._measured_at >= MEASURE_EVERY_S:
-            self._measuring = self._thread.submit(self._take)
+            self._measuring, self._measuring_since = self._thread.submit(self._take), sent
 
     def _served(self) -> Served:
         return self._client.models(self._since).get(self._task.model, Served(self._task.model, ready=False))

@@ -13,6 +13,7 @@ from rich.console import Console
 from omdml import DEFAULT_LEARNER
 from omdml.errors import OmdmlError
 from omdml.learners import LEARNERS
+from omdml.snapshot import Snapshot
 from streams.stores.opening import open_store
 from workers.demo.digits import load_digits
 from workers.demo.environment import MODEL, Servers, Stage, own_folder
@@ -25,9 +26,11 @@ from workers.demo.scenarios import Subject, subject
 from workers.demo.screen import Figures, open_screen
 
 COMPARISONS = 10_000
-RATE = 400.0  # comparisons a second: leaves two cores room to answer quickly
+# Comparisons a second: it leaves two cores room to answer quickly.
+RATE = 400.0
 WRONG = 0.05
-LOOKS = (20, 50, 100, 300, 1_000, 3_000)  # comparisons after which people wait, and the answers are measured
+# Comparisons after which people wait, and the answers are measured.
+LOOKS = (20, 50, 100, 300, 1_000, 3_000)
 DYING_S = 0.5
 MAP = Measure("mAP", HeldOut.mean_average_precision)
 
@@ -98,12 +101,8 @@ def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figur
     store = open_store(stage.store)
 
     def learned() -> Learned:
-        found = store.load(task.model)
-        if found is None:
-            return Learned()
-        _, snapshot = found
-        weights = getattr(snapshot.metric, "weights", {}) if hasattr(LEARNERS[snapshot.learner], "weights") else {}
-        return Learned(snapshot.progress.get("recent_mistake_rate"), weights)
+        live = store.load(task.model)
+        return learned_by(live[1]) if live else Learned()
 
     try:
         observer = Observer(task, shown.truths, MAP, learned, stage.check)
@@ -113,6 +112,12 @@ def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figur
         # A process that does not answer may have ended, and its last words say more.
         stage.check(DYING_S)
         raise
+
+
+def learned_by(snapshot: Snapshot) -> Learned:
+    """What a snapshot tells of what was learned: no mistake rate before the first comparison, which would be 0."""
+    weights = getattr(snapshot.metric, "weights", {}) if hasattr(LEARNERS[snapshot.learner], "weights") else {}
+    return Learned(snapshot.progress.get("recent_mistake_rate") if snapshot.version else None, weights)
 
 
 @contextmanager

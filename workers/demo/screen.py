@@ -25,6 +25,8 @@ class Figures:
     ----------
     measure
         Name of what ``before`` and ``now`` are, of held-out queries.
+    measured
+        Comparisons that had been sent when ``now`` was measured: measuring takes a while.
     version
         Comparisons that the node's answers know.
     mistake_rate
@@ -42,6 +44,7 @@ class Figures:
     measure: str
     before: float
     now: float
+    measured: int
     version: int
     freshness: Freshness | None = None
     mistake_rate: float | None = None
@@ -51,8 +54,9 @@ class Figures:
 
     @property
     def quality(self) -> str:
-        """The measure, from before any feedback to now."""
-        return f"{self.measure} {change(self.before, self.now)}"
+        """The measure, from before any feedback to now; if more was sent since, after how many comparisons."""
+        older = f" after {self.measured:,}" if self.measured != self.sent else ""
+        return f"{self.measure} {change(self.before, self.now)}{older}"
 
     @property
     def click_to_live(self) -> str:
@@ -69,7 +73,7 @@ class Figures:
     @property
     def last_line(self) -> str:
         """What is to be remembered of all this."""
-        return f"{self.quality} after {self.sent} comparisons; click-to-live {self.click_to_live}"
+        return f"{self.quality} after {self.sent:,} comparisons; click-to-live {self.click_to_live}"
 
 
 Show = Callable[[Figures], None]

@@ -13,8 +13,10 @@ from workers.configuration.wording import amount
 from workers.doctor.findings import Remark, error, warning
 from workers.doctor.gathering import gathered
 
-LOOK_S = 10.0  # spent on all models: thousands of checkpoints take longer
-YOUNG_S = 60.0  # a new model is live for a second or two before it is saved
+# Spent on all models, because thousands of checkpoints take longer.
+LOOK_S = 10.0
+# A new model is live for a second or two before it is saved.
+YOUNG_S = 60.0
 
 
 class Seen:

@@ -9,7 +9,8 @@ from streams.letters import Book, Letter
 from workers.configuration.wording import amount, day, when
 from workers.doctor.findings import Remark, warning
 
-FRESH_S = 7 * 86_400.0  # older letters are told of, and are no warning any more
+# Older letters are told of, but are no warning any more.
+FRESH_S = 7 * 86_400.0
 SHOWN = 400  # characters of an error
 
 

@@ -12,8 +12,10 @@ from omdml.learners import Learner
 
 Array = NDArray[Any]
 TRIPLETS = 2_000
-INERT = 1e-3  # share of a margin: synthetic items at spreads of 1e-6 to 1e6 hardly moved below it
-SOUND = 0.1  # share at which learning is about as fast as at any higher rate
+# Share of a margin below which synthetic items, at spreads of 1e-6 to 1e6, hardly moved.
+INERT = 1e-3
+# Share at which learning is about as fast as at any higher rate.
+SOUND = 0.1
 
 
 def inert_rates(model: str, learner: Learner, features: Mapping[str, Array]) -> list[str]:

@@ -26,7 +26,8 @@ from workers.operate.topics import advice as advice_on_added
 
 # Senders that were corrected longer ago than this are no error any more.
 RECENT_S = 3600.0
-ENOUGH_RIGHT = 50  # events with the right key at home, all newer than a stray: its sender was corrected, or is rare
+# So many events with the right key at home, all newer than a stray: its sender was corrected, or is rare.
+ENOUGH_RIGHT = 50
 LIBRDKAFKA = {"murmur2": "murmur2_random", "crc32": "consistent_random"}  # what librdkafka calls our partitioners
 
 

@@ -11,7 +11,8 @@ from workers.doctor.findings import Remark, error, warning
 from workers.doctor.gathering import gathered
 from workers.versions.serving import KindOf, Standing, standing
 
-LOOK_S = 10.0  # spent on all models: thousands of snapshots take longer
+# Spent on all models, because thousands of snapshots take longer.
+LOOK_S = 10.0
 LONG_WITHHELD_S = 3600.0
 OLD_PIN_S = 86_400.0
 RECENT_DRIFT_S = 86_400.0

@@ -19,7 +19,8 @@ UNKNOWN = "unknown"  # kind of what does not decode
 KINDS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
 
 PIECE = 32_000  # comparisons at most: about a second of the widest models
-ENVELOPE_BYTES, NAME_BYTES = 64, 12  # of an event: what is no item's id; an id on either side of a comparison
+# Of an event: what is no item's id, and an id on either side of a comparison.
+ENVELOPE_BYTES, NAME_BYTES = 64, 12
 CLOCKS_DIFFER_S = 1.0  # between machines whose clocks are right, at most
 
 
@@ -202,6 +203,12 @@ def event_time(at: float | None, logged: float | None) -> float | None:
     if at is None or logged is None:
         return logged if at is None else at
     return min(at, logged)
+
+
+def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:
+    """First and last offset among the events of a model at hand, refused ones too."""
+    offsets = [record.offset for record in (*batch.records, *(one.record for one in refused))]
+    return min(offsets), max(offsets)
 
 
 def wrong_partition(model: str, partition: Partition, placement: Placement) -> FeedbackError:

@@ -19,7 +19,8 @@ from workers.events.decoding import Batch, Refusal
 
 WINDOW = 4096  # ids
 ID_BYTES = 8
-ONE_BY_ONE = 50  # ids that are looked up faster one after another than sorted together
+# So many ids are looked up faster one after another than sorted together.
+ONE_BY_ONE = 50
 
 Array = NDArray[Any]
 Hashes = Sequence[int | None]  # of each event's id; None if it brings none

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from omdml.feedback import REASONS
+from omdml.letter_reasons import REASONS
 from streams.protocols import Partition, Written
 from workers.configuration.config import is_pattern
 from workers.events.decoding import KINDS, UNKNOWN

@@ -35,7 +35,7 @@ from streams.placement import Placement, PlacementChanged
 from streams.protocols import ModelPosition, Partition, Record
 from streams.stores.checkpoints import none_valid
 from workers.configuration.names import can_be_kept
-from workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
+from workers.events.decoding import Batch, Refusal, sort_out, span_of, wrong_partition
 from workers.learning.arrival import Arrival
 from workers.learning.interruptions import Rewind
 from workers.learning.newcomers import begin_turn, claim_next, too_many_models
@@ -349,7 +349,8 @@ class OwnedPartition:
         model = self.claim(name).model
         if live is None or model.learner.version >= live.version:
             new = model.snapshot()
-            if live and model.withheld:  # what is withheld stays so: nodes go on with what they have
+            # What is withheld stays so, and nodes go on with what they have.
+            if live and model.withheld:
                 new = msgspec.structs.replace(live, generation=new.generation)
             self.models.require_placement()
             with self.models.unless_deleted(model):
@@ -383,7 +384,8 @@ class OwnedPartition:
     def advance(self, untaken: int | None, commit: bool = True) -> None:
         """Move mark and commit to where everything is in checkpoints: parameters and errors as of :meth:`save`."""
         position = self._taken if untaken is None else untaken
-        if untaken is None and commit:  # the log's own position, where it tells, passes what is no event
+        # The log's own position, if it tells one, passes what is no event.
+        if untaken is None and commit:
             position = self.services.source.progress().get(self.partition, (self._taken,))[0]
         waiting = [*self._blocked.offsets.values()]
         waiting += [model.unsaved_from for model in self.models.unsaved.values()]
@@ -392,9 +394,3 @@ class OwnedPartition:
         offset = self.mark.offset
         if commit and offset not in (None, self._committed) and self.services.source.commit({self.partition: offset}):
             self._committed = offset
-
-
-def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:
-    """First and last offset among the events of a model at hand, refused ones too."""
-    offsets = [record.offset for record in (*batch.records, *(one.record for one in refused))]
-    return min(offsets), max(offsets)

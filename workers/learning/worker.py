@@ -34,13 +34,18 @@ from workers.learning.services import Services
 from workers.telemetry.condition import Condition
 
 log = structlog.get_logger(__name__)
-RETRY_S = 0.5  # between two tries of what the store or the dead letters refused
+# Between two tries of what the store or the dead letters refused.
+RETRY_S = 0.5
 PAUSE_S = 0.005  # when no more models may begin for now
-FINISH_S = 5.0  # that saving may take when the worker is told to stop; what is not saved is read again
+# What saving may take when the worker is told to stop. What is not saved is read again.
+FINISH_S = 5.0
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
-PUBLISHING = 0.5  # share of its time that a worker publishes for at most, as long as there are events to learn
-DRAINED_S = 0.005  # a poll that waited for this long and found nothing: there are none
-MEASURE_S = 1.0  # between two looks at how far behind the log's end the partitions are
+# A worker publishes for this share of its time at most, as long as there are events to learn.
+PUBLISHING = 0.5
+# A poll that waited for this long and found nothing means that there is nothing.
+DRAINED_S = 0.005
+# Between two looks at how far behind the log's end the partitions are.
+MEASURE_S = 1.0
 
 
 class LearnerWorker:
@@ -75,9 +80,11 @@ class LearnerWorker:
         self._trouble = ""
         self._placement = LogPlacement(services)
         self._gap: GapError | None = None  # accepted, and not gone on behind yet
-        self._doubt: Fenced | StoreChanged | None = None  # what is in memory may not be this worker's, or not kept
+        # Set if what is in memory may not be this worker's, or may not have been kept.
+        self._doubt: Fenced | StoreChanged | None = None
         self._published_at = self._saved_at = self._measured_at = float("-inf")
-        self._rested_at = float("-inf")  # when the last publication is a small enough share of the time since it began
+        # When the last publication is a small enough share of the time since it began.
+        self._rested_at = float("-inf")
         self._drained = False  # the last poll found nothing
         services.source.subscribe(self)
 
@@ -111,7 +118,8 @@ class LearnerWorker:
         finally:
             try:
                 self.services.letters.close()
-            except SourceError as error:  # no mark has passed them: the next start writes them again
+            except SourceError as error:
+                # No mark has passed these letters, so the next start writes them again.
                 log.warning("letters_not_closed", reason=str(error))
 
     def step(self) -> None:
@@ -153,7 +161,8 @@ class LearnerWorker:
         partition = None if gap.partition is None else Partition(*gap.partition)
         if gap.resume is None:
             self._from_beginning = True
-        elif partition in self.partitions:  # else it is another's by now, who is told by its own client
+        elif partition in self.partitions:
+            # A partition that is not there is another worker's now, whose own client tells it.
             self.partitions[partition].go_on_at(gap.resume, gap.cut)
             placement = self._placement.read(partition.topic_id)
             for owned in self.partitions.values():
@@ -224,7 +233,8 @@ class LearnerWorker:
             if len(left) < count and (logged_at := records[count - len(left) - 1].timestamp) is not None:
                 self.services.metrics.took(partition.partition, logged_at)
             return [*left, *records[count:]]
-        except SourceError:  # the dead letters are away: nothing can be saved, but what was learned goes live
+        except SourceError:
+            # The dead letters are away, so nothing can be saved, but what was learned goes live.
             self._publish(self.services.clock())
             raise
 
@@ -309,7 +319,8 @@ class LearnerWorker:
     def _publish_first(self, partition: OwnedPartition, name: str) -> None:
         try:
             partition.publish_first(name)
-        except CorruptError as error:  # it waits, from its first event on, and keeps no other model waiting
+        except CorruptError as error:
+            # The model waits from its first event on, and keeps no other model waiting.
             log.error("model_not_published", model=name, reason=str(error))
 
     def _note(self, doubt: Fenced | StoreChanged) -> None:

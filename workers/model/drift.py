@@ -43,7 +43,8 @@ class Drift:
 
     def __init__(self, state: bytes = b"") -> None:
         self._window = AdaptiveWindowing(delta=DELTA, **LOOKS)
-        self.later = 0  # comparisons that the last call of ``add`` took after the one by which it noticed a rise
+        # Comparisons that the last call of ``add`` took after the one by which it noticed a rise.
+        self.later = 0
         if state:
             try:
                 self._window.__setstate__(state)

@@ -27,15 +27,21 @@ from workers.configuration.config import GuardConfig
 from workers.model.held_out_window import HeldEvent, Window, in_pairs, told
 
 Array = NDArray[Any]
-FEWEST, VOTES = 32, 8  # held-out events, and queries among them, before they say anything
-NEWEST = 40  # queries whose newest events can overrule the others, if they surely agree: people change their minds
+# So many held-out events, and queries among them, must there be before they say anything.
+FEWEST, VOTES = 32, 8
+# The newest events of so many queries overrule the others, if they surely agree: people change their minds.
+NEWEST = 40
 RENEWAL = 64  # events held out between two references
-SHARE = 0.1  # of the time that looks between two decisions may take
-NEAR = 64  # comparisons after a version that was looked at: too few to make it surely worse, whatever they say
+# Of the time, for looks between two decisions.
+SHARE = 0.1
+# So few comparisons after a version that was looked at cannot make it surely worse, whatever they say.
+NEAR = 64
 GRID = 512  # comparisons between two decisions about a small model
 SMALL = 40_000  # numbers in its metric
-STEPS = 4  # times that much at most: large models take longer to judge, and to learn
-MADE = 4  # times as much again, if a metric is made of sums for each decision: about 35 ms of 512 coordinates
+# A large model has up to so many times GRID between two decisions: it takes longer to judge, and to learn.
+STEPS = 4
+# So many times as much again if each decision makes a metric of sums: about 35 ms of 512 coordinates.
+MADE = 4
 
 # What keeps a version from going live: a code that never changes, and the words that every sentence about it has.
 WHY = {

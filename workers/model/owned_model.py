@@ -32,9 +32,12 @@ from workers.model.tally import Tally
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
-OBJECTS, COMPARISON = 10_000, 350  # bytes that a model's objects take, and a comparison held out (measured)
-TRAILS, TRAILED_S = 16, 60.0  # publications that later snapshots tell of, and for how long
-METRICS = 3  # what the guard compares with, the bytes of that, and the newest until it is saved
+# Bytes that a model's objects take, and a comparison held out (measured).
+OBJECTS, COMPARISON = 10_000, 350
+# Publications that later snapshots tell of, and for how long.
+TRAILS, TRAILED_S = 16, 60.0
+# What the guard compares with, the bytes of that, and the newest until it is saved.
+METRICS = 3
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
 
 
@@ -86,17 +89,20 @@ class OwnedModel:
         self._window = self._window_over(self.progress.hold_out)
         self.drift = Drift()
         self.drifted = ""  # what to tell the history
-        self.held_out: frozenset[int] = frozenset()  # offsets of the events not learned of what was taken last
+        # Offsets of the events that were held out, of those taken last.
+        self.held_out: frozenset[int] = frozenset()
         self.repeated: frozenset[int] = frozenset()  # offsets of those that were taken before
         self.seen = SeenIds()
         self.stretches = Stretches()
         self.guard = guard
         self.withheld = ""  # why what it has learned is not live
         self.event_time: float | None = None
-        self.trail: Trail | None = None  # of the events in no publication yet
-        self._trails: tuple[Trail, ...] = ()  # of the last publications
+        # Of the events in no publication yet, and of the last publications.
+        self.trail: Trail | None = None
+        self._trails: tuple[Trail, ...] = ()
         self._taken_at = 0.0
-        self.changed_at = 0.0  # clock of the oldest change in no checkpoint yet, and the offset of its event
+        # Clock of the oldest change that no checkpoint has, and the offset of its event.
+        self.changed_at = 0.0
         self.unsaved_from = 0
         self.published = -1  # version
         self.size = 0  # bytes in memory

@@ -11,11 +11,12 @@ import structlog
 
 from omdml.errors import StoreError
 from streams.protocols import SnapshotStore, Watch
-from workers.node.refresh import Refresher
+from workers.node.hot_swap import Refresher
 
 OVERDUE_S = 5.0  # without a turn: nobody knows then whether models are up to date
 HINT_WAIT_S = 0.2  # how long a stop may have to wait for the thread
-STUCK_AFTER_S = 60.0  # without a turn of the thread: longer than the timeouts of any store, and than most embeddings
+# Without a turn of the thread: longer than the timeouts of any store, and than most embeddings.
+STUCK_AFTER_S = 60.0
 
 _log = structlog.get_logger(__name__)
 

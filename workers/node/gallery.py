@@ -14,7 +14,8 @@ from omdml.metrics import CHUNK_ROWS, Metric
 Array = NDArray[Any]
 Features = Mapping[str, Array]
 ROUNDOFF = float(np.finfo(np.float32).eps) / 2
-LARGEST = float(np.finfo(np.float32).max) / 4  # of squared distances, whose parts are summed in any order
+# Of squared distances: their parts are summed in any order.
+LARGEST = float(np.finfo(np.float32).max) / 4
 REFINED_ROWS = 4096  # whose differences are held in float64 at a time
 VECTOR, AGGREGATE, ELEMENTS = "vector", "aggregate", "elements"  # what sets are searched by
 

@@ -17,9 +17,9 @@ from omdml.metrics import Metric, ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
 from streams.catalogues.inline import scaled_item
 from streams.protocols import Catalogue, Pointer
+from workers.node.bridge import Bridge, Spread
 from workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
 from workers.node.set_gallery import SetGallery
-from workers.node.transition import Bridge, Spread
 
 MAX_K = 10_000
 MAX_QUERY_ITEMS = 1000

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from omdml.feedback import REASONS
+from omdml.letter_reasons import REASONS
 from omdml.snapshot import Trail
 from workers.configuration.config import is_pattern
 from workers.node.live_model import View

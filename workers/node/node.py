@@ -17,10 +17,10 @@ from workers.configuration.config import is_pattern, suggestion
 from workers.configuration.process import one_thread
 from workers.node.follow import Follower
 from workers.node.gallery import Query
+from workers.node.hot_swap import Refresher
 from workers.node.http.inbox import Inbox
 from workers.node.live_model import DEFAULT_K, PATIENCE_S, Answer, SearchError, View
 from workers.node.metrics import NodeMetrics
-from workers.node.refresh import Refresher
 from workers.telemetry.registry import MODELS, ModelLabels
 
 BUDGET_BYTES = 1 << 30

@@ -14,10 +14,14 @@ from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import Snapshot
 
 Array = NDArray[Any]
-SAMPLE, NEAREST = 200, 10  # items asked, and neighbours of each, to tell how much answers changed
-GALLERY = 5_000  # items among which these are looked for, at most
-EXPERT = "/W"  # ends the name of a matrix that embeds all modalities together
-WEIGHTS = {"weights": "modalities", "shares": "experts"}  # tensors of weights, and what says whose they are
+# Items asked, and neighbours of each, to tell how much answers changed.
+SAMPLE, NEAREST = 200, 10
+# Items among which these are looked for, at most.
+GALLERY = 5_000
+# Ends the name of a matrix that embeds all modalities together.
+EXPERT = "/W"
+# Tensors of weights, and the list that says whose they are.
+WEIGHTS = {"weights": "modalities", "shares": "experts"}
 
 
 class Part(NamedTuple):
@@ -41,6 +45,9 @@ def parts(metric: Metric) -> Iterator[Part]:
         if name in WEIGHTS:
             continue
         values: Array = np.atleast_1d(tensor.astype(np.float64))
+        if not values.size:
+            # an expert without rows stands for the identity
+            values = np.eye(values.shape[1])
         norm, directions = float(np.linalg.norm(values)), None
         if values.ndim == 2:
             values = np.linalg.svd(values, compute_uv=False)

@@ -21,8 +21,10 @@ from omdml.metrics.base import check_features
 from omdml.snapshot import pack, unpack
 
 Array = NDArray[Any]
-ROOM = 1 << 24  # numbers that a state may stand for without holding them: those of coordinates that share a weight
-GIVEN = "init//"  # before the names of arrays that ``init`` brought; no modality's name holds a slash
+# A state may stand for so many numbers without holding them: coordinates can share a weight.
+ROOM = 1 << 24
+# Stands before the names of arrays that ``init`` brought; no modality's name holds a slash.
+GIVEN = "init//"
 LEARNERS: dict[str, type[Learner]] = {}
 KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}  # names of hyperparameters
 
@@ -46,10 +48,15 @@ class Learner(base.Base):
     """
 
     name: ClassVar[str]
-    accepts: ClassVar[frozenset[str]]  # kinds of comparison: triplet, quadruplet, pair, set
+    # Kinds of comparison: triplet, quadruplet, pair, set.
+    accepts: ClassVar[frozenset[str]]
     width: ClassVar[int]  # items of a comparison
-    coordinates: ClassVar[str] = "features"  # of a catalogue: what a model learns on if its configuration does not say
-    columns: ClassVar[tuple[str, ...]] = ()  # keywords of learn_many: what else a comparison brings
+    # What of a catalogue a model learns on if its configuration does not say.
+    coordinates: ClassVar[str] = "features"
+    # Hyperparameters that have another default on mapped coordinates.
+    on_mapped: ClassVar[Mapping[str, Any]] = {}
+    # Keywords of learn_many: what else a comparison brings.
+    columns: ClassVar[tuple[str, ...]] = ()
     dims: Mapping[str, int]
     init: str | Mapping[str, ArrayLike]
     dtype: str

@@ -13,7 +13,8 @@ from omdml.initial import STARTS
 
 Array = NDArray[Any]
 MOST = 1e300  # a hyperparameter's size
-MOST_WHOLE = 2**53  # of a whole one: beyond it floats, and JSON in other languages, skip numbers
+# The largest whole number: beyond it floats, and JSON in other languages, skip numbers.
+MOST_WHOLE = 2**53
 
 
 def check_rows(rows: ArrayLike, width: int, count: int) -> Array:

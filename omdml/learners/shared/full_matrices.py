@@ -14,7 +14,8 @@ from omdml.learners.shared.checks import expect, number, whole
 from omdml.learners.shared.quadruplets import QuadrupletLearner
 from omdml.metrics.full import FullMetric
 
-INDEFINITE = 1e-6  # share of the largest eigenvalue that a start's smallest may lie below 0
+# Share of the largest eigenvalue that a start's smallest may lie below 0.
+INDEFINITE = 1e-6
 
 
 class FullMatrixLearner(QuadrupletLearner):

@@ -80,7 +80,8 @@ class PairLearner(Learner):
         together, width = " + ".join(self.dims), sum(self.dims.values())
         sample = np.concatenate([np.asarray(features[name][rows], np.float64) for name in self.dims], axis=1)
         start = start_matrices({together: sample}, {together: min(self.rank, width)}, str(self.init), self.seed)
-        scale = np.sqrt(len(self._stacks[0]))  # the distances of a task's matrices add up to unit spread
+        # Divided by this, the distances of a task's matrices add up to unit spread.
+        scale = np.sqrt(len(self._stacks[0]))
         return dict.fromkeys(self._names, start[together] / scale)
 
     def _rule(self) -> Rule:
@@ -175,7 +176,8 @@ def signs(similar: ArrayLike | None, count: int) -> Array:
     if column.shape not in ((), (count,)) or (column.size and column.dtype.kind != "b"):
         got = f"{column.dtype} of shape {column.shape}"
         raise FeedbackError(f"similar={got}: expected True, False, or ({count},) booleans, one a pair")
-    return np.ascontiguousarray(np.broadcast_to(np.where(column, 1.0, -1.0), (count,)))
+    # An array of its own: kernels are compiled once more for one that cannot be written to.
+    return np.full(count, np.where(column, 1.0, -1.0))
 
 
 def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str], count: int) -> Array:
@@ -191,7 +193,7 @@ def task_numbers(task: str | Sequence[str] | Array | None, tasks: Sequence[str],
         raise FeedbackError(f"task of shape {column.shape}, expected a name or ({count},) names")
     places = {name: place for place, name in enumerate(tasks)}
     found = np.array([places.get(name, -1) for name in column.ravel().tolist()], np.int64)
-    numbers = np.ascontiguousarray(np.broadcast_to(found.reshape(column.shape), (count,)))
+    numbers = np.full(count, found.reshape(column.shape))
     unknown = np.flatnonzero(numbers < 0)
     if unknown.size:
         name = column.ravel().tolist()[unknown[0] if column.ndim else 0]

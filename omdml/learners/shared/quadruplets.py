@@ -58,4 +58,5 @@ def margins(margin: ArrayLike, count: int) -> Array:
     if bad.size:
         message = f"comparison {bad[0]} has margin {column.flat[bad[0]]}, expected a finite number"
         raise FeedbackError(f"{message}; nothing was learned", reason="not_finite", row=int(bad[0]))
-    return np.ascontiguousarray(np.broadcast_to(column, (count,)))
+    # An array of its own: kernels are compiled once more for one that cannot be written to.
+    return np.full(count, column)

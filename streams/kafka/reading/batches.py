@@ -13,7 +13,8 @@ from omdml.feedback import TooLarge
 from streams.kafka import internals
 from streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
 
-FIELDS_BEFORE_KEY = 4  # the record's length, its attributes, how much later and how far behind the batch's first it is
+# The record's length, its attributes, and how much later and how far behind the batch's first it is.
+FIELDS_BEFORE_KEY = 4
 
 
 class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types

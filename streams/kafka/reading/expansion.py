@@ -10,9 +10,11 @@ import lz4.frame
 import zstandard
 from kafka.record.default_records import DefaultRecordBatch
 
-MAX_EXPANDED_BYTES = 128 << 20  # of a batch: a hundred times what a topic takes by default
+# Of a batch: a hundred times what a topic takes by default.
+MAX_EXPANDED_BYTES = 128 << 20
 PIECE_BYTES = 1 << 20
-HARMLESS = 1032  # what deflate makes of a byte at most; the largest of the codecs with a bound (snappy 22, lz4 255)
+# What deflate makes of a byte at most: the most of all codecs that have a bound (snappy 22, lz4 255).
+HARMLESS = 1032
 
 
 def too_large(codec: int, data: memoryview, limit: int = MAX_EXPANDED_BYTES) -> bool:

@@ -42,7 +42,8 @@ from streams.kafka.reading.epochs import Epochs
 from streams.kafka.reading.watch import Absence, Failures, Flow, Outage
 from streams.protocols import Listener, Partition, Record
 
-LOOK_EVERY_S = 1.0  # how often the ends, the topic's identity and the way to the cluster are looked at
+# How often it looks at the ends, the topic's identity and the way to the cluster.
+LOOK_EVERY_S = 1.0
 LOOK_LIMIT_S = 0.5
 # The client does not return by itself when partitions were given.
 SLICE_S = 0.1

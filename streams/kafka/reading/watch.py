@@ -83,7 +83,8 @@ class Flow:
 
     def __init__(self) -> None:
         self._idle = False
-        self._still: dict[TopicPartition, tuple[int, int, int]] = {}  # position, looks, those of them that were idle
+        # By partition: its position, how many looks found it there, and how many of these were idle.
+        self._still: dict[TopicPartition, tuple[int, int, int]] = {}
 
     def delivered(self, partitions: Collection[TopicPartition]) -> None:
         """Records of these came: they flow, also where who reads them seeks back."""

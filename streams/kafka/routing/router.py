@@ -37,14 +37,18 @@ from streams.protocols import Partition, Record
 GATHER_S = 0.1
 GATHER_RECORDS = 10_000
 GATHER_BYTES = 8 << 20
-STEP_S = 10.0  # for one step of a transaction; a cluster that is away for longer is asked again by a new producer
-OPEN_S = 10.0  # of a transaction: readers wait so long behind what a killed router left open
+# For one step of a transaction. If a cluster is away for longer, a new producer asks it again.
+STEP_S = 10.0
+# Of a transaction. So long readers wait behind what a killed router left open.
+OPEN_S = 10.0
 CONNECT_S = 3.0  # for one try
 RETRY_S = 0.5
-STOP_S = 5.0  # for what was gathered, once the process was asked to end
+# For what was gathered, after the process was asked to end.
+STOP_S = 5.0
 LOOK_EVERY_S = 1.0
 TELL_EVERY_S = 60.0
-ENVELOPE_BYTES, HEADER_BYTES = 128, 16  # around a record in a batch of its own, and around each of its headers
+# Around a record in a batch of its own, and around each of its headers.
+ENVELOPE_BYTES, HEADER_BYTES = 128, 16
 
 log = structlog.get_logger(__name__)
 

@@ -26,7 +26,8 @@ from streams.stores.folder.store import DirectoryStore, reaching
 SEAL = "backup.json"
 NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
 PARTS = (*NUMBERS, "placements", "models", MARKS)
-PASSES = 100  # over a model whose files are dropped while they are read
+# Over a model whose files are dropped while they are read.
+PASSES = 100
 PART = (".", "..", "")  # of a path: none of these leads to a file of ours
 
 File = tuple[str, bytes]

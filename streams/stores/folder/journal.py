@@ -22,14 +22,18 @@ from streams.regular import DOCUMENT_BYTES, read_regular
 from streams.stores.folder.states import read_state
 from streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
 
-NAMELESS_S = 600.0  # after so long, a snapshot that no entry names has no publisher any more
+# A snapshot that no entry names for so long has no publisher any more.
+NAMELESS_S = 600.0
 NAME = re.compile(r"(\d{12})\.json")
-POLL_S, IDLE_POLL_S = 0.002, 0.01  # between two looks, and when nothing happened for a while
+# Between two looks; the second one if nothing happened for a while.
+POLL_S, IDLE_POLL_S = 0.002, 0.01
 ACTIVE_S = 5.0
-SHARE = 20  # of the time, a look at many folders takes one part in so many
+# Looks at many folders take one part in so many of the time.
+SHARE = 20
 TICK_NS = 20_000_000
 
-Reaching = Callable[[], AbstractContextManager[None]]  # turns what the operating system refuses into a StoreError
+# Turns what the operating system refuses into a StoreError.
+Reaching = Callable[[], AbstractContextManager[None]]
 
 
 class DirectoryJournal:

@@ -20,7 +20,8 @@ from streams.addresses import SCHEMES, masked, without_prefix
 TIMEOUT_S = 2.0  # to connect, and of each answer
 # All that is sent twice is a compare-and-set, or means the same twice.
 RETRIES = 1
-HEALTH_CHECK_S = 5  # an idle connection is asked for life before it is used
+# An idle connection is asked for a sign of life before it is used.
+HEALTH_CHECK_S = 5
 RIGHTS = "give this user the rights that deploy/SECURITY.md lists"
 ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
     (exceptions.BusyLoadingError, "it is still reading its data from disk: wait"),
@@ -35,7 +36,8 @@ ADVICE: list[tuple[type[exceptions.RedisError], str]] = [
 ]
 REFUSALS = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 CLIENT_CERTIFICATE = "it asks for a client's certificate: ?ssl_certfile=client.pem&ssl_keyfile=client.key"
-REFUSAL_ADVICE = {  # by what the message says, the first that fits: the client has no class for these refusals
+# By what the message says, the first that fits, because the client has no class for these refusals.
+REFUSAL_ADVICE = {
     "ACL failure in script": RIGHTS,
     "The user executing the script can't": RIGHTS,  # Redis 7.0
     "Hostname mismatch": "name the server in store.url as its certificate does",
@@ -44,7 +46,8 @@ REFUSAL_ADVICE = {  # by what the message says, the first that fits: the client 
     "CERTIFICATE_REQUIRED": CLIENT_CERTIFICATE,
     "EOF occurred in violation of protocol": f"it broke the handshake off; perhaps {CLIENT_CERTIFICATE}",
 }
-MISFITS = ("WRONGTYPE", "not an integer")  # what the server says of a key, or of a value in it, that others wrote
+# What the server says of a key, or of a value in it, that others wrote.
+MISFITS = ("WRONGTYPE", "not an integer")
 MISFIT_ADVICE = (
     "a key there is not as omdml wrote it (epoch: string; history: stream; current, newest, checkpoint: hash): restore "
     "or remove that key"

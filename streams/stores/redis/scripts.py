@@ -5,7 +5,8 @@ of the model's log. ``KEYS`` and ``ARGV`` are named in its first lines. All may 
 sends its command again.
 """
 
-LOST, ABSENT = b"lost", b"absent"  # what scripts answer beside the values of Written
+# What scripts answer beside the values of Written.
+LOST, ABSENT = b"lost", b"absent"
 
 CLAIM = """
 -- Raise the epoch, answer it, the newest checkpoint, whether one was ever saved, and if there is no newest one, the one

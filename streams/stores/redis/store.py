@@ -51,7 +51,8 @@ from streams.stores.redis.watch import RedisWatch
 from streams.stores.retention import RETENTION, SPARE, RetentionOf
 from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
-UNPUBLISHED_S = 600  # bytes that no script made permanent vanish after so long
+# Bytes that no script made permanent vanish after so long.
+UNPUBLISHED_S = 600
 ATTEMPTS = 3
 
 

@@ -12,7 +12,8 @@ import structlog
 from streams.addresses import masked
 from streams.stores.redis.client import connect
 
-PATIENCE_S = 1.0  # of an attempt to subscribe: so much longer than its timeout a wait may take
+# Of an attempt to subscribe. A wait may take so much longer than its timeout.
+PATIENCE_S = 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two attempts
 # A server that leaves a ping unanswered for so long is gone, whatever TCP says.
 ANSWER_S = 5.0

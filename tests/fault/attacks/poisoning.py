@@ -16,8 +16,10 @@ LOST, REFUSED = 0.02, 2_500  # mAP, and events in a row
 SEEDS = 3  # an odd number: of a clean run, live mAP at the end differs by up to 0.1 from seed to seed
 QUICK = ("three items, 30 %",)
 # mAP that is lost, if the guard cannot keep it within the bound (README, What it promises).
-NAMED_LIMITS = {"random noise, 2 %": 0.06, "aimed noise, 2 %": 0.06}
+NAMED_LIMITS = {"three items, 30 %": 0.03}
 ITEMS, LABELS, DIMS = 1_000, 10, {"shape": 160, "noise": 80}
+# Of items around the centre of their label: with 2.0 the default learner is right about all, and nothing could be lost.
+SPREAD = 3.0
 
 
 def shop(seed: int = 0) -> Data:
@@ -26,7 +28,7 @@ def shop(seed: int = 0) -> Data:
     labels = draw.integers(0, LABELS, ITEMS)
     centres = draw.normal(0, 1, (LABELS, DIMS["shape"]))
     features = {
-        "shape": centres[labels] + draw.normal(0, 2.0, (ITEMS, DIMS["shape"])),
+        "shape": centres[labels] + draw.normal(0, SPREAD, (ITEMS, DIMS["shape"])),
         "noise": draw.normal(0, 1, (ITEMS, DIMS["noise"])),
     }
     order = draw.permutation(ITEMS)

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import redis
 
+from omdml import DEFAULT_LEARNER
 from streams.kafka.options import KafkaOptions
 from streams.kafka.sink import KafkaSink
 from streams.stores.opening import open_store
@@ -36,6 +37,7 @@ def model_in(partition: int) -> str:
 
 
 MODELS = [model_in(partition) for partition in range(PARTITIONS)]
+LEARNER = {model: (DEFAULT_LEARNER, "lomdml")[number % 2] for number, model in enumerate(MODELS)}
 
 
 class Service:
@@ -74,7 +76,7 @@ class Service:
         self.away: set[int] = set()
         self.store_server: Any = None
         self.forgotten: list[int] = []
-        self.items = catalogue(folder / "items")
+        self.items = catalogue(folder / "items", mapped=True)
         self.node_port = free_port()
         self.metrics_ports = [free_port() for _ in range(WORKERS + 1)]
         prefix = f"?prefix={self.topic}" if url.startswith("redis") else ""
@@ -201,5 +203,5 @@ class Service:
             f'member = "{name}"\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{self.folder}/items"\n'
             f'[worker]\nbind = "{bind}"\n[node]\nbind = "127.0.0.1:{self.node_port}"\n'
             "[guard]\ntolerance = 2.0\ngrowth = 1e9\nmoved = 1.0\n"  # random clicks: nothing may be held back
-            + "".join(f'[models."{model}"]\nlearner = "lomdml"\nrank = {RANK}\n' for model in MODELS)
+            + "".join(f'[models."{model}"]\nlearner = "{LEARNER[model]}"\nrank = {RANK}\n' for model in MODELS)
         )

@@ -19,7 +19,7 @@ from tests.support.processes import Process, wait_for
 SET_UP_S = 180.0  # with kernels compiled
 ROLES = {"valkey": "valkey-server", "worker": "workers.cli worker", "node": "workers.cli node"}
 LAST_LINE = re.compile(
-    r"mAP (0\.\d{3}) -> (0\.\d{3}) after (\d+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms"
+    r"mAP (0\.\d{3}) -> (0\.\d{3}) after ([\d,]+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms"
 )
 
 
@@ -85,7 +85,7 @@ def last_words(process):
     assert said, process.said
     first, last, comparisons, p50, p99 = said.groups()
     assert 0 < int(p50) <= int(p99)
-    return float(first), float(last), int(comparisons)
+    return float(first), float(last), int(comparisons.replace(",", ""))
 
 
 def test_answers_get_better_and_the_last_line_says_so(demo, tmp_path):

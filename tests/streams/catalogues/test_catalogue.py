@@ -3,9 +3,8 @@
 import json
 import mmap
 import os
-import subprocess
-import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from streams.catalogues.folder import MappedCatalogue
 from streams.catalogues.inline import InlineTable, scaled_item
 from streams.catalogues.opening import open_catalogue
 from streams.protocols import Catalogue
+from tests.support.forks import FORKS, LIMIT_S
 
 COLOR = [[0.0, 10.0, 5.0], [2.0, 20.0, 5.0], [4.0, 40.0, 5.0]]
 TEXT = [[3.0, 4.0], [0.0, 0.0], [1.0, 0.0]]
@@ -171,24 +171,25 @@ def test_a_refresh_to_another_generation_is_refused(shop: MappedCatalogue) -> No
     assert_array_equal(shop.features["text"][2], _float32([1, 0]))
 
 
+def _read_twice(path: Path, other: Connection) -> None:
+    """Tell how many items there are and, once the other process has added one, what a refresh finds."""
+    catalogue = MappedCatalogue(path)
+    other.send(len(catalogue.ids))
+    other.recv()
+    other.send((catalogue.refresh(), catalogue.features["color"][3].tolist()))
+
+
 def test_processes_share_a_catalogue_while_items_are_added(shop: MappedCatalogue) -> None:
-    program = (
-        "import sys\n"
-        "from streams.catalogues.folder import MappedCatalogue\n"
-        "catalogue = MappedCatalogue(sys.argv[1])\n"
-        "print(len(catalogue.ids), flush=True)\n"
-        "sys.stdin.readline()\n"
-        "print(catalogue.refresh(), catalogue.features['color'][3].tolist(), flush=True)\n"
-    )
-    command = [sys.executable, "-c", program, str(shop.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
-        assert reader.stdin is not None
-        assert reader.stdout is not None
-        assert reader.stdout.readline() == "3\n"
-        add_items(shop.path, {"color": [[8.0, 70.0, 5.0]], "text": [[0.0, 9.0]]}, ids=["sku-4"])
-        reader.stdin.write("\n")
-        reader.stdin.flush()
-        assert reader.stdout.readline() == "1 [2.0, 2.0, 0.0]\n"
+    here, there = FORKS.Pipe()
+    reader = FORKS.Process(target=_read_twice, args=(shop.path, there), daemon=True)
+    reader.start()
+    assert here.poll(LIMIT_S)
+    assert here.recv() == 3
+    add_items(shop.path, {"color": [[8.0, 70.0, 5.0]], "text": [[0.0, 9.0]]}, ids=["sku-4"])
+    here.send("added")
+    assert here.poll(LIMIT_S)
+    assert here.recv() == (1, [2.0, 2.0, 0.0])
+    reader.join()
 
 
 # Damage

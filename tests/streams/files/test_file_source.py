@@ -4,11 +4,10 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from streams.files.source import FileSink, FileSource
 from streams.files.tail import MAX_LINE_BYTES
 from streams.protocols import Record
 from tests.support.files import read_records
+from tests.support.forks import FORKS, LIMIT_S
 from tests.support.listeners import Recorder
 
 EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'
@@ -64,12 +64,6 @@ def drain(source: FileSource) -> list[Record]:
 
 def values(source: FileSource) -> list[bytes]:
     return [record.value for record in drain(source)]
-
-
-def run(script: str, *arguments: object) -> subprocess.Popen[bytes]:
-    """Another process that runs this with its arguments."""
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
 
 
 def test_lines_written_by_hand_are_events(folder: Path, follow: Follow) -> None:
@@ -160,14 +154,17 @@ def test_reading_can_begin_at_the_oldest_segment_that_was_kept(folder: Path, fol
     assert record.offset == 7 << OFFSET_BITS
 
 
+def write_many(folder: Path, name: bytes) -> None:
+    sink = FileSink(folder, segment_bytes=20_000, fsync=False)
+    for n in range(300):
+        sink.send(b"%s %d " % (name, n) + b"x" * (n * 7 % 500))
+    sink.close()
+
+
 def test_many_writers_interleave_whole_lines_only(folder: Path, follow: Follow) -> None:
-    script = (
-        "import sys; from streams.files.source import FileSink\n"
-        "sink = FileSink(sys.argv[1], segment_bytes=20_000, fsync=False)\n"
-        "for n in range(300): sink.send(b'%s %d ' % (sys.argv[2].encode(), n) + b'x' * (n * 7 % 500))\n"
-        "sink.close()"
-    )
-    writers = [run(script, folder, name) for name in "abc"]
+    writers = [FORKS.Process(target=write_many, args=(folder, name), daemon=True) for name in (b"a", b"b", b"c")]
+    for writer in writers:
+        writer.start()
     sink = FileSink(folder, segment_bytes=20_000, fsync=False)
 
     def send_many() -> None:
@@ -178,11 +175,11 @@ def test_many_writers_interleave_whole_lines_only(folder: Path, follow: Follow) 
     for thread in threads:
         thread.start()
     source, got = follow(), list[bytes]()
-    while any(writer.poll() is None for writer in writers) or any(thread.is_alive() for thread in threads):
+    while any(writer.is_alive() for writer in writers) or any(thread.is_alive() for thread in threads):
         got += [record.value for record in source.poll(1000, 0.01)]
     sink.close()
     got += values(source)
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
     for name in (b"a", b"b", b"c"):
         mine = [value for value in got if value.startswith(name)]
         assert mine == [b"%s %d " % (name, n) + b"x" * (n * 7 % 500) for n in range(300)]
@@ -243,19 +240,22 @@ def test_a_sink_goes_on_after_its_segment_was_removed(folder: Path) -> None:
     assert [record.value for record in read_records(folder)] == [EVENT]
 
 
+def read_until_killed(folder: Path, ready: Connection) -> None:
+    source = FileSource(folder, "workers")
+    source.subscribe(None)
+    ready.send("ready")
+    signal.pause()
+
+
 def test_a_second_reader_of_a_group_is_refused_until_the_first_is_killed(folder: Path, follow: Follow) -> None:
-    script = (
-        "import sys; from streams.files.source import FileSource\n"
-        "source = FileSource(sys.argv[1], 'workers'); source.subscribe(None)\n"
-        "print('ready', flush=True); sys.stdin.read()"
-    )
-    first = run(script, folder)
-    assert first.stdout is not None
-    assert first.stdout.readline() == b"ready\n"
+    told, ready = FORKS.Pipe(duplex=False)
+    first = FORKS.Process(target=read_until_killed, args=(folder, ready), daemon=True)
+    first.start()
+    assert told.poll(LIMIT_S)
     with pytest.raises(SourceError, match=f"process {first.pid} already"):
         follow()
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
+    first.kill()
+    first.join()
     assert values(follow()) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -15,13 +16,14 @@ KNOWN = Figures(
     measure="mAP",
     before=0.671,
     now=0.889,
+    measured=10_000,
     version=9_990,
     freshness=Freshness(p50_s=0.0091, p99_s=0.0308, count=500),
     mistake_rate=0.061,
     weights={"pixels": 0.4, "gradients": 0.6},
     looks=((20, 0.701), (1_000, 0.8)),
 )
-EARLY = Figures(sent=0, of=10, measure="mAP", before=0.5, now=0.5, version=0)
+EARLY = Figures(sent=0, of=10, measure="mAP", before=0.5, now=0.5, measured=0, version=0)
 
 
 def shown(figures, **options):
@@ -34,7 +36,13 @@ def shown(figures, **options):
 
 
 def test_the_last_line_has_the_promised_form():
-    assert KNOWN.last_line == "mAP 0.671 -> 0.889 after 10000 comparisons; click-to-live p50 9 ms, p99 31 ms"
+    assert KNOWN.last_line == "mAP 0.671 -> 0.889 after 10,000 comparisons; click-to-live p50 9 ms, p99 31 ms"
+
+
+def test_a_measure_that_is_older_than_the_count_beside_it_says_after_how_many_it_was_taken():
+    underway = replace(KNOWN, sent=9_000, measured=7_654)
+    assert line(underway).startswith("9,000 comparisons; mAP 0.671 -> 0.889 after 7,654; version")
+    assert "mAP 0.671 -> 0.889 after 7,654" in shown(underway, force_terminal=True)
 
 
 def test_the_measure_at_every_look_is_told():

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from omdml.errors import GapError
+from streams.files.source import FileSink, FileSource
 from streams.kafka.reading import gap
 from streams.kafka.reading.batches import Unreadable
 from streams.memory import MemorySource
 from streams.stores.checkpoints import none_left
-from tests.support.worlds import World, damage_newest, events, kill, mark, refuse, run_until_idle, unreadable
+from tests.support.worlds import World, damage_newest, events, kill, letters, mark, refuse, run_until_idle, unreadable
+from workers.configuration.config import WorkerConfig
+from workers.learning.worker import LearnerWorker
 
 
 def cut(world, end):
@@ -225,3 +231,52 @@ def test_a_waiting_model_learns_what_is_written_over_what_it_waited_for(tmp_path
     broken.clear()
     run_until_idle(worker)
     assert (world.store.peek("user-1").version, world.store.peek("shop").version) == (3, 22)
+
+
+def on_files(world, folder, accept_gap=False):
+    """A worker that reads a log in files."""
+    services = replace(world.worker().services, source=FileSource(folder), accept_gap=accept_gap)
+    return LearnerWorker(services, WorkerConfig(), accept_gap)
+
+
+def write(folder, *payloads):
+    """Append events to a log in files."""
+    sink = FileSink(folder)
+    for payload in payloads:
+        sink.send(payload, key="shop")
+    sink.close()
+
+
+def test_a_truncated_log_stops_the_worker_until_the_gap_is_accepted(tmp_path):
+    world, log = World(tmp_path), tmp_path / "log"
+    write(log, *events(50))
+    worker = on_files(world, log)
+    run_until_idle(worker)
+    worker.services.source.close()
+    (log / "00000001.jsonl").write_bytes(b"")
+    refused = on_files(world, log)
+    with pytest.raises(GapError, match="omdml worker --accept-gap"):
+        run_until_idle(refused)
+    refused.services.source.close()
+    worker = on_files(world, log, accept_gap=True)
+    run_until_idle(worker)
+    write(log, *events(5, seed=1))
+    run_until_idle(worker)
+    assert world.store.load("shop")[1].version == 55
+
+
+def test_a_log_made_anew_is_refused_until_that_is_accepted(tmp_path):
+    world, log = World(tmp_path), tmp_path / "log"
+    write(log, *events(50))
+    worker = on_files(world, log)
+    run_until_idle(worker)
+    worker.services.source.close()
+    log.rename(tmp_path / "old")
+    write(log, *events(20, seed=1))
+    refused = on_files(world, log)
+    with pytest.raises(GapError, match="made anew"):
+        run_until_idle(refused)
+    refused.services.source.close()
+    assert letters(world) == []
+    run_until_idle(on_files(world, log, accept_gap=True))
+    assert world.store.load("shop")[1].version == 70

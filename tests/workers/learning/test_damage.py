@@ -13,7 +13,11 @@ from tests.support.worlds import (
     events,
     extents,
     kill,
+    learned_directly,
+    letters,
+    living_on,
     mark,
+    other_than,
     run_until_idle,
     triplets,
     unreadable,
@@ -225,3 +229,61 @@ def test_models_that_waited_go_on_without_passing_over_events_of_another(tmp_pat
     versions = [world.store.peek(name).version for name in names]
     assert versions == ([70, 15] if how == "restored" else [60, 5])
     assert mark(world) == 85
+
+
+def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(tmp_path, capsys):
+    world = World(tmp_path)
+    world.store = DirectoryStore(tmp_path / "state")
+    sent = list(events(300))
+    for start in (0, 100):
+        world.send(*sent[start : start + 100])
+        worker = world.worker()
+        run_until_idle(worker)
+        world.log.expel(worker.services.source)
+    newest = max((tmp_path / "state").rglob("*.checkpoint"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-50])
+    world.send(*sent[200:])
+    run_until_idle(world.worker())
+    assert "damaged" in capsys.readouterr().out
+    assert world.store.claim("shop").checkpoint.state == learned_directly(world, 300).to_bytes()
+
+
+def test_a_damaged_checkpoint_in_one_partition_drops_nothing_of_another(tmp_path):
+    world = World(tmp_path, partitions=2)
+    world.store = DirectoryStore(tmp_path / "state")
+    worker = world.worker()
+    one, other = (living_on(world, partition) for partition in world.log.partitions)
+    for start in (0, 10):
+        for name in (one, other):
+            world.send(*list(events(30, model=name))[start : start + 10], key=name)
+        run_until_idle(worker)
+    worker.services.source.close()
+    folder = tmp_path / "state" / "models" / one
+    newest = max(folder.rglob("*.checkpoint"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-50])
+    for name in (one, other):
+        world.send(*list(events(30, model=name))[20:], key=name)
+    run_until_idle(world.worker())
+    assert {name: world.store.claim(name).checkpoint.version for name in (one, other)} == {one: 30, other: 30}
+
+
+@pytest.mark.parametrize("name", ["user-1", "shop"])
+def test_a_stray_event_and_a_damaged_checkpoint_rewind_only_the_home(tmp_path, name):
+    world = World(tmp_path, partitions=2)
+    world.store = DirectoryStore(tmp_path / "state")
+    worker = world.worker()
+    sent = list(events(35, model=name))
+    for start in (0, 10, 20):
+        world.send(*sent[start : start + 10], key=name)
+        run_until_idle(worker)
+    world.log.expel(worker.services.source)
+    newest = max((tmp_path / "state").rglob("*.checkpoint"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(newest.read_bytes()[:-7])
+    key = living_on(world, other_than(world, name))
+    world.send(*events(5, seed=9, model=name), key=key)
+    successor = world.worker()
+    run_until_idle(successor)
+    world.send(*sent[30:], key=name)
+    run_until_idle(successor)
+    assert [letter.reason for letter in letters(world)] == ["wrong_partition"] * 5
+    assert world.store.claim(name).checkpoint.version == 35

@@ -84,9 +84,9 @@ def comparison(event, catalogue, width):
             return Judgement(np.array([row(one) for one in event.query]), relevant, irrelevant), {}
 
 
-def learned_directly(name, catalogue):
+def learned_directly(name, catalogue, **more):
     """What a learner makes of its feedback, one at a time and without any worker."""
-    learner = LEARNERS[name](dims=dict(catalogue.dims), **options(name))
+    learner = LEARNERS[name](dims=dict(catalogue.dims), **options(name), **more)
     learner.start(catalogue.features)
     for event in told(name):
         row, columns = comparison(event, catalogue, learner.width)

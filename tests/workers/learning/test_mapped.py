@@ -52,7 +52,7 @@ def test_models_of_every_learner_learn_on_mapped_coordinates(tmp_path):
 
     assert letters(shelf) == []
     for name in LEARNERS:
-        twin = learned_directly(name, seen(shelf))
+        twin = learned_directly(name, seen(shelf), **LEARNERS[name].on_mapped)
         assert shelf.store.claim(name).checkpoint.state == twin.to_bytes(), name
         snapshot = shelf.store.load(name)[1]
         assert snapshot.version == twin.version == len(told(name))

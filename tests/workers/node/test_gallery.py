@@ -10,45 +10,8 @@ from hypothesis import strategies as st
 from omdml.errors import CorruptError
 from omdml.metrics import Metric, ProjectionMetric
 from tests.support.deep import examples
+from tests.support.galleries import DIMS, by_brute_force, features, metric, one
 from workers.node.gallery import Gallery, Query, ScoredGallery
-from workers.node.transition import Bridge, Spread, change_norms
-
-DIMS = {"color": 6, "text": 11}
-
-
-def features(count: int, seed: int = 0, away: float = 0.0) -> dict[str, np.ndarray]:
-    """Items in a few clusters, ``away`` from the origin."""
-    draw = np.random.default_rng(seed)
-    groups = draw.integers(0, 4, count)
-    return {
-        name: (away + draw.normal(size=(4, d))[groups] + 0.3 * draw.normal(size=(count, d))).astype(np.float32)
-        for name, d in DIMS.items()
-    }
-
-
-def metric(seed: int = 0, base: ProjectionMetric | None = None, change: float = 0.0) -> ProjectionMetric:
-    """A random metric, or one that lies ``change`` away from another."""
-    draw = np.random.default_rng(seed)
-    if base is None:
-        return ProjectionMetric(
-            {"color": 0.3, "text": 0.7}, {n: draw.normal(size=(4, d)).astype(np.float32) for n, d in DIMS.items()}
-        )
-    weight = np.clip(base.weights["color"] * (1 + change * draw.normal()), 0, 1)
-    matrices = {n: w + change * draw.normal(size=w.shape).astype(np.float32) for n, w in base.matrices.items()}
-    return ProjectionMetric({"color": weight, "text": 1 - weight}, matrices)
-
-
-def by_brute_force(metric: Metric, table, row: int) -> np.ndarray:
-    """Distances of everything to an item, in float64."""
-    exact = ProjectionMetric(metric.weights, {n: w.astype(np.float64) for n, w in metric.matrices.items()})
-    embedding = exact.embed(table)
-    distances = ((embedding - embedding[row]) ** 2).sum(axis=1)
-    distances[row] = np.inf
-    return distances
-
-
-def one(row: int) -> Query:
-    return Query(np.array([row]))
 
 
 class Bilinear(Metric):
@@ -125,51 +88,3 @@ def test_a_metric_without_embedding_ranks_by_its_score():
     scores[4] = -np.inf
     assert hits.rows.tolist() == np.argsort(-scores, kind="stable")[:5].tolist()
     assert np.allclose(hits.distances, -scores[hits.rows])
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(seed=st.integers(0, 10_000), change=st.sampled_from([0.0, 1e-5, 1e-3, 1e-2, 0.3]), k=st.integers(1, 30))
-def test_over_a_bridge_the_nearest_are_those_of_the_new_metric(seed, change, k):
-    table, old = features(200, seed), metric(seed)
-    new = metric(seed + 1, old, change)
-    bridge = Bridge(Gallery(old, table), old, new, table, Spread(table))
-    hits = bridge.nearest(one(seed % 200), k)
-    distances = by_brute_force(new, table, seed % 200)
-    assert hits is not None
-    assert np.allclose(hits.distances, np.sort(distances)[:k], rtol=1e-4, atol=1e-5)
-    assert np.allclose(hits.distances, distances[hits.rows], rtol=1e-4, atol=1e-5)
-
-
-def test_a_bridge_reads_few_items_after_a_small_change(monkeypatch):
-    table, old = features(5000), metric()
-    bridge = Bridge(Gallery(old, table), old, metric(1, old, 1e-4), table, Spread(table))
-    monkeypatch.setattr("workers.node.transition.REFINED", 0)
-    monkeypatch.setattr("workers.node.transition.SHARE", 0.01)
-    assert bridge.nearest(one(7), 10) is not None
-
-
-def test_a_bridge_gives_up_where_too_many_items_could_be_among_the_nearest(monkeypatch):
-    table, old = features(5000), metric()
-    bridge = Bridge(Gallery(old, table), old, metric(1, old, 3.0), table, Spread(table))
-    assert bridge.nearest(one(7), 10) is None
-
-
-@pytest.mark.parametrize(("asked", "k", "found"), [([0, 1, 2], 5, []), ([0, 2], 5, [1])])
-def test_over_a_bridge_the_query_items_are_no_answers(asked, k, found):
-    table, old = features(3), metric()
-    bridge = Bridge(Gallery(old, table), old, metric(1, old, 1e-3), table, Spread(table))
-    assert bridge.nearest(Query(np.array(asked)), k).rows.tolist() == found
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(seed=st.integers(0, 10_000), change=st.floats(1e-6, 1.0))
-def test_no_vector_changes_its_length_by_more_than_the_bound(seed, change):
-    old = metric(seed)
-    new, draw = metric(seed + 1, old, change), np.random.default_rng(seed)
-    norms = change_norms(old, new)
-    for name, d in DIMS.items():
-        difference = np.sqrt(new.weights[name]) * new.matrices[name].astype(np.float64)
-        difference -= np.sqrt(old.weights[name]) * old.matrices[name].astype(np.float64)
-        vectors = draw.normal(size=(d, 50))
-        assert np.all(np.linalg.norm(difference @ vectors, axis=0) <= norms[name] * np.linalg.norm(vectors, axis=0))
-        assert norms[name] <= np.linalg.norm(difference) * (1 + 1e-4)

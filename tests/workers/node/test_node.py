@@ -5,38 +5,17 @@ from __future__ import annotations
 import threading
 import time
 
-import numpy as np
 import pytest
-import structlog
 
-from omdml.errors import CatalogueError, StoreError
+from omdml.errors import StoreError
 from omdml.metrics import ProjectionMetric
 from streams.catalogues.build import add_items
-from streams.protocols import Pointer
-from streams.stores.memory import MemoryStore
 from tests.integration.waiting import until
+from tests.support.nodes import assert_exact, metric_value, pointer, serves
 from tests.support.shops import Shop
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import items
-from workers.node.live_model import SearchError, check_fit, embedded_view
-from workers.node.refresh import follows
-
-
-def metric_value(node, name, **labels):
-    """A sample of the node's Prometheus metrics."""
-    return node.metrics.registry.get_sample_value(f"omdml_node_{name}", labels)
-
-
-def serves(node, version, model="shop"):
-    """Whether this version answers."""
-    return lambda: node.view(model).snapshot.version == version
-
-
-def assert_exact(shop, answer, item, k=10):
-    """The answer is the one of the version it names, by brute force."""
-    ids, distances = shop.expected(answer.version, item, k)
-    assert [found.id for found in answer.items] == ids
-    assert np.allclose([found.distance for found in answer.items], distances, rtol=1e-4, atol=1e-6)
+from workers.node.live_model import SearchError, embedded_view
 
 
 def test_a_node_is_ready_when_something_is_published(tmp_path):
@@ -104,104 +83,6 @@ def test_every_answer_is_exact_under_the_version_it_names_while_versions_come(tm
         assert_exact(shop, node.search(ids=["i1"]), "i1")
 
 
-def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
-    shop = Shop(tmp_path)
-    with shop.serving(patience_s=0.0) as node:
-        shop.learn()
-        until(serves(node, shop.publish()))
-        until(lambda: node.view().origin is None)
-        assert node.view().snapshot.version == shop.learner.version
-        assert_exact(shop, node.search(ids=["i3"]), "i3")
-
-
-def test_after_a_jump_the_older_version_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
-    shop = Shop(tmp_path)
-    monkeypatch.setattr("workers.node.transition.REFINED", 0)
-    with shop.serving(patience_s=0.0) as node:
-        monkeypatch.setattr("workers.node.refresh.Refresher._embed_later", lambda self, model: None)
-        shop.learn(500)
-        until(serves(node, shop.publish()))
-        answer = node.search(ids=["i3"], k=3)
-        assert answer.version == 0
-        assert_exact(shop, answer, "i3", 3)
-
-
-def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path):
-    shop = Shop(tmp_path)
-    with shop.serving() as node, structlog.testing.capture_logs() as logs:
-        good = node.view().snapshot
-        # Nothing is loaded between publication and damage then.
-        node._follower.close()
-        shop.learn()
-        shop.publish()
-        shop.damage(shop.snapshot())
-        for _ in range(3):
-            assert node._refresher.refresh("shop").snapshot is good
-        assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["snapshot_refused"]
-        assert metric_value(node, "snapshots_refused_total", reason="corrupt") == 1
-        assert node.stale_seconds > 0
-        shop.learn()
-        version = shop.publish()
-        assert node._refresher.refresh("shop").snapshot.version == version
-        assert node.stale_seconds == 0
-
-
-def test_a_snapshot_of_other_items_is_refused(tmp_path):
-    shop = Shop(tmp_path)
-    with pytest.raises(CatalogueError, match="generation 'other'"):
-        check_fit(shop.snapshot(generation="other"), shop.catalogue)
-    narrow = ProjectionMetric({"shape": 1.0}, {"shape": np.eye(2, dtype=np.float32)})
-    with pytest.raises(CatalogueError, match=r"dimensions \{'shape': 2\}"):
-        check_fit(shop.snapshot(metric=narrow), shop.catalogue)
-
-
-def test_a_snapshot_of_other_items_leaves_the_last_good_one(tmp_path):
-    shop = Shop(tmp_path)
-    with shop.serving() as node:
-        shop.learn()
-        shop.publish(generation="other")
-        until(lambda: metric_value(node, "snapshots_refused_total", reason="catalogue") == 1)
-        assert node.search(ids=["i0"]).version == 0
-
-
-def test_a_rollback_is_a_move_forward(tmp_path):
-    shop = Shop(tmp_path)
-    with shop.serving() as node:
-        shop.learn()
-        until(serves(node, shop.publish()))
-        serial = node.view().pointer.serial
-        shop.store.move("shop", 0, pin=True)
-        until(serves(node, 0))
-        assert node.view().pointer.serial > serial
-        assert node.search(ids=["i0"]).version == 0
-
-
-def test_a_pin_changes_the_pointer_and_nothing_else(tmp_path):
-    shop = Shop(tmp_path)
-    with shop.serving() as node:
-        indexes = node.view().indexes
-        shop.store.move("shop", 0, pin=True)
-        until(lambda: node.view().pointer.pinned)
-        assert node.view().indexes is indexes
-
-
-def test_while_the_store_is_out_of_reach_the_last_good_answers(tmp_path):
-    shop = Shop(tmp_path)
-    with structlog.testing.capture_logs() as logs, shop.serving() as node:
-        shop.store.failing = StoreError("refused")
-        until(lambda: node.stale_seconds > 0.05)
-        assert_exact(shop, node.search(ids=["i0"]), "i0")
-        assert node.alive
-        assert metric_value(node, "stale_seconds") > 0
-        shop.learn()
-        version = shop.publish()
-        shop.store.failing = None
-        until(serves(node, version))
-        until(lambda: node.stale_seconds == 0)
-    events = [entry["event"] for entry in logs]
-    assert events.count("store_lost") == events.count("store_found") == 1
-
-
 def test_a_pattern_model_not_asked_for_yet_waits_for_the_store_and_says_why(tmp_path):
     # Given a model that was asked for, another one that was not, and a store that goes away
     shop = Shop(tmp_path, model="user-7")
@@ -226,49 +107,6 @@ def test_a_failure_nobody_foresaw_is_survived(tmp_path):
         shop.store.failing = None
         until(lambda: node.stale_seconds == 0)
         assert node.alive
-
-
-def test_an_emptied_store_goes_live_again_only_when_it_has_caught_up(tmp_path):
-    shop = Shop(tmp_path)
-    shop.learn()
-    with shop.serving() as node:
-        before, shop.store = shop.store, MemoryStore()
-        node._refresher._store = shop.store
-        shop.epoch = shop.store.claim("shop").epoch
-        before.failing = StoreError("gone")
-        before.publish(shop.snapshot(version=shop.learner.version + 1), before.owner("shop"))
-        until(lambda: node.stale_seconds > 0)
-        version, metric = shop.learner.version, shop.learner.metric
-        shop.publish(version=0)
-        assert node._refresher.refresh("shop").snapshot.version == version
-        assert node.stale_seconds > 0
-        shop.publish(version=version, metric=metric)
-        assert node._refresher.refresh("shop").pointer.store_id == shop.store.store_id
-        assert node.stale_seconds == 0
-
-
-def pointer(serial, version, store="a", pinned=False, epoch="1-x"):
-    return Pointer(serial, version, "", epoch, 0.0, pinned, store)
-
-
-@pytest.mark.parametrize(
-    ("new", "old", "gone", "follow"),
-    [
-        (pointer(6, 10), pointer(5, 9), False, True),
-        (pointer(6, 2), pointer(5, 9), False, True),
-        (pointer(5, 9), pointer(5, 9), False, False),
-        (pointer(4, 8), pointer(5, 9), False, False),
-        (pointer(4, 10), pointer(5, 9), False, True),
-        (pointer(1, 0, epoch="2-y"), pointer(5, 9), True, True),
-        (pointer(1, 0, "b"), pointer(5, 9), True, False),
-        (pointer(1, 9, "b"), pointer(5, 9), False, True),
-        (pointer(1, 3, "b", pinned=True), pointer(5, 9), False, True),
-    ],
-    ids=["next", "rolled back", "same", "an older copy of the store", "an older copy that went on",
-         "deleted and begun anew", "another store, behind", "another store, level", "another store, pinned"],
-)  # fmt: skip
-def test_which_pointers_are_news(new, old, gone, follow):
-    assert follows(new, old, gone) is follow
 
 
 def test_items_added_to_the_catalogue_are_found(tmp_path):
@@ -394,16 +232,3 @@ def test_a_metric_with_tasks_answers_each_task(tmp_path):
     assert [found.id for found in odd.items] != [found.id for found in shared.items]
     with pytest.raises(SearchError, match="has odd"):
         view.search(view.items(["i0"]), 5, "even")
-
-
-def test_corruption_met_first_leaves_the_model_missing_not_the_node_dead(tmp_path):
-    shop = Shop(tmp_path)
-    shop.publish()
-    shop.damage(shop.snapshot())
-    with shop.node() as node:
-        until(lambda: metric_value(node, "snapshots_refused_total", reason="corrupt"))
-        assert node.missing() == ["shop"]
-        assert node.alive
-        shop.learn()
-        shop.publish()
-        wait_until_ready(node)

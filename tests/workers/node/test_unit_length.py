@@ -66,18 +66,22 @@ def test_a_gallery_is_kept_until_the_metric_is_another(shop):
 
 def test_versions_with_other_directions_are_compared(shop):
     start, few, many = snapshots(shop, (0, 3, 1200))
-    assert [set(weights(one.metric)) for one in (start, few, many)] == [{"plain"}, {"plain", "learned"}, {"learned"}]
+    assert [set(weights(one.metric)) for one in (start, few, many)] == [
+        {"plain"},
+        {"plain", "items", "far"},
+        {"items", "far"},
+    ]
     assert sum(weights(few.metric).values()) == pytest.approx(1)
     for before, after in ((start, few), (few, many), (start, many), (many, few)):
         told = {change.name: change.relative for change in changes(before, after)}
-        assert set(told) <= {"mean", "plain/W", "learned/W"}
+        assert set(told) <= {"mean", "plain/W", "items/W", "far/W"}
         assert told["mean"] == 0
         assert all(np.isfinite(value) for value in told.values())
     assert all(change.relative < 1e-6 for change in changes(many, many))
-    rows = many.metric.experts["learned"]
-    turned = CosineMetric(many.metric.dims, many.metric.mean, {"learned": -rows[::-1]}, {"learned": 1.0})
+    turned = {name: -rows[::-1] for name, rows in many.metric.experts.items()}
+    turned = CosineMetric(many.metric.dims, many.metric.mean, turned, many.metric.shares)
     assert {change.relative < 1e-3 for change in changes(many, msgspec.structs.replace(many, metric=turned))} == {True}
-    assert {part.name for part in parts(many.metric)} == {"mean", "learned/W"}
+    assert {part.name for part in parts(many.metric)} == {"mean", "items/W", "far/W"}
     assert 0 < neighbours_kept(few.metric, many.metric, shop.catalogue.features) < 1
 
 
@@ -97,5 +101,6 @@ def test_inspect_names_the_experts_of_a_cosine_metric(shop, tmp_path):
     assert done.exit_code == 0, done.output
     assert re.search(r"expert\W+weight", done.output)
     assert re.search(r"plain\W+0\.625", done.output)
-    assert re.search(r"learned\W+0\.375", done.output)
-    assert re.search(r"learned/W\W+\d+ x 14", done.output)
+    for name in ("items", "far"):
+        assert re.search(rf"{name}\W+0\.\d", done.output)
+        assert re.search(rf"{name}/W\W+\d+ x 14", done.output)

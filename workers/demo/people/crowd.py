@@ -15,7 +15,8 @@ from workers.demo.people.event_forms import Form, triplet
 from workers.demo.people.ground_truth import Truth
 from workers.demo.people.person import Habits, Person
 
-LOOK_S = 0.1  # between two looks of somebody who waits, whether all is over
+# Between two looks of somebody who waits to see whether all is over.
+LOOK_S = 0.1
 
 
 class Task(NamedTuple):

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet
 from workers.demo.people.person import Comparison
 
-Form = Callable[[str, str | None, Comparison, int], AnyFeedback]  # of model, task, what is said, and after how much
+# Makes an event of model, task, what is said, and after how many others.
+Form = Callable[[str, str | None, Comparison, int], AnyFeedback]
 
 
 def triplet(model: str, task: str | None, said: Comparison, turn: int) -> Triplet:

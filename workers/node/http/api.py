@@ -46,8 +46,10 @@ from workers.node.node import RetrievalNode
 from workers.telemetry.registry import OTHER
 from workers.versions import moves
 
-INLINE_WORK = 3_000_000  # numbers: fewer are looked at in 0.2 ms, and the hop to a thread costs as much
-INLINE_BYTES = 16_384  # of events that are checked without such a hop
+# Numbers. Fewer are looked at in 0.2 ms, and the hop to a thread costs as much.
+INLINE_WORK = 3_000_000
+# Of events that are checked without such a hop.
+INLINE_BYTES = 16_384
 STATUS = {
     "unauthorized": HTTPStatus.UNAUTHORIZED,
     "forbidden": HTTPStatus.FORBIDDEN,

@@ -16,8 +16,10 @@ from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
 from streams.protocols import Sink
 from workers.node.metrics import NodeMetrics
 
-STUCK_AFTER_S = 60.0  # of one write: twice what a log may take to acknowledge
-WAITING = 10_000  # requests whose events are not durable yet; more are turned away
+# Of one write: twice what a log may take to acknowledge.
+STUCK_AFTER_S = 60.0
+# Requests whose events are not durable yet. More are turned away.
+WAITING = 10_000
 
 _log = structlog.get_logger(__name__)
 

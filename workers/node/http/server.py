@@ -19,7 +19,8 @@ from workers.node.node import RetrievalNode
 from workers.telemetry.condition import Condition, Messenger
 
 BACKLOG = 2048
-GRACE_S = 10  # for requests that are being answered when the server stops
+# For requests that are being answered when the server stops.
+GRACE_S = 10
 
 _log = structlog.get_logger(__name__)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -19,13 +18,14 @@ from prometheus_client import CollectorRegistry
 
 from omdml.errors import ConfigurationError
 from tests.integration.waiting import until
+from tests.support.forks import FORKS, LIMIT_S
 from tests.support.shops import Shop, asking, listening, refused
 from tests.support.worlds import events, items
 from workers.configuration.process import serve_metrics
 from workers.demo.node_client import Freshness, NodeClient
 from workers.node.http.api import create_app
 from workers.node.http.openapi import openapi
-from workers.node.http.server import HttpServer
+from workers.node.http.server import HttpServer, serve
 from workers.node.node import RetrievalNode
 
 
@@ -269,26 +269,28 @@ def test_it_listens_on_this_machine_only_unless_told_otherwise(node):
         assert server.host == "127.0.0.1"
 
 
+def serve_until_told(folder, said):
+    sys.stdout = said.open("a", buffering=1)
+    shop = Shop(folder)
+    shop.publish()
+    serve(shop.node(), port=0)
+    print("served")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_served_node_cleanly(tmp_path, number):
-    root = Path(__file__).resolve().parents[4]
-    script = (
-        "import sys, pathlib; from tests.support.shops import Shop; from workers.node.http.server import serve\n"
-        "shop = Shop(pathlib.Path(sys.argv[1])); shop.publish(); serve(shop.node(), port=0); print('served')"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], cwd=root, env=environment, stdout=subprocess.PIPE, text=True
-    )
+    said = tmp_path / "said"
+    said.touch()
+    process = FORKS.Process(target=serve_until_told, args=(tmp_path / "shop", said), daemon=True)
+    process.start()
     try:
-        lines = iter(process.stdout.readline, "")
-        started = next(line for line in lines if "node_started" in line)
-        url = next(word for word in started.split() if word.startswith("url=")).removeprefix("url=")
+        until(lambda: re.search(r"url=(\S+)\s", said.read_text()), LIMIT_S)
+        url = re.search(r"url=(\S+)\s", said.read_text())[1]
         until(lambda: httpx.get(f"{url}/readyz", verify=False).status_code == 200)
-        process.send_signal(number)
-        rest, _ = process.communicate(timeout=30)
-        assert process.returncode == 0
-        assert rest.rstrip().endswith("served")
+        os.kill(process.pid, number)
+        process.join(LIMIT_S)
+        assert process.exitcode == 0
+        assert said.read_text().rstrip().endswith("served")
     finally:
         process.kill()
-        process.wait()
+        process.join()

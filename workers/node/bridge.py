@@ -16,9 +16,11 @@ from omdml.errors import CorruptError
 from omdml.metrics import CHUNK_ROWS, ProjectionMetric
 from workers.node.gallery import Features, Gallery, Hits, Query, closest, squared_distances
 
-REFINED = 500  # items that may be refined for one query, or a SHARE of the gallery; beyond, the old metric answers
+# Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.
+REFINED = 500
 SHARE = 0.02
-ROUNDING = 1 + 1e-5  # bounds are float32 sums of at most a few thousand terms
+# Bounds are float32 sums of at most a few thousand terms.
+ROUNDING = 1 + 1e-5
 
 
 class Spread:

@@ -1,4 +1,4 @@
-"""What a node answers from, model by model: loaded, verified, swapped in as one reference."""
+"""The hot swap: what a node answers from, model by model, is loaded, verified and swapped in as one reference."""
 
 from __future__ import annotations
 

@@ -1,0 +1,45 @@
+"""Items and metrics to search with, and what brute force finds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from omdml.metrics import Metric, ProjectionMetric
+from workers.node.gallery import Query
+
+DIMS = {"color": 6, "text": 11}
+
+
+def features(count: int, seed: int = 0, away: float = 0.0) -> dict[str, np.ndarray]:
+    """Items in a few clusters, ``away`` from the origin."""
+    draw = np.random.default_rng(seed)
+    groups = draw.integers(0, 4, count)
+    return {
+        name: (away + draw.normal(size=(4, d))[groups] + 0.3 * draw.normal(size=(count, d))).astype(np.float32)
+        for name, d in DIMS.items()
+    }
+
+
+def metric(seed: int = 0, base: ProjectionMetric | None = None, change: float = 0.0) -> ProjectionMetric:
+    """A random metric, or one that lies ``change`` away from another."""
+    draw = np.random.default_rng(seed)
+    if base is None:
+        return ProjectionMetric(
+            {"color": 0.3, "text": 0.7}, {n: draw.normal(size=(4, d)).astype(np.float32) for n, d in DIMS.items()}
+        )
+    weight = np.clip(base.weights["color"] * (1 + change * draw.normal()), 0, 1)
+    matrices = {n: w + change * draw.normal(size=w.shape).astype(np.float32) for n, w in base.matrices.items()}
+    return ProjectionMetric({"color": weight, "text": 1 - weight}, matrices)
+
+
+def by_brute_force(metric: Metric, table, row: int) -> np.ndarray:
+    """Distances of everything to an item, in float64."""
+    exact = ProjectionMetric(metric.weights, {n: w.astype(np.float64) for n, w in metric.matrices.items()})
+    embedding = exact.embed(table)
+    distances = ((embedding - embedding[row]) ** 2).sum(axis=1)
+    distances[row] = np.inf
+    return distances
+
+
+def one(row: int) -> Query:
+    return Query(np.array([row]))

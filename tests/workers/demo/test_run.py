@@ -1,0 +1,13 @@
+"""What the demo tells of a model that it shows."""
+
+from __future__ import annotations
+
+from tests.support.shops import Shop
+from workers.demo.run import learned_by
+
+
+def test_before_anything_was_learned_there_is_no_mistake_rate(tmp_path):
+    shop = Shop(tmp_path)
+    assert learned_by(shop.snapshot(progress={"recent_mistake_rate": 0.0})).mistake_rate is None
+    shop.learn(1)
+    assert learned_by(shop.snapshot(progress={"recent_mistake_rate": 0.0})).mistake_rate == 0.0

@@ -1,0 +1,171 @@
+"""``omdml replay --publish``: a worker goes on where the replay ended, and nothing of anybody else is touched."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml.errors import CorruptError, Fenced, StoreError
+from omdml.learners import Learner
+from streams.files.source import FileSink, FileSource
+from streams.files.ungrouped import FileBystander
+from streams.letters import read_letters
+from streams.placement import PlacementChanged
+from tests.support.replays import ALONE, LoggedShop, replayed
+from tests.support.worlds import events, run_until_idle, triplets
+from workers.operate import fit
+from workers.operate.replay import read_whole
+
+
+@pytest.mark.parametrize("options", [["--publish"], ["--publish", "--fit"]])
+def test_a_worker_goes_on_where_a_published_replay_ended_to_the_byte(shop, options):
+    # Given a replay that began the model in the store
+    shop.tell(*events(100), *events(20, model="user-1"))
+    printed = shop.omdml(*options, "--save", str(shop.folder / "state.bin"))
+    assert printed.exit_code == 0, printed.output
+    saved = (shop.folder / "state.bin").read_bytes()
+    _, snapshot = shop.store.load("shop")
+    twin = Learner.from_bytes(saved)
+    assert snapshot.version == twin.version == (50 if "--fit" in options else 100)
+    # If a worker starts then, and feedback goes on
+    shop.tell(*events(30, seed=9))
+    checkpoint = shop.worked()
+    # I expect the bytes of one run without any worker, and the other model learned from the log's beginning
+    twin.learn_many(triplets(30, seed=9), shop.catalogue.features)
+    assert checkpoint.state == twin.to_bytes()
+    assert shop.store.load("shop")[1].version == twin.version
+    assert shop.store.load("user-1")[1].version == 20
+
+
+def test_a_running_worker_that_waits_for_its_first_event_goes_on_from_there(shop):
+    worker = shop.worker(source=FileSource(shop.folder / "feedback"))
+    run_until_idle(worker, turns=3)
+    assert shop.store.load("shop")[1].version == 0
+    other = FileSink(shop.folder / "feedback", fsync=False)
+    model = replayed(shop)
+    for event in events(40):
+        other.send(event, "shop")
+    model = replayed(shop)
+    fit.publish(model, shop.store, worker.services.letters, "test")
+    shop.tell(*events(10, seed=1))
+    run_until_idle(worker)
+    model.learner.learn_many(triplets(10, seed=1), shop.catalogue.features)
+    assert shop.store.claim("shop").checkpoint.state == model.learner.to_bytes()
+
+
+def test_a_model_that_exists_is_not_begun_anew_unless_it_may_be_deleted(shop):
+    shop.tell(*events(60))
+    before = shop.worked()
+    refused = shop.omdml("--publish")
+    assert refused.exit_code == 1
+    assert "is in the store already, at version 60" in refused.output
+    assert "--replace" in refused.output
+    assert shop.store.claim("shop").checkpoint.state == before.state
+    assert shop.omdml("--publish", "--replace", "--fit").exit_code == 0
+    assert shop.store.claim("shop").checkpoint.version == 30
+
+
+@pytest.mark.parametrize("loss", ["damaged", "gone"])
+def test_a_model_whose_checkpoints_are_lost_is_learned_again_as_the_error_says(shop, loss):
+    shop.tell(*events(30), *events(5, model="user-1"))
+    before = shop.worked()
+    for path in (shop.folder / "state" / "models" / "shop").rglob("*.checkpoint"):
+        path.write_bytes(b"?") if loss == "damaged" else path.unlink()
+    with pytest.raises(CorruptError, match="omdml replay --model shop --publish --replace"):
+        shop.store.claim("shop")
+    printed = shop.omdml("--publish", "--replace")
+    assert printed.exit_code == 0, printed.output
+    assert shop.store.claim("shop").checkpoint.state == before.state
+    # If feedback goes on, I expect the bytes of one run
+    shop.tell(*events(10, seed=9))
+    twin = Learner.from_bytes(before.state)
+    twin.learn_many(triplets(10, seed=9), shop.catalogue.features)
+    assert shop.worked().state == twin.to_bytes()
+
+
+def test_a_worker_that_was_first_keeps_its_model(shop):
+    shop.tell(*events(10))
+    model = replayed(shop)
+    shop.worked()
+    with pytest.raises(StoreError, match="at version 10"):
+        fit.publish(model, shop.store, None, "test")
+
+
+def test_a_worker_that_claims_in_between_fences_the_replay(shop, monkeypatch):
+    shop.tell(*events(10))
+    model = replayed(shop)
+    save = shop.store.save
+    monkeypatch.setattr(
+        shop.store, "save", lambda *written, **how: (shop.store.claim("shop"), save(*written, **how))[1]
+    )
+    with pytest.raises(Fenced, match="a worker took it meanwhile"):
+        fit.publish(model, shop.store, letters_of(shop), "test")
+    assert shop.store.current("shop") is None
+
+
+@pytest.mark.parametrize("before_the_claim", [True, False])
+def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monkeypatch, before_the_claim):
+    shop.tell(*events(10))
+    topic_id = FileSource(shop.folder / "feedback").topic_id
+    after = ALONE.grown(2, {0: 10})
+    assert shop.store.place(topic_id, None, ALONE)
+    model, claim = replayed(shop), shop.store.claim
+    if before_the_claim:
+        shop.worked()
+        assert shop.store.place(topic_id, ALONE, after)
+    else:
+        monkeypatch.setattr(shop.store, "claim", lambda one: (claim(one), shop.store.place(topic_id, ALONE, after))[0])
+    with pytest.raises(PlacementChanged, match="start it again"):
+        fit.publish(model, shop.store, letters_of(shop), "test", replace=True)
+    # What was to be replaced is still there if models had moved before anything was done.
+    assert (shop.store.current("shop") is not None) == before_the_claim
+    assert (shop.store.peek("shop") is not None) == before_the_claim
+
+
+def test_a_replay_that_cannot_be_published_closes_the_dead_letters(shop, monkeypatch):
+    shop.tell(*events(10))
+    letters = letters_of(shop)
+    monkeypatch.setattr("workers.wiring.open_letters", lambda log: letters)
+    closed = []
+    monkeypatch.setattr(letters, "close", lambda: closed.append(True))
+    monkeypatch.setattr(fit, "publish", refuse)
+    assert shop.omdml("--publish").exit_code == 1
+    assert closed == [True]
+
+
+def refuse(*_):
+    raise StoreError("store: away")
+
+
+def letters_of(shop):
+    return shop.worker().services.letters
+
+
+def test_what_a_published_replay_refused_is_in_the_dead_letters(shop):
+    shop.tell(*events(10), b'{"type":"triplet","model":"shop","query":"i0","relevant":"i1","irrelevant":"zebra"}')
+    assert shop.omdml("--publish").exit_code == 0
+    letters = read_letters(record for part in read_whole(FileBystander(shop.folder / "letters")) for record in part)
+    assert [letter.reason for letter in letters] == ["unknown_item"]
+
+
+def test_a_log_without_an_event_of_the_model_begins_nothing(shop):
+    shop.tell(*events(10, model="user-1"))
+    refused = shop.omdml("--publish")
+    assert (refused.exit_code, "nothing to begin with" in refused.output) == (1, True)
+    assert shop.store.models() == []
+
+
+def test_nothing_is_deleted_where_there_is_nothing_to_begin_with(shop):
+    shop.tell(*events(10))
+    shop.worked()
+    other = LoggedShop(shop.folder / "other")
+    other.tell(*events(10, model="user-1"))
+    empty = replayed(other)
+    with pytest.raises(StoreError, match="nothing to begin with"):
+        fit.publish(empty, shop.store, None, "test", replace=True)
+    assert shop.store.current("shop").version == 10
+
+
+def test_a_replay_is_old_news_whose_freshness_nobody_measures(shop):
+    shop.tell(*events(10))
+    assert shop.omdml("--publish").exit_code == 0
+    assert shop.store.load("shop")[1].oldest_event_time is None
