@@ -65,7 +65,8 @@ class RedisServer(Server):
         environment = dict(os.environ)
         if program.libraries:
             environment["LD_LIBRARY_PATH"] = ":".join(str(folder) for folder in program.libraries)
-        durable = ("--appendonly", "yes", "--appendfsync", "everysec") if self.durable else ("--appendonly", "no")
+        # With "everysec" writes wait, acknowledged, while the disk is busy with a sync; a kill then loses them.
+        durable = ("--appendonly", "yes", "--appendfsync", "always") if self.durable else ("--appendonly", "no")
         chosen = ("--bind", ports.HOST, "--port", str(self.port), "--daemonize", "no", "--save", "", *durable)
         return [program.path, *chosen, *self.arguments], environment
 

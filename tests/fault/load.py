@@ -25,7 +25,7 @@ class Load(threading.Thread):
             # A pause now and then keeps the load at what workers can follow.
             if self.sent % 20 == 0 and self.enough.wait(0.03):
                 break
-        self.sink.flush(60)
+        self.sink.flush(240)
 
     def send_one(self):
         """Again and again while the log refuses, as a click service that must not lose a click does."""

@@ -34,7 +34,7 @@ class Service:
             f'[node]\nbind = "127.0.0.1:{self.port}"\n'
         )
         self.store = open_store(valkey.url)
-        self.sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=topic, delivery_s=60)
+        self.sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=topic, delivery_s=240)
         self.worker = Process(folder, "worker", "--config", str(path), name="worker")
         self.node = Process(folder, "node", "--config", str(path), name="node")
         wait_for(lambda: self.served() is not None, "an answer of the node", 60, self.node)

@@ -16,7 +16,8 @@ def learned_bytes(events: Iterable[Event], items: Catalogue, rank: int, name: st
     ids = [payload[name] for payload in payloads for name in ("query", "relevant", "irrelevant")]
     kind = LEARNERS[name]
     items = items.in_coordinates(kind.coordinates)
-    learner = kind(dims=dict(items.dims), rank=rank)
+    options = kind.on_mapped if kind.coordinates == "mapped" else {}
+    learner = kind(dims=dict(items.dims), rank=rank, **options)
     learner.start(items.features)
     learner.learn_many(items.rows(ids).reshape(-1, 3), items.features)
     return learner.to_bytes()

@@ -90,8 +90,8 @@ class Servers:
 
     def __init__(self) -> None:
         self.kafka = DetouredKafka()
-        self.valkey = DetouredValkey()
-        self.always = DetouredValkey(arguments=("--appendfsync", "always"))
+        self.valkey = DetouredValkey(arguments=("--appendfsync", "everysec"))
+        self.always = DetouredValkey()
         self.saving = DetouredValkey(durable=False, arguments=("--save", "1 1"))
         self.forgetful = DetouredValkey(durable=False)
         self.replicated = MovingValkey()
