@@ -17,3 +17,13 @@ def promtool():
         if os.environ.get("CI"):
             raise
         pytest.skip(f"promtool cannot be had: {error}")
+
+
+@pytest.fixture(scope="module")
+def systemd():
+    try:
+        return fetch.systemd()
+    except ServiceError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"systemd cannot be had: {error}")
