@@ -61,6 +61,7 @@ OPERATORS = (
     backup.backup,
     backup.restore,
     catalogue.catalogue,
+    processes.deploy,
     doctor.doctor,
     feed.feed,
     letters.letters,

@@ -1,12 +1,14 @@
-"""``omdml worker``, ``node`` and ``route``: what is left running."""
+"""``omdml worker``, ``node`` and ``route``: what is left running; ``omdml deploy``: the files that have it run."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from workers.commands.options import accept_gap, configured, stored
+from omdml.errors import ConfigurationError
+from workers.commands.options import accept_gap, configured, say, stored
 
 if TYPE_CHECKING:
     from workers.configuration import config
@@ -84,3 +86,28 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
     router.run()
     log.info("route_stopped", origin=origin, topic=router.targets.topic)
+
+
+@click.group()
+def deploy() -> None:
+    """Files that run omdml as a service, and watch it."""
+
+
+@deploy.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def export(folder: Path) -> None:
+    """Write into DIR: systemd units, Kubernetes manifests, Dockerfile, compose file, alerts, board, and their pages.
+
+    DIR is made if it is not there; one that holds something is refused.
+    """
+    from workers.operate import deployment
+
+    try:
+        written = deployment.write(folder)
+    except FileExistsError as error:
+        raise ConfigurationError(
+            f"{folder} is not an empty folder: name one that is empty, or not there yet"
+        ) from error
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; nothing more was written") from error
+    say(f"{folder}: {len(written)} files; begin with {folder / 'OPERATIONS.md'}")
