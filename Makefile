@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: demo test test-deep lint format bench papers chaos attacks fuzz services constraints clean
+.PHONY: image demo test test-deep lint format bench papers chaos attacks fuzz services constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -43,6 +43,9 @@ fuzz: .venv/.fuzz .venv/.kernels ## decoders and loaders, FUZZ_S=60 seconds each
 
 services: .venv/.demo ## a real Kafka, with a topic, and a real Valkey, empty, until Ctrl-C throws them away
 	$(BIN)/python -m deploy.local up kafka valkey --topic feedback
+
+image: ## the container image omdml:VERSION, by docker, podman or buildah; BASE=IMAGE takes another base
+	deploy/container/build.sh
 
 constraints:
 	deploy/local/setup.sh constraints

@@ -77,4 +77,4 @@ def routed(port: int) -> int:
             lines = answer.read().decode().splitlines()
     except OSError:
         return 0
-    return int(sum(float(line.split()[-1]) for line in lines if line.startswith("omdml_routed_events_total{")))
+    return int(sum(float(line.split()[-1]) for line in lines if line.startswith("omdml_route_events_total{")))

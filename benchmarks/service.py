@@ -176,14 +176,16 @@ def stages() -> dict[str, float]:
     """Seconds the worker spent in each stage."""
     spent = {}
     for line in metrics().splitlines():
-        if line.startswith("omdml_stage_seconds_total{"):
+        if line.startswith("omdml_worker_stage_seconds_total{"):
             spent[line.split('"')[1]] = float(line.split()[-1])
     return spent
 
 
 def lag() -> float:
     """Events the worker is behind, as of its last save."""
-    return sum(float(line.split()[-1]) for line in metrics().splitlines() if line.startswith("omdml_lag_events{"))
+    return sum(
+        float(line.split()[-1]) for line in metrics().splitlines() if line.startswith("omdml_worker_lag_offsets{")
+    )
 
 
 def metrics() -> str:

@@ -1,7 +1,9 @@
 """The one tree of errors: every error omdml raises on purpose is an :class:`OmdmlError`.
 
 A message says what is wrong, where, what was got, what was expected and what to do; the evidence stays on the error as
-attributes. ``reason`` is a short code that never changes: dead letters and metrics are counted by it.
+attributes. ``reason`` is a short code that never changes: dead letters and metrics are counted by it. If an error
+``needs_operator``, starting the process again does not help: somebody must decide, or correct something, as the message
+says.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ class OmdmlError(Exception):
     """Base of everything omdml raises on purpose."""
 
     reason = "error"
+    needs_operator = False
 
 
 class FeedbackError(OmdmlError):
@@ -66,6 +69,7 @@ class CorruptError(OmdmlError):
     """Bytes that are not what they say: a damaged checkpoint, snapshot or state."""
 
     reason = "corrupt"
+    needs_operator = True
 
 
 class FormatError(CorruptError):
@@ -108,6 +112,7 @@ class StoreLost(StoreError):
     """The store forgot what the log says it knew: a commit without a mark, an owner without an epoch."""
 
     reason = "store_lost"
+    needs_operator = True
 
 
 class Fenced(StoreError):
@@ -119,6 +124,8 @@ class Fenced(StoreError):
 class StoreRefused(StoreError):
     """A store that does not let us in, or not that far: waiting does not help, an operator must correct something."""
 
+    needs_operator = True
+
 
 class SourceError(OmdmlError):
     """A feedback log that cannot be reached or used."""
@@ -128,6 +135,8 @@ class SourceError(OmdmlError):
 
 class SourceRefused(SourceError):
     """A feedback log that does not let us in, or not that far: waiting does not help."""
+
+    needs_operator = True
 
 
 class GapError(SourceError):
@@ -150,6 +159,7 @@ class GapError(SourceError):
     """
 
     reason = "gap"
+    needs_operator = True
 
     def __init__(
         self,

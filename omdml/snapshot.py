@@ -133,11 +133,32 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             raise CorruptError(f"checkpoint: not of this kind ({error})") from error
 
 
+class Trail(msgspec.Struct, frozen=True, array_like=True):
+    """The way of the events that one publication was the first to hold; times are seconds since the epoch.
+
+    ``version`` is the publication's. ``oldest`` is the event time of the oldest of these ``events``; ``taken`` and
+    ``learned`` say when a worker took the first of them and had learned it.
+    """
+
+    version: int
+    events: int
+    oldest: float
+    taken: float
+    learned: float
+
+    def with_later(self, later: Trail) -> Trail:
+        """Both as one."""
+        return Trail(
+            later.version, self.events + later.events, min(self.oldest, later.oldest), self.taken, self.learned
+        )
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable metric with its provenance: what a node serves.
 
     ``event_time`` is that of the newest event learned; ``oldest_event_time`` that of the oldest one which no earlier
-    publication held (freshness is measured from it); both in seconds since the epoch, None where events had none.
+    publication held; both in seconds since the epoch, None where events had none. ``trails`` tell of the events of this
+    publication and of some before it, oldest first: a node that passed over those measures their freshness too.
     """
 
     model: str
@@ -148,6 +169,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     oldest_event_time: float | None
     progress: dict[str, Any]
     metric: Metric
+    trails: tuple[Trail, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Safetensors: ``<modality>/W`` and ``weights``, the rest as metadata."""

@@ -200,6 +200,15 @@ class MemorySource:
         """Position and end of each owned partition."""
         return {partition: (position, self.log.end(partition)) for partition, position in self._positions.items()}
 
+    @property
+    def away(self) -> bool:
+        """Never."""
+        return False
+
+    def backlog(self, position: int, end: int) -> int:
+        """Offsets."""
+        return end - position
+
     def begin(self, partition: Partition) -> int:
         """The offset of the oldest record that is kept."""
         return self.log.start(partition)

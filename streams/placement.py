@@ -21,6 +21,8 @@ from streams.partitioners import PARTITIONERS
 class PlacementChanged(StoreRefused):
     """The models of a log were placed otherwise while a process was at work that knows only the earlier record."""
 
+    needs_operator = False
+
     def __init__(self, topic_id: str) -> None:
         super().__init__(
             f"log {topic_id}: the record of where its models live changed (omdml topics rehome, or a cut of the log "

@@ -99,6 +99,13 @@ class Source(Protocol):
     def progress(self) -> Mapping[Partition, tuple[int, int]]:
         """The offset of each owned partition's next record, and the log's end, if they are known."""
 
+    @property
+    def away(self) -> bool:
+        """Whether the log is out of reach, as far as the last ``poll`` could tell."""
+
+    def backlog(self, position: int, end: int) -> int:
+        """How much of a partition lies between two of its offsets: offsets, or bytes if offsets tell of bytes."""
+
     def begin(self, partition: Partition) -> int:
         """The first offset that the log still holds of a partition; raises SourceError."""
 

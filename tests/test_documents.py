@@ -24,7 +24,7 @@ from tests.support.processes import ROOT, die_with_parent
 from workers.cli import main
 from workers.configuration import config
 
-DOCUMENTS = ("README.md", "deploy/OPERATIONS.md", "deploy/SECURITY.md")
+DOCUMENTS = ("README.md", "deploy/OPERATIONS.md", "deploy/SECURITY.md", "deploy/METRICS.md", "deploy/RUNBOOK.md")
 COMMANDS = [
     pytest.param(words, id=f"{name}: {' '.join(words)}") for name in DOCUMENTS for words in commands(read(name))
 ]

@@ -17,6 +17,7 @@ CALLS = {"__import__", "breakpoint", "input", "open", "print"}
 
 # Rooms of workers/, from below: a room knows those of the floors beneath it, never one beside it.
 FLOORS = (
+    {"telemetry"},
     {"configuration"},
     {"events"},
     {"versions"},

@@ -11,8 +11,9 @@ import venv
 import pytest
 
 from tests.support.processes import ROOT
+from workers.operate import deployment
 
-PARTS = ("omdml", "streams", "workers", "pyproject.toml", "README.md")
+PARTS = ("omdml", "streams", "workers", "deploy", "pyproject.toml", "setup.py", "constraints.txt", "README.md")
 LIMIT_S = 600
 LEARNED = """
 import numpy as np, omdml, streams, workers
@@ -55,3 +56,7 @@ def test_the_wheel_works_with_the_source_deleted(tmp_path):
     version, *places = run(empty, fresh / "bin/python", "-c", LEARNED).split()
     assert version == "2"
     assert all(place.startswith(str(fresh)) for place in places)
+    # And what runs it as a service is in the wheel.
+    run(empty, fresh / "bin/omdml", "deploy", "export", "exported")
+    exported = {path: (empty / "exported" / path).read_bytes() for _, path in deployment.files()}
+    assert exported == {path: source.read_bytes() for source, path in deployment.files()}

@@ -25,7 +25,10 @@ from workers.commands.options import say
 
 
 class Omdml(click.Group):
-    """Errors of ours end the process with one sentence, not with a traceback."""
+    """Errors of ours end the process with one sentence, not with a traceback.
+
+    The exit code is 2 for the configuration, 3 if an operator must decide, 1 for anything else.
+    """
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command."""
@@ -36,7 +39,7 @@ class Omdml(click.Group):
             sys.exit(2)
         except OmdmlError as error:
             say(f"omdml: {error}", err=True)
-            sys.exit(1)
+            sys.exit(3 if error.needs_operator else 1)
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find the command; a mistyped one is answered with the nearest there is."""
@@ -58,6 +61,7 @@ OPERATORS = (
     backup.backup,
     backup.restore,
     catalogue.catalogue,
+    processes.deploy,
     doctor.doctor,
     feed.feed,
     letters.letters,

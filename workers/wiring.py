@@ -56,6 +56,8 @@ from workers.node.http.server import serve
 from workers.node.node import RetrievalNode
 from workers.operate.replay import read_as_placed, read_whole
 from workers.operate.topics import Line, check_growth, survey
+from workers.telemetry.registry import ModelLabels, new_registry
+from workers.telemetry.store_times import timed
 
 MEGABYTE = 1_000_000
 # Letters of a partition of their topic, and bytes of their files.
@@ -340,11 +342,16 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
     """A worker, connected to everything."""
     models, limits, log = specs(configuration), configuration.worker, configuration.log
     services = Services(
-        store=open_stores(configuration),
+        store=timed(open_stores(configuration), registry),
         source=open_source(configuration.log),
         letters=open_letters(configuration.log),
         specs=models,
-        metrics=WorkerMetrics(registry),
+        metrics=WorkerMetrics(
+            registry,
+            ModelLabels(configuration.models, configuration.metrics.models),
+            topic=log.topic if isinstance(log, KafkaLog) else log.path,
+            lag_unit="offsets" if isinstance(log, KafkaLog) else "bytes",
+        ),
         platform=platform(),
         clock=time.monotonic,
         accept_gap=accept_gap,
@@ -361,12 +368,14 @@ def serve_node(configuration: Configuration) -> None:
     current = Current(specs(configuration))
     host, port = address(configuration.node.bind, "node.bind")
     check_reach(host, configuration.node.token)
+    registry = new_registry()
     node = RetrievalNode(
-        open_stores(configuration),
+        timed(open_stores(configuration), registry),
         current.catalogue,
         configuration.models,
         open_sink(configuration.log),
-        CollectorRegistry(),
+        registry,
         check=current.check,
+        models_in_metrics=configuration.metrics.models,
     )
     serve(node, host, port, configuration.node.token, configuration.node.hosts)

@@ -19,6 +19,24 @@ class Program:
     libraries: tuple[Path, ...] = ()
 
 
+@dataclass(frozen=True)
+class Systemd:
+    """The folder that systemd's programs lie under, and the folders of shared libraries they want."""
+
+    root: Path
+    libraries: tuple[Path, ...] = ()
+
+    def program(self, name: str) -> Path:
+        """Path of one of its programs, such as ``systemctl``, or of ``systemd`` itself."""
+        folders = ("lib/systemd", "usr/bin", "bin")
+        return next(path for folder in folders if (path := self.root / folder / name).exists())
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its programs need in their environment."""
+        return {"LD_LIBRARY_PATH": ":".join(map(str, self.libraries))} if self.libraries else {}
+
+
 def kafka() -> tuple[Path, Path]:
     """Java and the folder of Kafka's jars."""
     return java().program, kafka_jars()
@@ -44,10 +62,26 @@ def valkey() -> Program:
     return Program(Path(get_binary_path()))
 
 
+def promtool() -> Program:
+    """Prometheus' tool that checks and tests rules: the installed one, else Debian's unpacked into the cache."""
+    if installed := shutil.which("promtool"):
+        return Program(Path(installed))
+    return Program(cache.once(f"prometheus-{debian.release()}", _fetch_prometheus) / "usr/bin/promtool")
+
+
+def systemd() -> Systemd:
+    """The installed systemd, else Debian's unpacked into the cache."""
+    if shutil.which("systemd-analyze") and Path("/lib/systemd/systemd").exists():
+        return Systemd(Path("/"))
+    root = cache.once(f"systemd-{debian.release()}", _fetch_systemd)
+    libraries = sorted({library.parent for library in root.rglob("*.so*") if "security" not in library.parts})
+    return Systemd(root, tuple(libraries))
+
+
 def everything() -> dict[str, Path]:
     """Fetch all of it; what was found, by name."""
     runtime, jars = kafka()
-    return {"java": runtime, "kafka": jars, "redis": redis().path, "valkey": valkey().path}
+    return {"java": runtime, "kafka": jars, "redis": redis().path, "valkey": valkey().path, "promtool": promtool().path}
 
 
 def pip_wheel() -> Path:
@@ -62,6 +96,24 @@ def _fetch_redis(into: Path) -> None:
         into,
         wanted=lambda name: name.startswith(NEEDED_BY_REDIS),
         do="put redis-server (7 or newer) on PATH, or let apt-get reach the machine's package sources",
+    )
+
+
+def _fetch_prometheus(into: Path) -> None:
+    debian.unpack(
+        "prometheus",
+        into,
+        wanted=lambda name: False,
+        do="put promtool on PATH, or let apt-get reach the machine's package sources",
+    )
+
+
+def _fetch_systemd(into: Path) -> None:
+    debian.unpack(
+        "systemd",
+        into,
+        wanted=lambda name: name.startswith("lib") and name != "libc6",
+        do="install systemd, or let apt-get reach the machine's package sources",
     )
 
 

@@ -101,6 +101,30 @@ class FileSource:
         with reaching(self.log.path):
             return {self.partition: (self._reader.position, self._reader.end)}
 
+    @property
+    def away(self) -> bool:
+        """Never: a log that cannot be read is an error of ``poll``."""
+        return False
+
+    def backlog(self, position: int, end: int) -> int:
+        """Bytes, over all segments between."""
+        (number, byte), (newest, size) = divmod(position, 1 << OFFSET_BITS), divmod(end, 1 << OFFSET_BITS)
+        with reaching(self.log.path):
+            return size - byte + sum(self._segment_bytes(one) for one in range(number, newest))
+
+    def _segment_bytes(self, number: int) -> int:
+        try:
+            descriptor = self.log.open(number)
+        except GapError:
+            # The next poll says so.
+            return 0
+        if descriptor is None:
+            return 0
+        try:
+            return os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
     def begin(self, partition: Partition) -> int:
         """Where the oldest segment begins."""
         return self.log.oldest() << OFFSET_BITS

@@ -58,7 +58,7 @@ class Place:
 
     def stops(self, worker):
         """A worker ends with the sentence that says what to do, and with nothing learned that it should not."""
-        assert worker.wait(LIMIT_S) == 1, worker.said[-2000:]
+        assert worker.wait(LIMIT_S) == 3, worker.said[-2000:]
         assert "--accept-gap" in worker.said.splitlines()[-1]
         assert self.store.peek("shop").state == self.learned((0, 30))
 

@@ -136,7 +136,7 @@ def test_added_partitions_are_left_unread_and_said_until_a_rehome(tmp_path):
     world, names = grown(tmp_path)
     worker = world.worker()
     run_until_idle(worker)
-    assert worker.services.metrics.registry.get_sample_value("omdml_partitions_unread") == 2
+    assert worker.services.metrics.registry.get_sample_value("omdml_worker_unread_partitions") == 2
     stay = [name for name in names if world.log.home(name).number < 2]
     assert versions(world, names) == [15 if name in stay else 10 for name in names]
     lines = topics.survey(extents(world), world.store, [])
@@ -247,7 +247,7 @@ def test_a_moved_model_whose_last_checkpoint_is_damaged_waits_and_says_why(tmp_p
     worker = world.worker()
     run_until_idle(worker)
     assert versions(world, [name for name in names if name != moved]) == [15] * 7
-    assert worker.services.metrics.registry.get_sample_value("omdml_models_waiting") == 1
+    assert worker.services.metrics.registry.get_sample_value("omdml_worker_models_waiting", {"cause": "moved"}) == 1
     with pytest.raises(CorruptError, match=r"the newer ones are damaged, .*omdml models reset"):
         worker.partitions[world.log.home(moved)].claim(moved)
 

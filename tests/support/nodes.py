@@ -41,7 +41,7 @@ def start_node(folder: Path, name: str = "omdml") -> tuple[Process, int]:
 
 def metric_value(node, name, **labels):
     """A sample of the node's Prometheus metrics."""
-    return node.metrics.registry.get_sample_value(f"omdml_{name}", labels)
+    return node.metrics.registry.get_sample_value(f"omdml_node_{name}", labels)
 
 
 def serves(node, version, model="shop"):

@@ -126,6 +126,8 @@ def read_outcomes(metrics: Iterable[str]) -> Counter[str]:
     """Events by outcome, as workers tell Prometheus."""
     found: Counter[str] = Counter()
     for text in metrics:
-        for outcome, value in re.findall(r'^omdml_events_total\{.*outcome="(\w+)".*\} (\S+)$', text, re.MULTILINE):
+        for outcome, value in re.findall(
+            r'^omdml_worker_events_total\{.*outcome="(\w+)".*\} (\S+)$', text, re.MULTILINE
+        ):
             found[outcome] += int(float(value))
     return found

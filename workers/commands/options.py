@@ -59,7 +59,7 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
             from workers.configuration import config, process
 
             configuration = config.load(path, os.environ, overrides)
-            process.configure_log()
+            process.configure_log(configuration.logging.format, configuration.logging.level)
             return configuration
 
         return command(load=load, **options)

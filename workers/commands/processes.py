@@ -1,12 +1,14 @@
-"""``omdml worker``, ``node`` and ``route``: what is left running."""
+"""``omdml worker``, ``node`` and ``route``: what is left running; ``omdml deploy``: the files that have it run."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from workers.commands.options import accept_gap, configured, stored
+from omdml.errors import ConfigurationError
+from workers.commands.options import accept_gap, configured, say, stored
 
 if TYPE_CHECKING:
     from workers.configuration import config
@@ -18,23 +20,27 @@ if TYPE_CHECKING:
 def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, publish snapshots, save checkpoints."""
     import structlog
-    from prometheus_client import CollectorRegistry
 
     from workers import wiring
     from workers.configuration import process
     from workers.configuration.warm_up import announce_compiling, warm_up
+    from workers.telemetry.condition import Facts, Messenger
+    from workers.telemetry.registry import new_registry
 
     announce_compiling()
     process.one_thread()
-    registry = CollectorRegistry()
-    process.serve_metrics(configuration.worker.bind, registry)
+    registry = new_registry()
+    facts = Facts()
+    process.serve_metrics(configuration.worker.bind, registry, condition=facts)
     log = structlog.get_logger(__name__)
     log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
     models = configuration.models.values()
     warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in models)
     learner = wiring.build_worker(configuration, registry, accept_gap)
+    facts.ask = learner.condition
     process.on_signals(learner.stop)
-    learner.run()
+    with Messenger(facts):
+        learner.run()
 
 
 @click.command()
@@ -66,17 +72,42 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     For senders that cannot key. Any number of routers share the topic's partitions; each needs a log.member of its own.
     """
     import structlog
-    from prometheus_client import CollectorRegistry
 
     from streams.kafka.routing.beginning import Begin
     from workers import wiring
     from workers.configuration import process
+    from workers.telemetry.registry import new_registry
 
     log = structlog.get_logger(__name__)
-    registry = CollectorRegistry()
+    registry = new_registry()
     process.serve_metrics(bind, registry, "--bind")
     router = wiring.build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
     process.on_signals(router.stop)
     log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
     router.run()
     log.info("route_stopped", origin=origin, topic=router.targets.topic)
+
+
+@click.group()
+def deploy() -> None:
+    """Files that run omdml as a service, and watch it."""
+
+
+@deploy.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def export(folder: Path) -> None:
+    """Write into DIR: systemd units, Kubernetes manifests, Dockerfile, compose file, alerts, board, and their pages.
+
+    DIR is made if it is not there; one that holds something is refused.
+    """
+    from workers.operate import deployment
+
+    try:
+        written = deployment.write(folder)
+    except FileExistsError as error:
+        raise ConfigurationError(
+            f"{folder} is not an empty folder: name one that is empty, or not there yet"
+        ) from error
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or folder}: {error.strerror}; nothing more was written") from error
+    say(f"{folder}: {len(written)} files; begin with {folder / 'OPERATIONS.md'}")

@@ -152,6 +152,19 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return f"NodeConfig(bind={self.bind!r}, token={'***' if self.token else ''!r}, hosts={self.hosts!r})"
 
 
+class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What Prometheus is told: ``models`` names and patterns of models apart, the others together as ``other``."""
+
+    models: int = 100
+
+
+class LoggingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What processes write to standard error, and from which level on."""
+
+    format: Literal["logfmt", "json"] = "logfmt"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything; every option has a default but catalogues and models."""
 
@@ -162,6 +175,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     worker: WorkerConfig = WorkerConfig()
     guard: GuardConfig = GuardConfig()
     node: NodeConfig = NodeConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    logging: LoggingConfig = LoggingConfig()
 
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
         """The name or pattern that covers a model, and what it says; exact names first, then in the order given."""
@@ -265,8 +280,13 @@ def _checked(table: dict[str, Any]) -> Configuration:
         raise ConfigurationError(f"log.kind is {shown(log['kind'])}, expected 'file' or 'kafka'")
     known(log, ("kind", *logs[log["kind"]].__struct_fields__), "log")
     sections: dict[str, type[msgspec.Struct]] = {
-        "store": StoreConfig, "worker": WorkerConfig, "guard": GuardConfig, "node": NodeConfig
-    }  # fmt: skip
+        "store": StoreConfig,
+        "worker": WorkerConfig,
+        "guard": GuardConfig,
+        "node": NodeConfig,
+        "metrics": MetricsConfig,
+        "logging": LoggingConfig,
+    }
     for name, struct in sections.items():
         known(_table(table.get(name, {}), name), struct.__struct_fields__, name)
     catalogues = _table(table.get("catalogues", {}), "catalogues")
@@ -307,6 +327,7 @@ def _check_numbers(found: Configuration) -> None:
         "worker.max_poll_records": found.worker.max_poll_records,
         "worker.memory_mb": found.worker.memory_mb,
         "worker.save_mb_s": found.worker.save_mb_s,
+        "metrics.models": found.metrics.models,
     }
     if not LEAST_RATE <= found.worker.new_models_s < math.inf:
         raise ConfigurationError(

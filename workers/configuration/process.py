@@ -13,28 +13,32 @@ from typing import TYPE_CHECKING
 from omdml.errors import ConfigurationError
 from streams.addresses import shown
 
-# upper bounds of the buckets that Prometheus counts durations in
-SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # The configuration is checked with a part of this module: what is slow to import comes with the functions that need it.
 if TYPE_CHECKING:
     import structlog
     from prometheus_client import CollectorRegistry
 
+    from workers.telemetry.condition import Condition
 
-def configure_log() -> None:
-    """Lines of key=value on standard error, debug ones left out."""
+
+def configure_log(form: str = "logfmt", level: str = "info") -> None:
+    """Lines of key=value, or of JSON, on standard error, from this level on."""
     import structlog
+
+    from workers.telemetry import log_events
+
+    fields_of_line = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False)
 
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            log_events.count,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            printable,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False),
+            *([structlog.processors.JSONRenderer()] if form == "json" else [printable, fields_of_line]),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     # The client tells of every reconnection; our source says it once.
@@ -87,15 +91,23 @@ def platform() -> str:
     return " ".join([f"numba-{numba.__version__}", str(processor), f"numpy-{np.__version__}", *blas])
 
 
-def serve_metrics(bind: str, registry: CollectorRegistry, where: str = "worker.bind") -> None:
-    """Prometheus metrics at ``host:port`` (empty: nowhere); raises ConfigurationError where the port is in use."""
+def serve_metrics(
+    bind: str,
+    registry: CollectorRegistry,
+    where: str = "worker.bind",
+    condition: Callable[[], Condition] | None = None,
+) -> None:
+    """Prometheus metrics at ``host:port`` (empty: nowhere), and probes, if there is a ``condition`` to ask.
+
+    Raises ConfigurationError where the port is in use.
+    """
     if not bind:
         return
-    from prometheus_client import start_http_server
+    from workers.telemetry.probes import serve_probes
 
     host, port = address(bind, where)
     try:
-        start_http_server(port, addr=host, registry=registry)
+        serve_probes(host, port, registry, condition)
     except (OSError, UnicodeError) as error:
         told = f"{where} {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
         raise ConfigurationError(told) from error

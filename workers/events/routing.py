@@ -11,8 +11,10 @@ from omdml.errors import FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK
 from streams.protocols import Partition, Record
 from workers.configuration.names import MAX_NAME, check_name
-from workers.configuration.process import SECONDS
 from workers.events.decoding import JSON, content_type
+from workers.telemetry.registry import STORE, at_zero
+
+FATES = ("keyed", "keyless", "letter")
 
 
 class Named(msgspec.Struct, gc=False):
@@ -45,17 +47,15 @@ class RouterMetrics:
     """Counters and gauges of one router process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._events = Counter(
-            "omdml_routed_events_total", "Events routed: keyed, keyless, letter", ["fate"], registry=registry
-        )
-        self._transactions = Counter(
-            "omdml_route_transactions_total", "Transactions: committed, repeated", ["outcome"], registry=registry
-        )
+        events = Counter("omdml_route_events_total", "Events routed", ["fate"], registry=registry)
+        self._events = at_zero(events, FATES)
+        transactions = Counter("omdml_route_transactions_total", "Transactions", ["outcome"], registry=registry)
+        self._transactions = at_zero(transactions, ["committed", "repeated"])
         self._seconds = Histogram(
-            "omdml_route_transaction_seconds", "Writing one transaction", buckets=SECONDS, registry=registry
+            "omdml_route_transaction_seconds", "Writing one transaction", buckets=STORE, registry=registry
         )
         self._lag = Gauge(
-            "omdml_route_lag_events", "Offsets to the end of the topic that is read", ["partition"], registry=registry
+            "omdml_route_lag_offsets", "Offsets to the end of the topic that is read", ["partition"], registry=registry
         )
         self._owned: set[str] = set()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import structlog
 
-from omdml.errors import CorruptError, Fenced, GapError
+from omdml.errors import Fenced, GapError
 from streams.placement import Placement, PlacementChanged
 from streams.protocols import Partition, Written
 from workers.learning.services import Services
+from workers.learning.unreadable_checkpoints import Misplaced
 from workers.model.claim import Claimed, out_of_reach
 from workers.model.owned_model import OwnedModel
 
@@ -92,6 +93,7 @@ class Arrival:
         error = ahead_of_log(model.name, self._partition, model.next, self._end)
         if not self._services.accept_gap:
             raise error
+        self._services.metrics.gaps.inc()
         log.warning("gap_accepted", model=model.name, reason=str(error))
         self._go_back(model, self._end, placement)
 
@@ -124,19 +126,19 @@ def ahead_of_log(model: str, here: Partition, position: int, end: int) -> GapErr
     )
 
 
-def stayed_too_long(model: str, before: Partition, here: Partition, position: int, left: int) -> CorruptError:
+def stayed_too_long(model: str, before: Partition, here: Partition, position: int, left: int) -> Misplaced:
     """The error for a model that was saved on its old home after it was placed on another one."""
-    return CorruptError(
+    return Misplaced(
         f"model {model!r} lives on partition {here.number} since offset {left} of partition {before.number}, but its "
         f"checkpoint has learned that one up to {position}: a worker that was paused saved it later, and events "
         f"from {left} on may be dead letters too. Learn the model again: omdml models reset"
     )
 
 
-def not_from_there(model: str, before: Partition, here: Partition, fell_back: bool) -> CorruptError:
+def not_from_there(model: str, before: Partition, here: Partition, fell_back: bool) -> Misplaced:
     """The error for a model whose checkpoint lies on a partition that it cannot have come from."""
     why = "the newer ones are damaged, so what it learned there last is lost" if fell_back else "it never lived there"
-    return CorruptError(
+    return Misplaced(
         f"model {model!r} lives on partition {here.number}, but its checkpoint is about partition {before.number} and "
         f"{why}: restore the store from a backup, or learn the model again: omdml models reset"
     )

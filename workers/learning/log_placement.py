@@ -41,6 +41,7 @@ class LogPlacement:
         count = self._last.count if self._last else self.services.source.partitions
         unread = self.services.source.partitions - count
         self.services.metrics.unread.set(unread)
+        self.services.metrics.homes.set(count)
         if unread and not self._told_of_added:
             log.warning("partitions_not_read", partitions=unread, reason=added(count))
         self._told_of_added = unread > 0

@@ -1,5 +1,5 @@
-"""What Prometheus sees of a worker. Models of a pattern share one label, the pattern: gauges tell of the one that was
-published last, but ``snapshot_held`` counts."""
+"""What Prometheus sees of a worker. Models of a pattern share one label, the pattern: they are counted together, and
+what describes one model alone is told of those that are configured by name."""
 
 from __future__ import annotations
 
@@ -10,66 +10,145 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from streams.protocols import Partition
-from workers.configuration.process import SECONDS
+from omdml.letter_reasons import REASONS
+from streams.protocols import Partition, Written
+from workers.configuration.config import is_pattern
+from workers.events.decoding import KINDS, UNKNOWN
+from workers.model.guard import WHY
+from workers.model.memory_budget import Allowance, Residents
+from workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero
 
 if TYPE_CHECKING:
     from workers.model.owned_model import OwnedModel
 
+OUTCOMES = ("learned", "held_out", "repeated", "refused")
+STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save", "idle")
+DEPENDENCIES = ("log", "store", "letters")
+WAITING_FOR = ("damaged", "moved")
+TAKEN_BACK = "taken_back"
+HELD = "held"
+
 
 class WorkerMetrics:
-    """Counters and gauges of one worker process."""
+    """Counters and gauges of one worker process.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    Parameters
+    ----------
+    models
+        The values that the label ``model`` may have.
+    topic
+        Name of the log.
+    lag_unit
+        In what its positions count: ``offsets``, or ``bytes`` of a log in files.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        models: ModelLabels | None = None,
+        topic: str = "",
+        lag_unit: str = "offsets",
+    ) -> None:
+        self._models = models = models or ModelLabels()
+
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"omdml_{name}", text, labels, registry=registry)
+            return Counter(f"omdml_worker_{name}", text, labels, registry=registry)
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"omdml_{name}", text, labels, registry=registry)
+            return Gauge(f"omdml_worker_{name}", text, labels, registry=registry)
 
-        def seconds(name: str, text: str, *labels: str) -> Histogram:
-            return Histogram(f"omdml_{name}", text, labels, buckets=SECONDS, registry=registry)
+        def seconds(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"omdml_worker_{name}_seconds", text, labels, buckets=buckets, registry=registry)
+
+        def of_models(text: str) -> Counter:
+            name, text = text.split(": ", 1)
+            return at_zero(counter(name, text, "model"), models.all())
 
         self.registry = registry
+        # What comes in
         self.events = counter("events_total", "Events taken from the log", "model", "kind", "outcome")
-        self.ahead = counter("events_ahead_total", "Events that said they happened after they were logged", "model")
-        self.mistakes = counter("mistakes_total", "Comparisons the metric had the wrong way round", "model")
-        self.mistake_ratio = gauge("mistake_ratio", "Share of mistakes among the last thousand comparisons", "model")
-        self.updates = counter("updates_total", "Comparisons that changed the metric", "model")
-        self.learn_seconds = seconds("learn_seconds", "Looking up and learning one batch", "model")
+        at_zero(self.events, models.all(), KINDS.values(), OUTCOMES)
+        at_zero(self.events, [UNKNOWN], [UNKNOWN, *KINDS.values()], ["refused"])
+        self.ahead = of_models("events_ahead_total: Events that said they happened after they were logged")
+        self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
+        at_zero(self.letters, REASONS)
+        self.lag = gauge(f"lag_{lag_unit}", f"{lag_unit.capitalize()} between what was taken and the end", "partition")
+        self.lag_seconds = gauge("lag_seconds", "Age of the oldest record not taken, 0 if there is none", "partition")
+        self.last_event = gauge("last_event_timestamp_seconds", "When the last record taken was logged", "partition")
+        self.owned = gauge("owned_partitions", "Partitions that this worker reads", "topic").labels(topic)
+        self.homes = gauge("topic_partitions", "Partitions that models live on, of all workers", "topic").labels(topic)
+        self.unread = gauge("unread_partitions", "Partitions added to the topic that nobody reads")
+        self.rebalances = at_zero(
+            counter("rebalances_total", "Partitions that came or went", "kind"), ["assigned", "revoked", "lost"]
+        )
+        # What is learned
+        self.comparisons = of_models("comparisons_total: Comparisons learned")
+        self.mistakes = of_models("mistakes_total: Comparisons the metric had the wrong way round")
+        self.updates = of_models("updates_total: Comparisons that changed the metric")
+        self.drift = of_models("drift_alarms_total: Alarms that mistakes became more frequent")
+        self.learn_seconds = at_zero(seconds("learn", "Looking up and learning one batch", FAST, "model"), models.all())
         self.hedge_loss = gauge("hedge_loss", "Loss of what Hedge weighs, modalities or experts", "model")
         self.hedge_loss_bound = gauge("hedge_loss_bound", "What hedge_loss can at most be", "model")
         self.weight = gauge("modality_weight", "Weight of a modality", "model", "modality")
-        self.version = gauge("learned_version", "Comparisons learned", "model")
-        self.stage = counter("stage_seconds_total", "Where the worker's time goes", "stage")
-        self.publish_seconds = seconds("publish_seconds", "Publication of one snapshot")
-        self.checkpoint_seconds = seconds("checkpoint_seconds", "Saving of one checkpoint")
-        self.checkpoint_age = gauge("checkpoint_age_seconds", "Time since everything taken was last made durable")
-        self.snapshots = counter("snapshots_total", "Publications", "outcome")
-        self.held = gauge("snapshot_held", "Models whose newest metric the guard keeps from going live", "model")
-        self.waiting = gauge("models_waiting", "Models whose checkpoints cannot be read: their events wait in the log")
-        self.unread = gauge(
-            "partitions_unread", "Partitions added to the topic since omdml topics rehome: nobody reads them"
+        self.version = gauge("learned_version", "Comparisons that the published metric has learned", "model")
+        # What goes out
+        self.publications = counter("publications_total", "Snapshots brought to the store", "outcome")
+        at_zero(self.publications, [Written.STORED.value, Written.ALREADY.value, HELD, TAKEN_BACK])
+        self.decisions = counter(
+            "guard_decisions_total", "Decisions whether a version may go live", "model", "decision", "reason"
         )
-        # By label: its models, and where each is at home.
-        self._held: dict[str, dict[str, Partition | None]] = {}
-        self.drift = counter("drift_total", "Alarms that mistakes became more frequent", "model")
-        self.letters = counter("dead_letters_total", "Events that could not be learned", "reason")
+        at_zero(self.decisions, models.all(), ["live"], ["ok"])
+        at_zero(self.decisions, models.all(), [HELD], WHY)
+        self.margin = gauge("guard_margin", "Mean gain in margins over the reference, at the last look", "model")
+        self.doubt = gauge("guard_doubt", "How far off guard_margin may be", "model")
+        self.held = at_zero(
+            gauge("models_held", "Models whose newest metric the guard keeps from going live", "model"), models.all()
+        )
+        self.held_since = at_zero(
+            gauge("held_since_timestamp_seconds", "Since when a model of this label is held, 0 if none is", "model"),
+            models.all(),
+        )
+        self.publish_seconds = seconds("publish", "Publication of one snapshot", STORE)
+        self.checkpoint_seconds = seconds("checkpoint", "Saving of one checkpoint", STORE)
+        self.checkpoint_bytes = counter("checkpoint_bytes_total", "Bytes of learners saved")
+        self.allowance = gauge("save_allowance_bytes", "Bytes that may be saved now, below 0 if more were")
+        self.unsaved_since = gauge(
+            "oldest_unsaved_timestamp_seconds", "When the oldest change in no checkpoint was taken, 0 if all is saved"
+        )
+        # The loop, and what it needs
+        self.stage = at_zero(counter("stage_seconds_total", "Where the worker's time goes", "stage"), STAGES)
+        self.last_turn = gauge("last_turn_timestamp_seconds", "When the loop began its last turn")
+        self.waiting = at_zero(
+            gauge("waiting", "1 if nothing is learned until this is back", "dependency"), DEPENDENCIES
+        )
+        self.draining = gauge("draining", "1 from the signal to stop on")
+        self.models_waiting = at_zero(
+            gauge("models_waiting", "Models whose checkpoints cannot be used: their events wait in the log", "cause"),
+            WAITING_FOR,
+        )
+        self.resident = gauge("resident_models", "Models in memory")
+        self.resident_bytes = gauge("resident_bytes", "Bytes of models in memory")
+        self.resident_limit = gauge("resident_limit_bytes", "Bytes that models may take in memory")
+        self.evictions = counter("evictions_total", "Models let go to make room for others")
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
-        self.lag = gauge("lag_events", "Offsets to the log's end: events in Kafka, bytes in a file", "partition")
-        self.lag_seconds = gauge("lag_seconds", "Age of the event taken last, 0 at the end of the log")
-        self._caught_up = time.time()
-        self._saved = time.monotonic()
-        self.checkpoint_age.set_function(lambda: time.monotonic() - self._saved)
+        self.gaps = counter("gaps_accepted_total", "Gaps in the log that an operator accepted")
+        self.store_changes = counter("store_changed_total", "Times that the store may have forgotten what was saved")
+        self._held: dict[str, dict[str, tuple[Partition | None, float]]] = {}  # by label: home of each, and since when
+        self._oldest: dict[Partition, float | None] = {}  # when the oldest record not taken was logged
+        self._evicted = 0
+        self._inner = 0.0  # seconds of stages inside the one at hand
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Count the time inside to a stage: fetch (what brought records), decode, look-up, learn, publish, save."""
-        begin = time.perf_counter()
+        """Count the time inside to a stage, but what is counted to another one meanwhile."""
+        begin, outside = time.perf_counter(), self._inner
+        self._inner = 0.0
         try:
             yield
         finally:
-            self.spent(stage, time.perf_counter() - begin)
+            took = time.perf_counter() - begin
+            self.spent(stage, max(0.0, took - self._inner))
+            self._inner = outside + took
 
     @contextmanager
     def share_of(self, seconds: Histogram, count: int) -> Iterator[None]:
@@ -79,6 +158,12 @@ class WorkerMetrics:
         for _ in range(count):
             seconds.observe((time.perf_counter() - begin) / count)
 
+    @contextmanager
+    def learning(self, label: str) -> Iterator[None]:
+        """Observe the time inside as that of one batch."""
+        with self.learn_seconds.labels(self._models.of(label)).time():
+            yield
+
     def spent(self, stage: str, seconds: float) -> None:
         """Time that went into a stage."""
         self.stage.labels(stage).inc(seconds)
@@ -86,57 +171,102 @@ class WorkerMetrics:
     def taken(self, label: str, kinds: Mapping[str, int], outcome: str) -> None:
         """Events of one batch by kind, and what became of them."""
         for kind, count in kinds.items():
-            self.events.labels(label, kind, outcome).inc(count)
+            self.events.labels(self._models.of(label), kind, outcome).inc(count)
 
     def refused(self, label: str, kind: str, reason: str, count: int = 1) -> None:
         """Dead letters."""
-        self.events.labels(label, kind, "refused").inc(count)
+        self.events.labels(label if label == UNKNOWN else self._models.of(label), kind, "refused").inc(count)
         self.letters.labels(reason).inc(count)
+
+    def learned(self, label: str, model: OwnedModel, ahead: int) -> None:
+        """A batch was learned: comparisons, mistakes and updates since the last one, and what the guard decided."""
+        label = self._models.of(label)
+        counters = {"version": self.comparisons, "mistakes": self.mistakes, "updates": self.updates}
+        for name, before in model.counted.items():
+            model.counted[name] = getattr(model.learner, name)
+            counters[name].labels(label).inc(max(0, model.counted[name] - before))
+        for reason, count in model.guard.decisions.items():
+            self.decisions.labels(label, "live" if reason == "ok" else HELD, reason).inc(count)
+        model.guard.decisions.clear()
+        self.ahead.labels(label).inc(ahead)
+
+    def drifted(self, label: str) -> None:
+        """Mistakes of a model became more frequent."""
+        self.drift.labels(self._models.of(label)).inc()
 
     def published(self, label: str, model: OwnedModel, outcome: str) -> None:
         """A publication, or a snapshot put on record as withheld."""
-        self.snapshots.labels(outcome).inc()
-        held = self._held.setdefault(label, {})
-        held.pop(model.name, None)
+        self.publications.labels(outcome).inc()
+        held = self._held.setdefault(self._models.of(label), {})
+        since = held.pop(model.name, (None, time.time()))[1]
         if model.withheld:
-            held[model.name] = model.home
+            held[model.name] = model.home, since
+        self._tell_held(self._models.of(label))
+
+    def taken_back(self) -> None:
+        """The reference was brought back."""
+        self.publications.labels(TAKEN_BACK).inc()
+
+    def _tell_held(self, label: str) -> None:
+        held = self._held[label]
         self.held.labels(label).set(len(held))
-        for name, before in model.counted.items():
-            model.counted[name] = getattr(model.learner, name)
-            getattr(self, name).labels(label).inc(model.counted[name] - before)
+        self.held_since.labels(label).set(min((since for _, since in held.values()), default=0.0))
 
     def describe(self, label: str, model: OwnedModel) -> None:
-        """What a model looks like at its publication; the last one speaks for all that share a label."""
+        """What a model that is configured by name looks like at its publication."""
+        if is_pattern(label) or self._models.of(label) != label:
+            return
         learner = model.learner
         self.version.labels(label).set(learner.version)
-        self.mistake_ratio.labels(label).set(model.progress.mistakes.recent_mistake_rate)
         for name in ("hedge_loss", "hedge_loss_bound"):
             if hasattr(learner, name):
                 getattr(self, name).labels(label).set(getattr(learner, name))
         for modality, weight in getattr(learner, "weights", {}).items():
             self.weight.labels(label, modality).set(weight)
+        if model.guard.margin is not None:
+            self.margin.labels(label).set(model.guard.margin)
+            self.doubt.labels(label).set(model.guard.doubt)
 
-    def saved(self) -> None:
-        """Everything taken is durable."""
-        self._saved = time.monotonic()
+    def holds(self, residents: Residents, allowance: Allowance, unsaved_since: float | None) -> None:
+        """What is in memory, what may be saved, and since when something is not."""
+        self.resident.set(len(residents))
+        self.resident_bytes.set(residents.total)
+        self.resident_limit.set(residents.budget)
+        self.evictions.inc(residents.evictions - self._evicted)
+        self._evicted = residents.evictions
+        self.allowance.set(allowance.left)
+        self.unsaved_since.set(unsaved_since or 0.0)
 
-    def behind(self, progress: Mapping[Partition, tuple[int, int]], last_event: float | None) -> None:
-        """Of each owned partition, the offset after the last record taken, and the log's end."""
-        behind = False
-        for partition, (position, end) in progress.items():
-            self.lag.labels(str(partition.number)).set(max(0, end - position))
-            behind |= end > position
-        now = time.time()
-        if not behind:
-            self._caught_up = now
-        self.lag_seconds.set(max(0.0, now - (last_event or self._caught_up)) if behind else 0.0)
+    def waits_for(self, *dependencies: str) -> None:
+        """These are what learning waits for, and nothing else."""
+        for name in DEPENDENCIES:
+            self.waiting.labels(name).set(name in dependencies)
+
+    def took(self, partition: Partition, logged_at: float) -> None:
+        """The last record that was taken was logged then."""
+        self.last_event.labels(str(partition.number)).set(logged_at)
+
+    def behind(self, partition: Partition, backlog: int, oldest: float | None) -> None:
+        """How much of an owned partition is not taken, and when the oldest record of that was logged."""
+        number = str(partition.number)
+        if partition not in self._oldest:
+            # It is asked at every scrape: the oldest record grows older if the loop hangs, too.
+            self.lag_seconds.labels(number).set_function(lambda: self._age(partition))
+        self._oldest[partition] = oldest
+        self.lag.labels(number).set(max(0, backlog))
+
+    def _age(self, partition: Partition) -> float:
+        oldest = self._oldest.get(partition)
+        return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
     def given_up(self, partition: Partition) -> None:
         """A partition is no longer owned: how far it is behind, and what of it is held, is its new owner's to say."""
         for label, held in self._held.items():
-            for name in [name for name, home in held.items() if home == partition]:
+            for name in [name for name, (home, _) in held.items() if home == partition]:
                 del held[name]
-            self.held.labels(label).set(len(held))
-        # Some versions of the client raise it if nothing was set yet.
-        with suppress(KeyError):
-            self.lag.remove(str(partition.number))
+            self._tell_held(label)
+        self._oldest.pop(partition, None)
+        for family in (self.lag, self.lag_seconds, self.last_event):
+            # Some versions of the client raise it if nothing was set yet.
+            with suppress(KeyError):
+                family.remove(str(partition.number))

@@ -66,7 +66,7 @@ class OwnedPartition:
         self._committed: int | None = None
         # Models of the store whose events were refused here because they are not configured.
         self._unconfigured: set[str] = set()
-        self._blocked = Blocked(services.clock, services.metrics.waiting)
+        self._blocked = Blocked(services.clock, services.metrics.models_waiting)
         self._letters = PendingLetters(services.letters, services.specs, services.metrics, services.refusals)
         self.models = OwnedModels(partition, placement, services, self.mark, self._letters, self._back)
 
@@ -323,7 +323,7 @@ class OwnedPartition:
     def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
         self.models.use(model)
         label = self.services.specs.of(model.name).label
-        with self.services.metrics.learn_seconds.labels(label).time():
+        with self.services.metrics.learning(label):
             refused = model.take(batch, self.services.metrics.timed, others)
         if model.learner.version > model.published:
             self.models.unpublished.setdefault(model.name, model)
@@ -336,7 +336,7 @@ class OwnedPartition:
         if refused:
             learned -= batch.kinds({refusal.record.offset for refusal in refused})
         self.services.metrics.taken(label, learned, "learned")
-        self.services.metrics.ahead.labels(label).inc(batch.ahead)
+        self.services.metrics.learned(label, model, batch.ahead)
         return refused
 
     def publish_first(self, name: str) -> None:

@@ -15,6 +15,7 @@ from omdml.errors import CorruptError, Fenced, StoreLost
 from streams.placement import Placement, PlacementChanged
 from streams.protocols import Partition, Written
 from workers.learning.interruptions import Rewind
+from workers.learning.metrics import HELD
 from workers.learning.pending_letters import PendingLetters
 from workers.learning.portions import portions
 from workers.learning.services import Services
@@ -113,7 +114,7 @@ class OwnedModels:
                 with self.unless_deleted(model):
                     noted = self._services.store.note(model.name, model.epoch, "drift", model.drifted)
                     self.written(noted, model.name)
-                    self._services.metrics.drift.labels(self._services.specs.of(model.name).label).inc()
+                    self._services.metrics.drifted(self._services.specs.of(model.name).label)
                     model.drifted = ""
 
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
@@ -125,22 +126,23 @@ class OwnedModels:
             for model in models:
                 if model.name in self.unpublished and (record or model.can_be_judged):
                     snapshot = model.snapshot()
-                    withheld = model.judge(snapshot.metric)
+                    with metrics.timed("judge"):
+                        withheld = model.judge(snapshot.metric)
                     if record or not withheld:
                         new.append((model, snapshot, withheld))
             if new:
                 self.require_placement()
             with metrics.share_of(metrics.publish_seconds, len(new)):
                 answers = self._services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
-        for (model, _, withheld), answer in zip(new, answers, strict=True):
+        for (model, snapshot, withheld), answer in zip(new, answers, strict=True):
             with self.unless_deleted(model):
                 written = self.written(answer, model.name)
                 model.published = model.learner.version
                 self.unpublished.pop(model.name, None)
                 if not withheld:
-                    model.oldest = None
+                    model.gone_live(snapshot)
                 label = self._services.specs.of(model.name).label
-                metrics.published(label, model, "held" if withheld else written.value)
+                metrics.published(label, model, HELD if withheld else written.value)
                 published[label] = model
         for label, model in published.items():
             metrics.describe(label, model)
@@ -160,7 +162,7 @@ class OwnedModels:
                     if live and live.pinned:
                         # Nothing changed for nodes. The reference goes live once it is unpinned.
                         continue
-                    self._services.metrics.snapshots.labels("taken_back").inc()
+                    self._services.metrics.taken_back()
                     log.warning("snapshot_taken_back", model=model.name, version=model.learner.version, reason=reason)
 
     def require_placement(self) -> None:
@@ -188,6 +190,7 @@ class OwnedModels:
             with self.unless_deleted(model):
                 self.written(answer, model.name)
                 self._services.allowance.spend(len(checkpoint.state))
+                metrics.checkpoint_bytes.inc(len(checkpoint.state))
                 model.measure()
                 self.unsaved.pop(model.name, None)
 

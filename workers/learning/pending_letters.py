@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from omdml.errors import SourceError
+from omdml.errors import SourceError, SourceRefused
 from streams.letters import DeadLetters
 from workers.configuration.specs import Specs
 from workers.events.decoding import Refusal, kind_of
@@ -14,6 +14,10 @@ from workers.events.refusal_log import RefusalLog
 from workers.learning.metrics import WorkerMetrics
 
 FLUSH_S = 30.0  # that the dead letters' sink may take
+
+
+class LettersAway(SourceError):
+    """The dead letters cannot be written for now."""
 
 
 class PendingLetters:
@@ -56,5 +60,7 @@ def naming_dead_letters() -> Iterator[None]:
     """Say in errors that it is the dead letters that cannot be written, which nobody asked for by name."""
     try:
         yield
+    except SourceRefused as error:
+        raise SourceRefused(f"dead letters: {error}") from error
     except SourceError as error:
-        raise type(error)(f"dead letters: {error}") from error
+        raise LettersAway(f"dead letters: {error}") from error

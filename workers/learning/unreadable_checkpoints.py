@@ -14,6 +14,10 @@ AGAIN_S = 10.0  # until such a model is claimed again
 log = structlog.get_logger(__name__)
 
 
+class Misplaced(CorruptError):
+    """A whole checkpoint that was learned where its model does not live."""
+
+
 class Blocked:
     """Those of one partition.
 
@@ -30,6 +34,7 @@ class Blocked:
         self.cuts: dict[str, int] = {}
         self._clock, self._count = clock, count
         self._again: dict[str, float] = {}
+        self._causes: dict[str, str] = {}
 
     def waits(self, name: str) -> bool:
         """Whether to leave a model's events alone for now."""
@@ -38,7 +43,8 @@ class Blocked:
     def add(self, name: str, offset: int, error: CorruptError) -> None:
         """A model could not be claimed, again perhaps."""
         if name not in self.offsets:
-            self._count.inc()
+            self._causes[name] = "moved" if isinstance(error, Misplaced) else "damaged"
+            self._count.labels(self._causes[name]).inc()
             then = f"its events wait in the log from offset {offset} on, the other models go on"
             log.error("model_waits", model=name, reason=str(error), then=then)
         self.offsets[name] = min(offset, self.offsets.get(name, offset))
@@ -65,7 +71,7 @@ class Blocked:
     def unblock(self, name: str, at: int) -> int:
         """A model was claimed; answers where its first event lies that was not taken, ``at`` if it did not wait."""
         if name in self.offsets:
-            self._count.dec()
+            self._count.labels(self._causes.pop(name)).dec()
             log.info("model_waits_no_longer", model=name)
         self._again.pop(name, None)
         self.cuts.pop(name, None)
@@ -73,6 +79,8 @@ class Blocked:
 
     def forget(self) -> None:
         """The partition is another's."""
-        self._count.dec(len(self.offsets))
+        for cause in self._causes.values():
+            self._count.labels(cause).dec()
+        self._causes.clear()
         self.offsets.clear()
         self.cuts.clear()

@@ -26,10 +26,12 @@ from workers.configuration.config import WorkerConfig
 from workers.events.decoding import by_partition, piece
 from workers.learning.interruptions import Rewind, StoreChanged
 from workers.learning.log_placement import LogPlacement
+from workers.learning.measures import Measures
 from workers.learning.newcomers import A_TURN
 from workers.learning.partition import OwnedPartition
 from workers.learning.portions import by_owner
 from workers.learning.services import Services
+from workers.telemetry.condition import Condition
 
 log = structlog.get_logger(__name__)
 # Between two tries of what the store or the dead letters refused.
@@ -74,7 +76,7 @@ class LearnerWorker:
         self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
         self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
         self._stopping = False
-        self._last_event: float | None = None
+        self._measures = Measures(services)
         self._trouble = ""
         self._placement = LogPlacement(services)
         self._gap: GapError | None = None  # accepted, and not gone on behind yet
@@ -90,6 +92,10 @@ class LearnerWorker:
         """End the loop after what is at hand; safe in a signal handler."""
         self._stopping = True
 
+    def condition(self) -> Condition:
+        """How this worker is, for probes; asked from any thread."""
+        return self._measures.condition(self._stopping, len(self.partitions))
+
     def run(self) -> None:
         """Work until :meth:`stop`, then publish, save and leave.
 
@@ -98,6 +104,7 @@ class LearnerWorker:
         try:
             while not self._stopping:
                 self.step()
+            self.services.metrics.draining.set(1)
             self._finish()
         finally:
             # After an error, perhaps amid a take, leaving must save nothing.
@@ -118,6 +125,7 @@ class LearnerWorker:
     def step(self) -> None:
         """One turn: poll, take, publish, save, each if it is time."""
         try:
+            self._measures.turn()
             self._measure()
             if self._doubt:
                 self._start_over(self._doubt)
@@ -129,6 +137,7 @@ class LearnerWorker:
             self._take()
             self._tick()
             self._trouble = ""
+            self._measures.tell_waiting(None)
         except Rewind as rewind:
             self._waiting.pop(rewind.partition, None)
             self.services.source.seek(rewind.partition, rewind.offset)
@@ -160,6 +169,7 @@ class LearnerWorker:
                 owned.models.placement = placement
             self.services.source.seek(partition, gap.resume)
         self._gap = None
+        self.services.metrics.gaps.inc()
         log.warning("gap_accepted", reason=self._trouble)
 
     def _pause(self, error: OmdmlError) -> None:
@@ -167,14 +177,14 @@ class LearnerWorker:
         if str(error) != self._trouble:
             self._trouble = str(error)
             log.warning("learning_waits", reason=self._trouble)
+        self._measures.tell_waiting(error)
         time.sleep(RETRY_S)
 
     def _fetch(self) -> list[Record]:
         begin = time.perf_counter()
         records = self.services.source.poll(self.config.max_poll_records, self._patience())
         self._drained = not records
-        if records:
-            self.services.metrics.spent("fetch", time.perf_counter() - begin)
+        self.services.metrics.spent("fetch" if records else "idle", time.perf_counter() - begin)
         return records
 
     def _measure(self) -> None:
@@ -184,11 +194,8 @@ class LearnerWorker:
             return
         self._measured_at = now
         self.services.refusals.tell()
-        positions = {}
-        for partition, (position, end) in self.services.source.progress().items():
-            untaken = self._untaken(partition)
-            positions[partition] = (position if untaken is None else untaken, end)
-        self.services.metrics.behind(positions, self._last_event)
+        self._measures.tell_behind(self._waiting)
+        self._measures.tell_unsaved(self.partitions)
         self._placement.look_for_added()
 
     def _patience(self) -> float:
@@ -223,8 +230,8 @@ class LearnerWorker:
         count = min(piece(records), A_TURN if partition.crowded else len(records))
         try:
             left = partition.take(records[:count])
-            if len(left) < count:
-                self._last_event = records[count - len(left) - 1].timestamp or self._last_event
+            if len(left) < count and (logged_at := records[count - len(left) - 1].timestamp) is not None:
+                self.services.metrics.took(partition.partition, logged_at)
             return [*left, *records[count:]]
         except SourceError:
             # The dead letters are away, so nothing can be saved, but what was learned goes live.
@@ -262,7 +269,7 @@ class LearnerWorker:
         for owned in self.partitions.values():
             owned.advance(self._untaken(owned.partition))
         self._saved_at = self.services.clock()
-        self.services.metrics.saved()
+        self._measures.tell_unsaved(self.partitions)
         for owned in self.partitions.values():
             owned.try_waiting()
 
@@ -323,6 +330,7 @@ class LearnerWorker:
             self.services.metrics.fenced.inc()
             log.warning("fenced", reason=str(doubt))
         else:
+            self.services.metrics.store_changes.inc()
             log.error("store_changed", reason=str(doubt), then="what its copies lack is learned again from the log")
 
     def _start_over(self, doubt: Fenced | StoreChanged) -> None:
@@ -375,6 +383,7 @@ class LearnerWorker:
             starts[partition] = None if self._from_beginning else start
             self.partitions[partition] = owned
             self._fresh.append(partition)
+            self.services.metrics.rebalances.labels("assigned").inc()
             log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
         return starts
 
@@ -396,7 +405,7 @@ class LearnerWorker:
                     until = -math.inf  # the others would wait for it too
             finally:
                 owned.drop_all()
-                self.services.metrics.given_up(partition)
+                self._give_up(partition, "revoked")
 
     def lost(self, partitions: Iterable[Partition]) -> None:
         """Let go, unsaved."""
@@ -404,8 +413,12 @@ class LearnerWorker:
             self._waiting.pop(partition, None)
             if partition in self.partitions:
                 self.partitions.pop(partition).drop_all()
-            self.services.metrics.given_up(partition)
+            self._give_up(partition, "lost")
             log.warning("partition_lost", partition=str(partition))
+
+    def _give_up(self, partition: Partition, how: str) -> None:
+        self._measures.forget(partition)
+        self.services.metrics.rebalances.labels(how).inc()
 
     def __repr__(self) -> str:
         state: dict[str, Any] = {

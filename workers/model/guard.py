@@ -12,6 +12,7 @@ import copy
 import math
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -41,6 +42,15 @@ SMALL = 40_000  # numbers in its metric
 STEPS = 4
 # So many times as much again if each decision makes a metric of sums: about 35 ms of 512 coordinates.
 MADE = 4
+
+# What keeps a version from going live: a code that never changes, and the words that every sentence about it has.
+WHY = {
+    "worse": "not as good on",
+    "leap_norm": "the norm of",
+    "leap_spread": "the spread of",
+    "weight_moved": "of the weight moved",
+    "not_finite": "holds values that are not finite",
+}
 
 
 def grid(metric: Metric) -> int:
@@ -118,6 +128,9 @@ class Guard:
         self.reference_bytes = metric_to_bytes(reference)
         self._newest: Look | None = None
         self.take_back = False
+        self.decisions: Counter[str] = Counter()  # by reason, until who counts them takes them
+        self.margin: float | None = None  # mean gain at the last look, and how far off it may be
+        self.doubt = 0.0
         self.yardstick = yardstick or Yardstick()
         if yardstick is None:
             self._allow(reference)
@@ -129,7 +142,7 @@ class Guard:
     def another(self) -> Guard:
         """A guard for another model that starts alike: as this one was before its first decision."""
         twin = copy.copy(self)
-        twin.yardstick = msgspec.structs.replace(self.yardstick)
+        twin.yardstick, twin.decisions = msgspec.structs.replace(self.yardstick), Counter()
         return twin
 
     def next_decision(self, version: int) -> int:
@@ -151,6 +164,7 @@ class Guard:
             The catalogue's, which the events point into.
         """
         wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
+        self.decisions[why(wrong)] += 1
         self.yardstick.decided, self.yardstick.withheld = version, wrong
         self._looked_at, self._doubted = version, ""
         if not wrong:
@@ -239,11 +253,11 @@ class Guard:
 
         ``withheld``: whether the one before was: then this one does not get the benefit of the doubt.
         """
-        mean, doubt = self._surely(each)
+        mean, doubt = self.margin, self.doubt = self._surely(each)
         # Not ``<``: the mean may be NaN.
         if mean + (0.0 if withheld else doubt) >= -self.config.tolerance:
             return ""
-        return f"not as good on {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
+        return f"{WHY['worse']} {len(each)} queries held out: margins {mean:+.3f}, give or take {doubt:.3f}"
 
     def _surely(self, each: Array) -> tuple[float, float]:
         """The mean of some votes, and how far off it may be."""
@@ -292,7 +306,12 @@ class Guard:
             if usual and not usual / self.config.growth <= size <= usual * self.config.growth:
                 return f"{name} went from {usual:.3g} to {size:.3g} at once"
         moved = weight_moved(self.yardstick.weights, now.weights)
-        return f"{moved:.0%} of the weight moved between modalities at once" if moved > self.config.moved else ""
+        return f"{moved:.0%} {WHY['weight_moved']} between modalities at once" if moved > self.config.moved else ""
+
+
+def why(withheld: str) -> str:
+    """The code in :data:`WHY` of what keeps a version from going live; ``ok`` if nothing does."""
+    return next((code for code, words in WHY.items() if words in withheld), "other") if withheld else "ok"
 
 
 def votes(gain: Array, asked: Array) -> Array:
@@ -316,7 +335,7 @@ def not_finite(metric: Metric) -> str:
     """Which tensor holds values that are not finite; empty if none does."""
     for name, tensor in metric.to_tensors()[0].items():
         if not np.isfinite(tensor).all():
-            return f"{name} holds values that are not finite"
+            return f"{name} {WHY['not_finite']}"
     return ""
 
 
@@ -324,10 +343,13 @@ def sizes(metric: Metric) -> Iterator[tuple[str, float]]:
     """Norm of every tensor, and of a matrix W how many directions it stretches: ``(tr G / |G|_F)^2``, G = W W'."""
     for name, tensor in metric.to_tensors()[0].items():
         if name != "weights" and tensor.ndim:
-            yield f"the norm of {name}", float(np.linalg.norm(tensor))
+            yield f"{WHY['leap_norm']} {name}", float(np.linalg.norm(tensor))
         if tensor.ndim == 2:
             gram = tensor @ tensor.T if len(tensor) <= tensor.shape[1] else tensor.T @ tensor
-            yield f"the spread of {name} over directions", float(np.trace(gram) / (np.linalg.norm(gram) or 1.0)) ** 2
+            yield (
+                f"{WHY['leap_spread']} {name} over directions",
+                float(np.trace(gram) / (np.linalg.norm(gram) or 1.0)) ** 2,
+            )
 
 
 def weights(metric: Metric) -> list[float]:

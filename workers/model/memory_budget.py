@@ -23,6 +23,7 @@ class Residents:
     def __init__(self, budget: float = math.inf) -> None:
         self.budget = budget
         self.total = 0
+        self.evictions = 0
         self._sizes: OrderedDict[str, int] = OrderedDict()  # least recently used first
         self._drop: dict[str, Callable[[str], None]] = {}
 
@@ -43,6 +44,7 @@ class Residents:
         while self.total > self.budget and len(self._sizes) > 1:
             name = next(iter(self._sizes))
             self._drop[name](name)
+            self.evictions += 1
             log.debug("model_let_go", model=name, bytes_in_memory=self.total)
 
     def forget(self, name: str) -> None:

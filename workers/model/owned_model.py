@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from omdml.evaluate import Prequential
 from omdml.learners import Learner
 from omdml.learners.shared.pairs import ONLY_TASK
 from omdml.metrics import Metric
-from omdml.snapshot import Checkpoint, Snapshot, metric_from_bytes
+from omdml.snapshot import Checkpoint, Snapshot, Trail, metric_from_bytes
 from streams.protocols import Catalogue, Partition, Record
 from workers.events.decoding import Batch, Refusal, said_as
 from workers.events.lookup import Located, Lookup
@@ -33,6 +34,8 @@ Array = NDArray[Any]
 log = structlog.get_logger(__name__)
 # Bytes that a model's objects take, and a comparison held out (measured).
 OBJECTS, COMPARISON = 10_000, 350
+# Publications that later snapshots tell of, and for how long.
+TRAILS, TRAILED_S = 16, 60.0
 # What the guard compares with, the bytes of that, and the newest until it is saved.
 METRICS = 3
 Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
@@ -94,14 +97,18 @@ class OwnedModel:
         self.guard = guard
         self.withheld = ""  # why what it has learned is not live
         self.event_time: float | None = None
-        self.oldest: float | None = None  # event time of the oldest event in no publication yet
+        # Of the events in no publication yet, and of the last publications.
+        self.trail: Trail | None = None
+        self._trails: tuple[Trail, ...] = ()
+        self._taken_at = 0.0
         # Clock of the oldest change that no checkpoint has, and the offset of its event.
         self.changed_at = 0.0
         self.unsaved_from = 0
         self.published = -1  # version
         self.size = 0  # bytes in memory
         self._metric: tuple[tuple[Learner, int], Metric] | None = None  # and what it was made of
-        self.counted = {name: getattr(learner, name) for name in ("mistakes", "updates") if hasattr(learner, name)}
+        counted = ("version", "mistakes", "updates")
+        self.counted = {name: getattr(learner, name) for name in counted if hasattr(learner, name)}
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Take on position and counts of a checkpoint (the learner is made from its state); raises CorruptError."""
@@ -155,6 +162,7 @@ class OwnedModel:
         refused
             Events of this model that came with these and are no part of the batch.
         """
+        self._taken_at = time.time()
         here = batch.records[0].partition
         self.stretches.open(here, batch.records[0].offset)
         self.stretches.refuse(here, offsets_of(refused))
@@ -205,7 +213,7 @@ class OwnedModel:
             located, refused = self._lookup.locate(batch)
         learned, held_out = self._hold_out(located)
         with timed("learn"):
-            not_learned = self._learn(learned, held_out)
+            not_learned = self._learn(learned, held_out, timed)
         count = len(learned.events.records) - len(not_learned)
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, count, len(self.held_out))
         return refused + not_learned
@@ -219,7 +227,7 @@ class OwnedModel:
         learned, held_out, self.held_out = part(located, self.draw, every, self.catalogue, self._tasks)
         return learned, deque(held_out)
 
-    def _learn(self, located: Located, held_out: deque[HeldOut]) -> list[Refusal]:
+    def _learn(self, located: Located, held_out: deque[HeldOut], timed: Timed) -> list[Refusal]:
         """Learn events in order, each whole or not at all, and decide about every version that is due."""
         records, times = located.events.records, located.events.times
         bad: dict[int, FeedbackError] = {}  # by event
@@ -240,7 +248,8 @@ class OwnedModel:
                 continue
             if self.learner.version >= due:
                 self._keep(held_out, before=stop)
-                self._decide()
+                with timed("judge"):
+                    self._decide()
         self._keep(held_out)
         kinds = [said_as(type(event)) for event in located.events.events] if bad else []
         return [Refusal(records[event], error, self.name, kinds[event]) for event, error in sorted(bad.items())]
@@ -271,7 +280,8 @@ class OwnedModel:
         self.event_time = max(times) if self.event_time is None else max(self.event_time, *times)
         # Otherwise this is a replay of what is live already.
         if self.learner.version > self.published:
-            self.oldest = min(times) if self.oldest is None else min(self.oldest, *times)
+            new = Trail(self.learner.version, len(times), min(times), self._taken_at, time.time())
+            self.trail = self.trail.with_later(new) if self.trail else new
 
     @property
     def can_be_judged(self) -> bool:
@@ -318,18 +328,26 @@ class OwnedModel:
             version=self.learner.version,
             generation=self.catalogue.generation,
             event_time=self.event_time,
-            oldest_event_time=self.oldest,
+            oldest_event_time=self.trail.oldest if self.trail else None,
             progress={
                 "mistake_rate": self.progress.mistakes.mistake_rate,
                 "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
             },
             metric=self.metric,
+            trails=(*self._trails, self.trail) if self.trail else self._trails,
         )
+
+    def gone_live(self, snapshot: Snapshot) -> None:
+        """A snapshot was published: its trails stay for nodes that pass over it, but few of them, and not long."""
+        kept = deque(trail for trail in snapshot.trails if time.time() - trail.learned < TRAILED_S)
+        if len(kept) > TRAILS:
+            kept.appendleft(kept.popleft().with_later(kept.popleft()))
+        self._trails, self.trail = tuple(kept), None
 
     def reference_again(self) -> Snapshot:
         """What goes live again if what is live was judged worse: the reference, under the number of the version judged.
 
         A lower number would look like the late write of an earlier owner. Nothing that it learned is new.
         """
-        again = {"metric": self.guard.reference, "event_time": None, "oldest_event_time": None}
+        again = {"metric": self.guard.reference, "event_time": None, "oldest_event_time": None, "trails": ()}
         return msgspec.structs.replace(self.snapshot(), **again)

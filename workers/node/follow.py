@@ -13,6 +13,7 @@ from omdml.errors import StoreError
 from streams.protocols import SnapshotStore, Watch
 from workers.node.hot_swap import Refresher
 
+OVERDUE_S = 5.0  # without a turn: nobody knows then whether models are up to date
 HINT_WAIT_S = 0.2  # how long a stop may have to wait for the thread
 # Without a turn of the thread: longer than the timeouts of any store, and than most embeddings.
 STUCK_AFTER_S = 60.0
@@ -39,6 +40,7 @@ class Follower:
         self._watch: Watch | None = None
         self._watched = frozenset[str]()
         self._polled_at = -math.inf
+        self._answered_at = 0.0
         self._lost_at: float | None = None
         self._progressed_at = time.monotonic()
         self._stopped = threading.Event()
@@ -60,6 +62,17 @@ class Follower:
         return self._thread.is_alive() and time.monotonic() - self._progressed_at < STUCK_AFTER_S
 
     @property
+    def overdue_s(self) -> float:
+        """Seconds since the thread last made a turn, 0 if that is as usual."""
+        idle = time.monotonic() - self._progressed_at
+        return idle if self._thread.is_alive() and idle > OVERDUE_S else 0.0
+
+    @property
+    def polled_at(self) -> float:
+        """When the store last answered about every model, in seconds since the epoch; 0 if it never did."""
+        return self._answered_at
+
+    @property
     def lost(self) -> bool:
         """Whether the store is out of reach."""
         return self._lost_at is not None
@@ -68,8 +81,11 @@ class Follower:
         while not self._stopped.is_set():
             models = self._named | self._refresher.views.keys()
             try:
-                for model in self._due(models):
+                due = self._due(models)
+                for model in due:
                     self._refresh(model)
+                if due == models:
+                    self._answered_at = time.time()
             except Exception as error:
                 # Whether it is a StoreError or a failure that nobody foresaw: the thread must go on.
                 self._lost(models, error)

@@ -154,7 +154,7 @@ class Refresher:
         self.refused[model] = refusal
         self.fall_behind([model])
         if known is None or known.digest != refusal.digest:
-            self._metrics.snapshots.labels(error.reason).inc()
+            self._metrics.refused_snapshot(error.reason)
             serving = self.views[model].snapshot.version if model in self.views else None
             _log.error("snapshot_refused", model=model, error=str(error), digest=refusal.digest, serving=serving)
 
@@ -255,7 +255,6 @@ class Refresher:
         latest = self.views.get(model)
         if latest is None:
             return
-        self._metrics.items.labels(self._label(model)).set(made.count)
         if latest.snapshot is view.snapshot:
             self.views[model] = replace(made, pointer=latest.pointer)
             return

@@ -3,76 +3,189 @@
 from __future__ import annotations
 
 import time
+from collections import Counter as Counts
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
+from omdml.letter_reasons import REASONS
+from omdml.snapshot import Trail
+from workers.configuration.config import is_pattern
 from workers.node.live_model import View
+from workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
 
 # Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
 OLD_NEWS_S = 86_400.0
 REMEMBERED = 1000  # swaps a model whose freshness is kept
-SWAP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 30.0, 300.0)
-SEARCH_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, *SWAP_SECONDS[:-2])
+WEIGHT = 1000  # events that one publication counts for in histograms, at most
+REFUSED = ("corrupt", "format", "catalogue", "store", "other")
+STAGES = ("log", "learn", "publish", "fetch", "swap")
+OUTCOMES = ("accepted", "refused", "failed")
 
 
 class NodeMetrics:
-    """Counters and gauges of one node; models of a pattern share one label, the pattern."""
+    """Counters and gauges of one node; models of a pattern share one label, the pattern.
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    Parameters
+    ----------
+    models
+        The values that the label ``model`` may have.
+    """
+
+    def __init__(self, registry: CollectorRegistry, models: ModelLabels | None = None) -> None:
+        self.models = models = models or ModelLabels()
+
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"omdml_{name}", text, labels, registry=registry)
+            return Counter(f"omdml_node_{name}", text, labels, registry=registry)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(f"omdml_{name}", text, labels, registry=registry)
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"omdml_node_{name}", text, registry=registry)
 
-        def seconds(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"omdml_{name}_seconds", text, ["model"], buckets=buckets, registry=registry)
+        def seconds(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"omdml_node_{name}_seconds", text, labels, buckets=buckets, registry=registry)
 
         self.registry = registry
-        self.search = seconds("search", "Searching, without HTTP", SEARCH_SECONDS)
-        self.swaps = seconds("swap", "From the look that finds a moved pointer to answers under it", SWAP_SECONDS)
-        self.fresh = seconds("freshness", "From the oldest event of a snapshot to answers that know it", SWAP_SECONDS)
-        self.items = gauge("gallery_items", "Items that are searched in", "model")
-        self.version = gauge("snapshot_version", "Comparisons learned by what answers", "model")
+        self.searches = counter("searches_total", "Searches answered", "model", "exact", "via")
+        at_zero(self.searches, models.all(), ["true"], ["gallery", "bridge"])
+        at_zero(self.searches, models.all(), ["false"], ["bridge"])
+        self.search = at_zero(seconds("search", "Searching, without HTTP", FAST, "model"), models.all())
+        self.swaps = at_zero(
+            seconds("swap", "From the look that finds a moved pointer to answers under it", STORE, "model"),
+            models.all(),
+        )
+        self.fresh = at_zero(
+            seconds("freshness", "From the oldest event of a publication to answers, by event", FRESH, "model"),
+            models.all(),
+        )
+        self.stages = at_zero(
+            seconds("event_stage", "Parts of freshness, of the oldest event of a publication", FRESH, "stage"), STAGES
+        )
+        self.future = counter("events_from_future_total", "Events from after now, by this node's clock", "model")
+        at_zero(self.future, models.all())
         self.stale = gauge("stale_seconds", "Since the most outdated model was up to date, 0 where all are")
-        self.snapshots = counter("snapshots_total", "Snapshots met, by what became of them", "outcome")
+        self.last_poll = gauge("last_poll_timestamp_seconds", "When the store last answered about every model")
+        self.live = counter("snapshots_live_total", "Snapshots that went live here")
+        self.refusals = at_zero(counter("snapshots_refused_total", "Snapshots not served", "reason"), REFUSED)
         self.not_live = gauge(
             "refused_models", "Models whose live snapshot cannot be served: an older one answers, or none"
         )
-        self.accepted = counter("accepted_events_total", "Events taken by POST /feedback")
-        self.refused = counter("refused_events_total", "Events refused by POST /feedback", "reason")
+        self.feedback = counter("feedback_events_total", "Events of POST /feedback", "outcome")
+        at_zero(self.feedback, OUTCOMES)
+        self.feedback_refused = counter("feedback_refused_total", "Events refused by POST /feedback", "reason")
+        at_zero(self.feedback_refused, REASONS)
+        self.queue = gauge("feedback_queue_requests", "Requests whose events are not durable yet")
+        self.flush = seconds("feedback_flush", "Making the events of waiting requests durable", STORE)
         self._recent: dict[str, deque[tuple[float, float]]] = {}  # when a view was made, and its freshness
 
-    def watch_staleness(self, stale_seconds: Callable[[], float]) -> None:
-        """Ask this for the staleness at every scrape."""
-        self.stale.set_function(stale_seconds)
+    def watch(self, views: Mapping[str, View], label: Callable[[str], str]) -> None:
+        """Tell of what answers, at every scrape."""
+        self.registry.register(Views(views, label, self.models))
 
-    def watch_refusals(self, models: Callable[[], float]) -> None:
-        """Ask this for the number of models whose live snapshot cannot be served, at every scrape."""
-        self.not_live.set_function(models)
+    def searched(self, label: str, view: View, version: int, took_s: float) -> None:
+        """A search was answered in a view; where its bridge leads too far, by an older ``version``."""
+        label = self.models.of(label)
+        exact = "true" if version == view.snapshot.version else "false"
+        self.searches.labels(label, exact, "bridge" if view.origin else "gallery").inc()
+        self.search.labels(label).observe(took_s)
+
+    def refused_event(self, reason: str) -> None:
+        """One event of POST /feedback was refused."""
+        self.feedback.labels("refused").inc()
+        self.feedback_refused.labels(reason).inc()
+
+    def refused_snapshot(self, reason: str) -> None:
+        """A snapshot cannot be served."""
+        self.refusals.labels(reason if reason in REFUSED else "other").inc()
 
     def swapped(self, label: str, before: View | None, view: View, took_s: float) -> None:
         """A view went live just now. Freshness is that of the events which the view before it did not know."""
+        label = self.models.of(label)
         if before is None or before.snapshot is not view.snapshot:
-            self.snapshots.labels("live").inc()
+            self.live.inc()
         self.swaps.labels(label).observe(took_s)
-        self.items.labels(label).set(view.count)
-        self.version.labels(label).set(view.snapshot.version)
-        oldest = view.snapshot.oldest_event_time
-        if before and oldest is not None and view.snapshot.version > before.snapshot.version:
-            freshness = max(0.0, time.time() - oldest)
-            if freshness > OLD_NEWS_S:
-                return
-            self.fresh.labels(label).observe(freshness)
-            self._recent.setdefault(label, deque(maxlen=REMEMBERED)).append((view.made_at, freshness))
+        if before is None or view.snapshot.version <= before.snapshot.version:
+            return
+        now = time.time()
+        new = [trail for trail in view.snapshot.trails if before.snapshot.version < trail.version]
+        ages = [age for trail in new if (age := now - trail.oldest) <= OLD_NEWS_S]
+        for trail in new:
+            if now - trail.oldest <= OLD_NEWS_S:
+                self._known(label, trail, (view.pointer.published_at, now - took_s, now))
+        if not view.snapshot.trails and view.snapshot.oldest_event_time is not None:
+            # A worker of an older release published it.
+            ages = [age for age in [now - view.snapshot.oldest_event_time] if age <= OLD_NEWS_S]
+            for age in ages:
+                self.fresh.labels(label).observe(max(0.0, age))
+        if ages:
+            self._recent.setdefault(label, deque(maxlen=REMEMBERED)).append((view.made_at, max(0.0, *ages)))
+
+    def _known(self, label: str, trail: Trail, later: tuple[float, float, float]) -> None:
+        """The events of a publication, which the view before did not know, are known to answers from now on.
+
+        ``later`` is when what answers was published, when this node began to load it, and now.
+        """
+        now = later[-1]
+        age = now - trail.oldest
+        if age < 0:
+            self.future.labels(label).inc(trail.events)
+        for _ in range(min(trail.events, WEIGHT)):
+            self.fresh.labels(label).observe(max(0.0, age))
+        times = (trail.oldest, trail.taken, trail.learned, *later)
+        for stage, (begin, end) in zip(STAGES, pairwise(times), strict=True):
+            self.stages.labels(stage).observe(max(0.0, end - begin))
 
     def freshness(self, label: str, since: float = 0.0) -> dict[str, float] | None:
         """``p50_s``, ``p99_s`` and ``count`` of the last swaps to views made after ``since``; None before the first."""
-        recent = [freshness for made_at, freshness in tuple(self._recent.get(label, ())) if made_at > since]
+        seen = tuple(self._recent.get(self.models.of(label), ()))
+        recent = [freshness for made_at, freshness in seen if made_at > since]
         if not recent:
             return None
         p50, p99 = np.percentile(recent, [50, 99]).tolist()
         return {"p50_s": p50, "p99_s": p99, "count": len(recent)}
+
+
+class Views(Collector):
+    """What answers: sums by label, and what describes one model alone of those that are configured by name."""
+
+    def __init__(self, views: Mapping[str, View], label: Callable[[str], str], models: ModelLabels) -> None:
+        self._views, self._label, self._models = views, label, models
+
+    def collect(self) -> Iterator[Any]:
+        """As of now."""
+        loaded: dict[str, Counts[str]] = {label: Counts() for label in self._models.all()}
+        alone = {
+            "snapshot_version": "Comparisons learned by what answers",
+            "snapshot_serial": "Serial of the pointer that is served",
+            "snapshot_timestamp_seconds": "When what answers was published",
+            "pinned": "1 if an operator pinned what answers",
+            "gallery_complete": "0 while the gallery is embedded and a bridge answers",
+        }
+        single = {name: family(name, text) for name, text in alone.items()}
+        for model, view in dict(self._views).items():
+            label = self._models.of(self._label(model))
+            sums = loaded.setdefault(label, Counts())
+            sums.update(models=1, items=view.count, bytes=view.nbytes)
+            if is_pattern(label) or label != model:
+                continue
+            pointer = view.pointer
+            told = (view.snapshot.version, pointer.serial, pointer.published_at, pointer.pinned, view.origin is None)
+            for one, value in zip(single.values(), told, strict=True):
+                one.add_metric([label], float(value))
+        summed = {"models": "Models that can answer", "items": "Items searched in", "bytes": "Memory of galleries"}
+        for name, text in summed.items():
+            total = family("loaded_models" if name == "models" else f"gallery_{name}", text)
+            for label, sums in loaded.items():
+                total.add_metric([label], sums[name])
+            yield total
+        yield from single.values()
+
+
+def family(name: str, text: str) -> GaugeMetricFamily:
+    """A gauge by model."""
+    return GaugeMetricFamily(f"omdml_node_{name}", text, labels=["model"])

@@ -21,6 +21,7 @@ from workers.node.hot_swap import Refresher
 from workers.node.http.inbox import Inbox
 from workers.node.live_model import DEFAULT_K, PATIENCE_S, Answer, SearchError, View
 from workers.node.metrics import NodeMetrics
+from workers.telemetry.registry import MODELS, ModelLabels
 
 BUDGET_BYTES = 1 << 30
 
@@ -47,6 +48,8 @@ class RetrievalNode:
         Between two looks at the store when no hint comes.
     patience_s
         Galleries that take longer to embed are embedded in the background.
+    models_in_metrics
+        Names and patterns that metrics tell apart; the others are ``other``.
     budget_bytes
         What the galleries of patterns' models may hold; beyond it the ones not used for longest are let go.
     """
@@ -62,19 +65,22 @@ class RetrievalNode:
         patience_s: float = PATIENCE_S,
         budget_bytes: int = BUDGET_BYTES,
         check: Callable[[AnyFeedback], None] | None = None,
+        models_in_metrics: int = MODELS,
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
         self.patterns = [name for name in names if is_pattern(name)]
-        self.metrics = NodeMetrics(registry or CollectorRegistry())
+        self.metrics = NodeMetrics(registry or CollectorRegistry(), ModelLabels(names, models_in_metrics))
         self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
         self._budget_bytes = budget_bytes
         self.store = store
         self.catalogues = catalogues
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
-        self.metrics.watch_staleness(self._refresher.stale_seconds)
-        self.metrics.watch_refusals(lambda: len(self._refresher.refused))
+        self.metrics.stale.set_function(lambda: self.stale_seconds)
+        self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
+        self.metrics.not_live.set_function(lambda: len(self._refresher.refused))
+        self.metrics.watch(self._refresher.views, self._label)
         self._asked_at: dict[str, float] = {}  # of patterns' models
         self._counting = threading.Lock()  # of memory, when a pattern's model is loaded
 
@@ -106,8 +112,8 @@ class RetrievalNode:
 
     @property
     def stale_seconds(self) -> float:
-        """Since the most outdated model was up to date; 0 where all are."""
-        return self._refresher.stale_seconds()
+        """Since the most outdated model was up to date; 0 where all are. If the follower hangs, nobody knows of any."""
+        return max(self._refresher.stale_seconds(), self._follower.overdue_s)
 
     def missing(self) -> list[str]:
         """Models configured by name that cannot answer yet."""
@@ -187,7 +193,7 @@ class RetrievalNode:
     def answer(self, view: View, query: Query, k: int = DEFAULT_K, task: str | None = None) -> Answer:
         """Search in a view, and measure; raises SearchError."""
         answer = view.search(query, k, task)
-        self.metrics.search.labels(self._label(answer.model)).observe(answer.took_s)
+        self.metrics.searched(self._label(answer.model), view, answer.version, answer.took_s)
         return answer
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:

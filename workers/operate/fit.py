@@ -152,7 +152,7 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
-    model.epoch, model.oldest = claim.epoch, None  # old news: nobody measures its freshness
+    model.epoch, model.trail = claim.epoch, None  # old news: nobody measures its freshness
     saved = store.save(model.checkpoint(platform), model.epoch, placement=model.placement)
     if saved is Written.MOVED:
         raise PlacementChanged(model.home.topic_id)

@@ -207,6 +207,15 @@ class KafkaSource:
             if (position := self._position(at, max(0.0, until - time.monotonic()))) is not None
         }
 
+    @property
+    def away(self) -> bool:
+        """Whether an outage goes on."""
+        return self._outage.told
+
+    def backlog(self, position: int, end: int) -> int:
+        """Offsets."""
+        return end - position
+
     def begin(self, partition: Partition) -> int:
         """The first offset that the log still holds of a partition; raises SourceError."""
         return self._range(partition)[0]

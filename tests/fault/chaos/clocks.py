@@ -16,7 +16,7 @@ from tests.fault.chaos.service import MODELS, WORKERS, Service
 
 JUMP_S, EVERY_S = 3600.0, 2.0
 AHEAD_S = 86_400.0
-COUNTED = "omdml_events_ahead_total"
+COUNTED = "omdml_worker_events_ahead_total"
 
 
 def jumping(clock):

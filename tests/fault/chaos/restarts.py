@@ -24,7 +24,7 @@ def store_lost(service: Service, chance: Random) -> None:
     """Valkey comes back empty. The workers must stop and say so; then the operator does what their sentence says."""
     restart(service.servers.forgetful, chance)
     for worker in service.workers:
-        assert worker.wait(LIMIT_S) == 1, worker.said[-2000:]
+        assert worker.wait(LIMIT_S) == 3, worker.said[-2000:]
         assert SENTENCE in worker.said, worker.said[-2000:]
     rewind = service.start_process("node", "workers.cli", "topics", "rewind", "--yes")
     assert rewind.wait(LIMIT_S) == 0, rewind.said

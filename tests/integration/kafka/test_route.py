@@ -58,7 +58,7 @@ def test_a_router_whose_topic_is_gone_ends_and_says_so(route, kafka):
         route.wait(router)
         kafka.delete_topic(route.origin)
         # I expect it to end, and to name the topic.
-        assert router.wait(90) == 1
+        assert router.wait(90) == 3
         assert f"topic '{route.origin}' is missing from Kafka at" in router.said
     finally:
         router.close()
@@ -207,7 +207,7 @@ def test_a_router_goes_back_to_the_offsets_of_now(kafka, new_topic):
 
 def refused(router):
     """What a router says that ends by itself."""
-    assert router.wait(60) == 1, router.said
+    assert router.wait(60) == 3, router.said
     return " ".join(router.said.split())
 
 

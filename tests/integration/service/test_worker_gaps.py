@@ -83,7 +83,7 @@ class Place:
     def stops(self):
         """The sentence that a worker stops with."""
         worker = self.worker()
-        assert worker.wait(60) == 1, worker.said
+        assert worker.wait(60) == 3, worker.said
         return worker.said.splitlines()[-1]
 
     def expect(self, *parts):
@@ -140,7 +140,7 @@ def test_a_topic_created_anew_stops_the_worker_until_the_gap_is_accepted(place):
     wait_for(lambda: place.version == 10, "version 10", 60, worker)
     place.created_anew()
     place.send(10, 30)
-    assert worker.wait(60) == 1
+    assert worker.wait(60) == 3
     told = worker.said.splitlines()[-1]
     assert "anew" in told
     assert "--accept-gap" in told

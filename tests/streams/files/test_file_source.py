@@ -366,3 +366,18 @@ def test_a_path_that_cannot_be_a_log_is_a_source_error(tmp_path: Path) -> None:
     for path in (tmp_path / "file" / "folder", tmp_path / "file" / "clicks.jsonl"):
         with pytest.raises(SourceError, match=str(path)):
             FileSink(path)
+
+
+def test_the_backlog_is_in_bytes_over_all_segments(tmp_path):
+    sink = FileSink(tmp_path / "log", segment_bytes=200, fsync=False)
+    for number in range(20):
+        sink.send(b'{"number": %d}' % number)
+    sink.close()
+    paths = sorted((tmp_path / "log").glob("*.jsonl"))
+    assert len(paths) > 2
+    total = sum(path.stat().st_size for path in paths)
+    source = FileSource(tmp_path / "log")
+    partition = source.partition
+    assert source.backlog(source.begin(partition), source.end(partition)) == total
+    assert source.backlog(source.begin(partition) + 10, source.end(partition)) == total - 10
+    assert source.backlog(source.end(partition), source.end(partition)) == 0

@@ -116,4 +116,6 @@ def test_a_name_cannot_forge_a_line_of_the_log_or_of_the_metrics(name):
     metrics = WorkerMetrics(CollectorRegistry())
     metrics.refused(name, "triplet", "unknown_model")
     lines = generate_latest(metrics.registry).decode().split("\n")
-    assert len([line for line in lines if line.startswith("omdml_events_total{")]) == 1
+    counted = [line for line in lines if line.startswith("omdml_worker_events_total{")]
+    assert len([line for line in counted if not line.endswith(" 0.0")]) == 1
+    assert all(line.rsplit(" ", 1)[1] in ("0.0", "1.0") for line in counted)

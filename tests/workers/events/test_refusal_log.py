@@ -73,8 +73,8 @@ def test_a_refused_event_is_decoded_once(tmp_path, monkeypatch):
     assert len(decoded) == 3
     value = worker.services.metrics.registry.get_sample_value
     counts = {"model": "shop", "kind": "triplet", "outcome": "refused"}
-    assert value("omdml_events_total", counts) == 1
-    assert value("omdml_events_total", {**counts, "model": "unknown", "kind": "unknown"}) == 1
+    assert value("omdml_worker_events_total", counts) == 1
+    assert value("omdml_worker_events_total", {**counts, "model": "unknown", "kind": "unknown"}) == 1
 
 
 def test_an_unknown_item_does_not_change_what_is_learned_beside_it(tmp_path):

@@ -105,6 +105,9 @@ def test_metrics_tell_of_owned_partitions_only():
     def value(name, **labels):
         return registry.get_sample_value(name, labels)
 
-    assert (value("omdml_route_lag_events", partition="3"), value("omdml_route_lag_events", partition="1")) == (0, None)
-    assert value("omdml_routed_events_total", fate="keyed") == 3
+    assert (value("omdml_route_lag_offsets", partition="3"), value("omdml_route_lag_offsets", partition="1")) == (
+        0,
+        None,
+    )
+    assert value("omdml_route_events_total", fate="keyed") == 3
     assert value("omdml_route_transactions_total", outcome="committed") == 1

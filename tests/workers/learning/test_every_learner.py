@@ -173,10 +173,12 @@ def test_the_metrics_page_names_models_and_the_weights_they_have(shelf):
     page = generate_latest(registry).decode()
     for name, learner in LEARNERS.items():
         twin = learned_directly(name, shelf.catalogue)
-        assert f'omdml_learned_version{{model="{name}"}} {twin.version}.0' in page
-        assert f'omdml_mistakes_total{{model="{name}"}} {twin.mistakes}.0' in page
-        assert f'omdml_updates_total{{model="{name}"}} {twin.updates}.0' in page
-        assert (f'omdml_modality_weight{{modality="shape",model="{name}"}}' in page) == hasattr(learner, "weights")
+        assert f'omdml_worker_learned_version{{model="{name}"}} {twin.version}.0' in page
+        assert f'omdml_worker_mistakes_total{{model="{name}"}} {twin.mistakes}.0' in page
+        assert f'omdml_worker_updates_total{{model="{name}"}} {twin.updates}.0' in page
+        assert (f'omdml_worker_modality_weight{{modality="shape",model="{name}"}}' in page) == hasattr(
+            learner, "weights"
+        )
 
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))

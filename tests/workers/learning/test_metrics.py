@@ -1,4 +1,4 @@
-"""What Prometheus sees: names and labels that boards and alerts are built on, and what they count."""
+"""What Prometheus sees of a worker: what its metrics count, and what they say when something is wrong."""
 
 from __future__ import annotations
 
@@ -7,54 +7,19 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
-from omdml.errors import StoreError
-from tests.support.worlds import World, events, run_until_idle
+from omdml.errors import SourceError, StoreError
+from streams.protocols import Partition
+from tests.support.worlds import World, events, living_on, paced, run_until_idle
+from workers.learning.measures import Arrivals
 from workers.learning.metrics import WorkerMetrics
-from workers.node.metrics import NodeMetrics
-
-WORKER = {
-    "events": ("model", "kind", "outcome"),
-    "events_ahead": ("model",),
-    "mistakes": ("model",),
-    "mistake_ratio": ("model",),
-    "hedge_loss": ("model",),
-    "hedge_loss_bound": ("model",),
-    "updates": ("model",),
-    "modality_weight": ("model", "modality"),
-    "learn_seconds": ("model",),
-    "lag_events": ("partition",),
-    "lag_seconds": (),
-    "snapshots": ("outcome",),
-    "publish_seconds": (),
-    "checkpoint_seconds": (),
-    "checkpoint_age_seconds": (),
-    "dead_letters": ("reason",),
-    "fenced": (),
-}
-NODE = {
-    "snapshot_version": ("model",),
-    "snapshots": ("outcome",),
-    "freshness_seconds": ("model",),
-    "search_seconds": ("model",),
-    "gallery_items": ("model",),
-    "swap_seconds": ("model",),
-    "stale_seconds": (),
-}
-COUNTERS = {"events", "events_ahead", "mistakes", "updates", "snapshots", "dead_letters", "fenced"}
+from workers.learning.pending_letters import LettersAway
+from workers.model.owned_model import TRAILS
+from workers.telemetry.registry import ModelLabels
 
 
 def read(worker, name, **labels):
     """The value of a sample of a worker's; 0 where there is none."""
-    return worker.services.metrics.registry.get_sample_value(f"omdml_{name}", labels) or 0.0
-
-
-@pytest.mark.parametrize(("metrics", "documented"), [(WorkerMetrics, WORKER), (NodeMetrics, NODE)])
-def test_the_documented_metrics_are_there_by_name_type_and_labels(metrics, documented):
-    made = {metric._name: metric for metric in vars(metrics(CollectorRegistry())).values() if hasattr(metric, "_name")}
-    for name, labels in documented.items():
-        metric = made[f"omdml_{name}"]
-        assert metric._labelnames == labels
-        assert (metric._type == "counter") == (name in COUNTERS)
+    return worker.services.metrics.registry.get_sample_value(f"omdml_worker_{name}", labels) or 0.0
 
 
 def test_counters_grow_by_what_was_learned_since_and_a_successor_counts_its_own(tmp_path):
@@ -64,7 +29,7 @@ def test_counters_grow_by_what_was_learned_since_and_a_successor_counts_its_own(
         world.send(*events(30, seed))
         run_until_idle(worker)
     (model,) = [owned.models.loaded["shop"] for owned in worker.partitions.values()]
-    learned = {"mistakes": model.learner.mistakes, "updates": model.learner.updates}
+    learned = {"comparisons": 90, "mistakes": model.learner.mistakes, "updates": model.learner.updates}
     assert {name: read(worker, f"{name}_total", model="shop") for name in learned} == learned
     assert read(worker, "events_total", model="shop", kind="triplet", outcome="learned") == 90
     world.log.expel(worker.services.source)
@@ -102,7 +67,7 @@ def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch, taken):
     world.send(*events(taken))
     run_until_idle(worker)
     number = str(world.log.partitions[0].number)
-    assert read(worker, "lag_events", partition=number) == read(worker, "lag_seconds") == 0
+    assert read(worker, "lag_offsets", partition=number) == read(worker, "lag_seconds", partition=number) == 0
 
     def away(*_):
         raise StoreError("store memory: away")
@@ -112,10 +77,11 @@ def test_the_lag_is_told_while_the_store_is_away(tmp_path, monkeypatch, taken):
             patch.setattr(world.store, method, away)
         world.send(*events(2000, model="user-9"), key="user-9")
         run_until_idle(worker)
-        assert read(worker, "lag_events", partition=number) == 2000
-        assert read(worker, "lag_seconds") > 0
+        assert read(worker, "lag_offsets", partition=number) == 2000
+        assert read(worker, "lag_seconds", partition=number) > 0
+        assert read(worker, "waiting", dependency="store") == 1
     run_until_idle(worker)
-    assert read(worker, "lag_events", partition=number) == read(worker, "lag_seconds") == 0
+    assert read(worker, "lag_offsets", partition=number) == read(worker, "lag_seconds", partition=number) == 0
 
 
 @pytest.mark.parametrize("expelled", [False, True])
@@ -126,7 +92,7 @@ def test_the_lag_of_a_partition_is_told_by_its_owner_alone(tmp_path, expelled):
 
     def told(worker):
         sample = worker.services.metrics.registry.get_sample_value
-        return [sample("omdml_lag_events", {"partition": str(one.number)}) for one in world.log.partitions]
+        return [sample("omdml_worker_lag_offsets", {"partition": str(one.number)}) for one in world.log.partitions]
 
     assert told(first) == [0, 0]
     second = world.worker()
@@ -152,12 +118,14 @@ def test_withheld_models_of_a_pattern_are_counted_until_they_go_live_or_away(tmp
         for model, reason in zip(models, reasons, strict=False):
             model.withheld = reason
             metrics.published("user-*", model, "held" if reason else "stored")
-        return read(worker, "snapshot_held", model="user-*")
+        return read(worker, "models_held", model="user-*")
 
     assert held("mistakes rose", "a leap", "") == 2
+    first = read(worker, "held_since_timestamp_seconds", model="user-*")
+    assert time.time() - 60 < first <= time.time()
     assert held("") == 1
     worker.services.source.close()
-    assert held() == 0
+    assert held() == read(worker, "held_since_timestamp_seconds", model="user-*") == 0
 
 
 def test_waiting_for_events_is_no_time_spent_fetching(tmp_path):
@@ -168,3 +136,153 @@ def test_waiting_for_events_is_no_time_spent_fetching(tmp_path):
     world.send(*events(1))
     run_until_idle(worker)
     assert read(worker, "stage_seconds_total", stage="fetch") > 0
+    assert read(worker, "stage_seconds_total", stage="idle") > 0
+
+
+def lag(worker, partition=0):
+    return read(worker, "lag_seconds", partition=str(partition))
+
+
+def test_the_lag_is_the_age_of_the_oldest_record_not_taken_whatever_other_partitions_do(tmp_path):
+    world = World(tmp_path, partitions=2)
+    worker = world.worker()
+    run_until_idle(worker)
+    here, there = world.log.partitions
+    # An hour of silence, then one click: nothing is an hour behind.
+    worker._measures.tell_behind({})
+    worker.services.metrics.took(here, time.time() - 3600)
+    world.send(*events(1, model=living_on(world, here)), key=living_on(world, here))
+    worker._measures.tell_behind({})
+    assert lag(worker, here.number) < 5
+    # Beside a partition that moves, one waits for a record of ten minutes ago.
+    stalled = world.log.send(b"{}", living_on(world, there), timestamp=time.time() - 600)
+    worker._measures.tell_behind({there: [stalled]})
+    assert 600 <= lag(worker, there.number) < 660
+    assert lag(worker, here.number) < 5
+
+
+def test_the_lag_grows_while_the_loop_hangs(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    run_until_idle(worker)
+    worker.services.metrics.behind(world.log.partitions[0], 7, time.time() - 100)
+    first = lag(worker)
+    time.sleep(0.01)
+    assert lag(worker) > first >= 100
+
+
+def test_a_record_that_was_not_fetched_is_as_old_as_the_look_that_first_found_it():
+    arrivals, here = Arrivals(), Partition("log", 0)
+    assert arrivals.oldest(here, 10, 10, now=1.0) is None
+    assert arrivals.oldest(here, 10, 15, now=2.0) == 2.0
+    assert arrivals.oldest(here, 12, 20, now=3.0) == 2.0
+    assert arrivals.oldest(here, 15, 20, now=4.0) == 3.0
+    assert arrivals.oldest(here, 20, 20, now=5.0) is None
+
+
+def test_what_is_unsaved_stays_told_though_others_are_saved(tmp_path):
+    world = World(tmp_path)
+    worker = world.worker()
+    run_until_idle(worker)
+    assert read(worker, "oldest_unsaved_timestamp_seconds") == 0
+    worker.services.allowance.left = worker.services.allowance.rate = worker.services.allowance.burst = 0.0
+    for name in ("user-1", "user-2", "user-3"):
+        world.send(*events(5, model=name), key=name)
+    worker.step()
+    (owned,) = worker.partitions.values()
+    unsaved = dict(owned.models.unsaved)
+    worker._save(worker.services.clock())
+    # One portion is saved at least.
+    assert len(owned.models.unsaved) < len(unsaved)
+    if owned.models.unsaved:
+        assert time.time() - 600 < read(worker, "oldest_unsaved_timestamp_seconds") <= time.time()
+    run_until_idle(worker)
+    assert not owned.models.unsaved
+    assert read(worker, "oldest_unsaved_timestamp_seconds") == 0
+
+
+def test_a_worker_says_what_it_waits_for_and_that_its_loop_turns(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    run_until_idle(worker)
+    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
+    for error, waits in ((StoreError("away"), "store"), (LettersAway("away"), "letters"), (SourceError("away"), "log")):
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "_tick", raising(error))
+            worker.step()
+        told = {name: read(worker, "waiting", dependency=name) for name in ("log", "store", "letters")}
+        assert told == {**dict.fromkeys(told, 0.0), waits: 1.0}
+        assert time.time() - 60 < read(worker, "last_turn_timestamp_seconds") <= time.time()
+    run_until_idle(worker, 2)
+    assert not any(read(worker, "waiting", dependency=name) for name in ("log", "store", "letters"))
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail
+
+
+def test_every_series_is_there_from_the_start_at_zero(tmp_path):
+    value = WorkerMetrics(CollectorRegistry(), ModelLabels(["shop", "user-*"])).registry.get_sample_value
+    labels = {"model": "user-*", "kind": "pair", "outcome": "refused"}
+    assert value("omdml_worker_events_total", labels) == 0
+    assert value("omdml_worker_dead_letters_total", {"reason": "unknown_item"}) == 0
+    assert value("omdml_worker_waiting", {"dependency": "store"}) == 0
+    assert value("omdml_worker_comparisons_total", {"model": "shop"}) == 0
+    assert value("omdml_worker_guard_decisions_total", {"model": "shop", "decision": "held", "reason": "worse"}) == 0
+    assert value("omdml_worker_models_held", {"model": "other"}) == 0
+
+
+def test_models_beyond_the_limit_share_a_label_and_patterns_have_no_gauges_of_one(tmp_path):
+    registry = CollectorRegistry()
+    metrics = WorkerMetrics(registry, ModelLabels(["shop", "user-*", "late"], limit=2))
+    metrics.taken("late", {"triplet": 3}, "learned")
+    labels = {"kind": "triplet", "outcome": "learned"}
+    assert registry.get_sample_value("omdml_worker_events_total", {**labels, "model": "other"}) == 3
+    world = World(tmp_path)
+    worker = world.worker()
+    world.send(*events(5), *events(5, model="user-1"))
+    run_until_idle(worker)
+    assert read(worker, "learned_version", model="shop") == 5
+    value = worker.services.metrics.registry.get_sample_value
+    assert value("omdml_worker_learned_version", {"model": "user-*"}) is None
+    assert read(worker, "comparisons_total", model="user-*") == 5
+
+
+def test_time_inside_a_stage_that_is_another_stage_is_counted_once():
+    metrics = WorkerMetrics(CollectorRegistry())
+    with metrics.timed("learn"):
+        time.sleep(0.01)
+        with metrics.timed("judge"):
+            time.sleep(0.03)
+    spent = [metrics.registry.get_sample_value("omdml_worker_stage_seconds_total", {"stage": name})
+             for name in ("learn", "judge")]  # fmt: skip
+    assert 0.01 <= spent[0] < spent[1]
+
+
+def test_partitions_that_come_and_go_are_counted(tmp_path):
+    world = World(tmp_path, partitions=2)
+    worker = world.worker()
+    run_until_idle(worker)
+    assert read(worker, "owned_partitions", topic="") == read(worker, "topic_partitions", topic="") == 2
+    assert read(worker, "rebalances_total", kind="assigned") == 2
+    world.log.expel(worker.services.source)
+    worker.services.source.close()
+    assert read(worker, "rebalances_total", kind="revoked") + read(worker, "rebalances_total", kind="lost") <= 2
+
+
+def test_snapshots_tell_the_trails_of_the_last_publications_and_lose_no_event(tmp_path):
+    world = World(tmp_path)
+    worker = paced(world.worker(), publish=0.0, save=1e9)
+    count = TRAILS + 3
+    for seed in range(count):
+        world.send(*events(2, seed))
+        run_until_idle(worker, 3)
+    trails = world.store.load("shop")[1].trails
+    assert sum(trail.events for trail in trails) == 2 * count
+    assert len(trails) <= TRAILS + 1
+    assert [trail.version for trail in trails] == sorted({trail.version for trail in trails})
+    assert trails[-1].version == 2 * count
+    assert all(trail.oldest <= trail.taken <= trail.learned for trail in trails)

@@ -19,6 +19,7 @@ from workers.model.guard import (
     FEWEST,
     NEAR,
     NEWEST,
+    WHY,
     Guard,
     grid,
     newest,
@@ -28,6 +29,7 @@ from workers.model.guard import (
     votes,
     weight_moved,
     weights,
+    why,
 )
 from workers.model.held_out_window import HeldEvent, Window, told
 
@@ -328,3 +330,31 @@ def test_sizes_are_the_norm_of_every_tensor_and_the_directions_of_every_matrix()
     found = [round(size, 6) for _, size in sizes(plain)]
     assert found == [4.0, 4.0, round(math.sqrt(15), 6), 1.0]
     assert weight_moved(weights(turned(0.0)), weights(turned(math.pi / 4))) == pytest.approx(0.5)
+
+
+def test_decisions_are_counted_by_the_code_of_their_reason():
+    guard = Guard(GuardConfig(), turned(0.3))
+    broken = ProjectionMetric(turned(0.3).weights, {name: np.full((size, size), np.nan) for name, size in DIMS.items()})
+    flat = {name: np.eye(size) * np.eye(size)[0] for name, size in DIMS.items()}
+    for code, candidate, window in (
+        ("not_finite", broken, window_of()),
+        ("worse", turned(1.2), window_of()),
+        ("leap_norm", turned(0.3, scale=100.0), window_of(0)),
+        ("leap_spread", ProjectionMetric(turned(0.3).weights, flat), window_of(0)),
+        ("weight_moved", turned(1.5), window_of(0)),
+        ("ok", turned(0.3), window_of(0)),
+    ):
+        if code == "leap_spread":
+            guard = Guard(GuardConfig(growth=5.0), turned(0.3))
+        before = guard.decisions[code]
+        assert why(decide(guard, candidate, window)) == code
+        assert guard.decisions[code] == before + 1
+    assert guard.margin is None
+    assert decide(guard, turned(1.2), window_of()) != ""
+    assert guard.margin < -guard.doubt < 0
+    assert guard.another().decisions == {}
+
+
+def test_every_reason_has_a_code_of_its_own():
+    assert all(why(f"something {words} else") == code for code, words in WHY.items())
+    assert why("") == "ok"

@@ -54,14 +54,14 @@ def told_of(world):
 
 
 def taken_back_count(worker):
-    """What Prometheus sees; None before it counted any."""
+    """What Prometheus sees."""
     labels = {"outcome": "taken_back"}
-    return worker.services.metrics.registry.get_sample_value("omdml_snapshots_total", labels)
+    return worker.services.metrics.registry.get_sample_value("omdml_worker_publications_total", labels)
 
 
 def held_gauge(worker):
     """What Prometheus sees."""
-    return worker.services.metrics.registry.get_sample_value("omdml_snapshot_held", {"model": "shop"})
+    return worker.services.metrics.registry.get_sample_value("omdml_worker_models_held", {"model": "shop"})
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_what_is_pinned_is_not_counted_as_taken_back_and_leads_to_the_reference(
     pinned = world.store.move("shop", world.store.current("shop").version, pin=True)
     break_in(world, worker)
     assert world.store.current("shop") == pinned
-    assert taken_back_count(worker) is None
+    assert taken_back_count(worker) == 0.0
     world.store.move("shop", None, pin=False)
     assert world.store.load("shop")[1].metric.weights == before.weights
 

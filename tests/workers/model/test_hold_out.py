@@ -180,7 +180,10 @@ def test_held_out_events_count_not_as_learned_fresh_or_mistaken(tmp_path):
     assert (checkpoint.event_time, snapshot.event_time) == (1.0, 1.0)
     sample = worker.services.metrics.registry.get_sample_value
     labels = {"model": "shop", "kind": "triplet", "outcome": "held_out"}
-    assert (sample("omdml_learned_version", {"model": "shop"}), sample("omdml_events_total", labels)) == (offset, 1.0)
+    assert (sample("omdml_worker_learned_version", {"model": "shop"}), sample("omdml_worker_events_total", labels)) == (
+        offset,
+        1.0,
+    )
 
 
 # what is kept

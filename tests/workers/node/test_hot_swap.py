@@ -136,7 +136,7 @@ def test_a_damaged_snapshot_is_counted_once_and_the_last_good_one_stays(tmp_path
         for _ in range(3):
             assert node._refresher.refresh("shop").snapshot is good
         assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["snapshot_refused"]
-        assert metric_value(node, "snapshots_total", outcome="corrupt") == 1
+        assert metric_value(node, "snapshots_refused_total", reason="corrupt") == 1
         assert node.stale_seconds > 0
         shop.learn()
         version = shop.publish()
@@ -158,7 +158,7 @@ def test_a_snapshot_of_other_items_leaves_the_last_good_one(tmp_path):
     with shop.serving() as node:
         shop.learn()
         shop.publish(generation="other")
-        until(lambda: metric_value(node, "snapshots_total", outcome="catalogue") == 1)
+        until(lambda: metric_value(node, "snapshots_refused_total", reason="catalogue") == 1)
         assert node.search(ids=["i0"]).version == 0
 
 
@@ -244,7 +244,7 @@ def test_corruption_met_first_leaves_the_model_missing_not_the_node_dead(tmp_pat
     shop.publish()
     shop.damage(shop.snapshot())
     with shop.node() as node:
-        until(lambda: metric_value(node, "snapshots_total", outcome="corrupt"))
+        until(lambda: metric_value(node, "snapshots_refused_total", reason="corrupt"))
         assert node.missing() == ["shop"]
         assert node.alive
         shop.learn()

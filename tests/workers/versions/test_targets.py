@@ -148,13 +148,13 @@ def test_a_node_that_starts_serves_the_newest_readable_version_and_says_so(shop)
             assert (told["live"], told["serving"]) == (40, 20)
             assert "damaged" in told["reason"]
         assert described["version"] == 20
-        assert "omdml_refused_models 1.0" in client.get("/metrics").text
+        assert "omdml_node_refused_models 1.0" in client.get("/metrics").text
         assert node.stale_seconds > 0
         shop.learn()
         assert shop.publish() == 60
         until(lambda: client.get("/search?id=i1").json()["version"] == 60)
         assert client.get("/readyz").json() == {"status": "ready"}
-        assert "omdml_refused_models 0.0" in client.get("/metrics").text
+        assert "omdml_node_refused_models 0.0" in client.get("/metrics").text
     assert [log["serving"] for log in logs if log["event"] == "snapshot_refused"] == [20]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -23,6 +23,8 @@ from omdml.errors import OmdmlError, SourceError
 from streams.protocols import Pointer
 from workers.configuration.access import AccessError, check_access
 from workers.node.http.gate import Bodies, Hosts
+from workers.node.http.limits import MAX_CONNECTIONS
+from workers.node.http.metrics import HttpMetrics, Measured
 from workers.node.http.min_version import Behind, view_from
 from workers.node.http.openapi import openapi
 from workers.node.http.requests import (
@@ -41,6 +43,7 @@ from workers.node.http.requests import (
 )
 from workers.node.live_model import SearchError
 from workers.node.node import RetrievalNode
+from workers.telemetry.registry import OTHER
 from workers.versions import moves
 
 # Numbers. Fewer are looked at in 0.2 ms, and the hop to a thread costs as much.
@@ -96,7 +99,15 @@ def create_app(node: RetrievalNode, token: str = "", hosts: Collection[str] = ()
     gate = [Middleware(ExceptionMiddleware, handlers=handlers), Middleware(Bodies)]
     if hosts or not token:
         gate.insert(1, Middleware(Hosts, names=hosts))
-    return Starlette(routes=routes, middleware=gate, exception_handlers={**handlers, Exception: _failed})
+    templates: dict[object, str] = {route.endpoint: route.path for route in routes}
+    methods: dict[str, tuple[str, ...]] = {}
+    for route in routes:
+        methods[route.path] = (*methods.get(route.path, ()), *((route.methods or set()) - {"HEAD"}))
+    metrics = HttpMetrics(node.metrics.registry, methods, MAX_CONNECTIONS)
+    measured = Middleware(Measured, metrics=metrics, template=lambda scope: templates.get(scope.get("endpoint"), OTHER))
+    app = Starlette(routes=routes, middleware=[measured, *gate], exception_handlers={**handlers, Exception: _failed})
+    app.state.metrics = metrics
+    return app
 
 
 class Api:
@@ -192,9 +203,10 @@ class Api:
         message = f"no snapshot that can be served yet: {', '.join(missing)}"
         return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "not_ready", message, missing=missing, **more)
 
-    async def metrics(self, _: Request) -> Response:
-        """For Prometheus."""
-        return Response(generate_latest(self._node.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(self, request: Request) -> Response:
+        """For Prometheus, in the format that it asks for."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._node.metrics.registry), headers={"content-type": content_type})
 
     async def schema(self, _: Request) -> Response:
         """OpenAPI."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
 from streams.protocols import Sink
 from workers.node.metrics import NodeMetrics
 
+# Of one write: twice what a log may take to acknowledge.
+STUCK_AFTER_S = 60.0
 # Requests whose events are not durable yet. More are turned away.
 WAITING = 10_000
 
@@ -50,6 +53,8 @@ class Inbox:
         self._waiting: queue.Queue[Delivery | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._run, name="omdml-inbox", daemon=True)
         self._closed = False
+        self._delivering_since: float | None = None  # monotonic
+        metrics.queue.set_function(self._waiting.qsize)
 
     def start(self) -> None:
         """Begin to write."""
@@ -70,8 +75,9 @@ class Inbox:
 
     @property
     def alive(self) -> bool:
-        """Whether events are being written."""
-        return self._thread.is_alive()
+        """Whether events are being written, and no write hangs."""
+        begun = self._delivering_since
+        return self._thread.is_alive() and (begun is None or time.monotonic() - begun < STUCK_AFTER_S)
 
     def check(self, payload: bytes, content_type: str = "application/json") -> Event:
         """The event in these bytes; raises FeedbackError, whose reasons are those of dead letters."""
@@ -79,7 +85,7 @@ class Inbox:
             event = decode(payload, content_type)
             self._check(event)
         except FeedbackError as error:
-            self._metrics.refused.labels(error.reason).inc()
+            self._metrics.refused_event(error.reason)
             raise
         if content_type == MESSAGEPACK:
             return Event(payload, event.model, (("content-type", MESSAGEPACK.encode()),))
@@ -106,12 +112,14 @@ class Inbox:
             while not self._waiting.empty():
                 batch.append(self._waiting.get())
             last = None in batch
-            self._deliver([delivery for delivery in batch if delivery])
+            if deliveries := [delivery for delivery in batch if delivery]:
+                self._delivering_since = time.monotonic()
+                with self._metrics.flush.time():
+                    self._deliver(deliveries)
+                self._delivering_since = None
 
     def _deliver(self, batch: Sequence[Delivery]) -> None:
         """Send everything, make it durable once, then acknowledge each."""
-        if not batch:
-            return
         try:
             for delivery in batch:
                 for event in delivery.events:
@@ -121,10 +129,11 @@ class Inbox:
             known = error if isinstance(error, OmdmlError) else SourceError(f"the feedback log failed: {error!r}")
             _log.error("feedback_not_accepted", error=str(error), requests=len(batch))
             for delivery in batch:
+                self._metrics.feedback.labels("failed").inc(len(delivery.events))
                 delivery.done.set_exception(known)
             return
         for delivery in batch:
-            self._metrics.accepted.inc(len(delivery.events))
+            self._metrics.feedback.labels("accepted").inc(len(delivery.events))
             delivery.done.set_result(len(delivery.events))
 
 

@@ -18,6 +18,8 @@ import msgspec
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from workers.node.http.metrics import HttpMetrics
+
 MAX_CONNECTIONS = 1000
 # Seconds for a request to come whole, and for a client to read on in its answer.
 REQUEST_S = 30.0
@@ -69,10 +71,17 @@ class BoundedConnection(HttpToolsProtocol):
     _head_bytes = 0
     _fields = 0
 
+    @property
+    def _metrics(self) -> HttpMetrics:
+        metrics: HttpMetrics = self.config.app.state.metrics  # type: ignore[union-attr] # create_app's
+        return metrics
+
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override] # as uvicorn's
         """Begin, unless there are too many."""
         super().connection_made(transport)
+        self._metrics.connections.set(len(self.connections))
         if len(self.connections) > MAX_CONNECTIONS:
+            self._metrics.refused.inc()
             _refusals.tell(open=MAX_CONNECTIONS)
             transport.abort()
         else:
@@ -83,6 +92,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._request_came()
         self._answer_read()
         super().connection_lost(exc)
+        self._metrics.connections.set(len(self.connections))
 
     def data_received(self, data: bytes) -> None:
         """Take in some bytes; a head, a field or trailers that do not end are not waited for."""
@@ -148,6 +158,7 @@ class BoundedConnection(HttpToolsProtocol):
     def _end(self, status: int, error: str, message: str) -> None:
         """Answer, unless an answer to an earlier request would be mixed up with it, and end the connection."""
         client = self.client[0] if self.client else ""
+        self._metrics.not_a_request(status)
         _log.warning("connection_ended", why=message, status=status, client=client)
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:

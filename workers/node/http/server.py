@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 import uvicorn
@@ -16,6 +16,7 @@ from workers.configuration.process import on_signals
 from workers.node.http.api import create_app
 from workers.node.http.limits import BoundedConnection
 from workers.node.node import RetrievalNode
+from workers.telemetry.condition import Condition, Messenger
 
 BACKLOG = 2048
 # For requests that are being answered when the server stops.
@@ -70,6 +71,21 @@ class HttpServer:
         with self._socket:
             self._server.run([self._socket])
 
+    def condition_of(self, node: RetrievalNode) -> Callable[[], Condition]:
+        """Answers how the node that is served here is."""
+
+        def condition() -> Condition:
+            missing, stopping = node.missing(), bool(self._server.should_exit)
+            status = f"no snapshot yet: {', '.join(missing)}" if missing else f"serving {self.url}"
+            if stopping:
+                status = "draining: requests that came are answered"
+            if not node.alive:
+                status = "a background thread makes no progress: restart this node"
+            ready = node.alive and not missing and not stopping
+            return Condition(self._server.started, node.alive, ready, stopping, status)
+
+        return condition
+
     def stop(self) -> None:
         """End :meth:`run`, from any thread or signal."""
         self._server.should_exit = True
@@ -95,7 +111,7 @@ def serve(
     names = [*hosts, host] if hosts or not token else []
     server = HttpServer(create_app(node, token, names), host, port)
     on_signals(server.stop)
-    with node:
+    with node, Messenger(server.condition_of(node)):
         _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])
         server.run()
     _log.info("node_stopped", url=server.url)

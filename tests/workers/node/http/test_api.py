@@ -26,6 +26,7 @@ from workers.demo.node_client import Freshness, NodeClient
 from workers.node.http.api import create_app
 from workers.node.http.openapi import openapi
 from workers.node.http.server import HttpServer, serve
+from workers.node.node import RetrievalNode
 
 
 def test_a_search_names_the_nearest_items_and_the_version_that_says_so(shop, client):
@@ -184,20 +185,26 @@ def test_metrics_are_those_of_the_design(client):
     client.get("/search", params={"id": "i5"})
     text = client.get("/metrics").text
     for name in (
-        'omdml_search_seconds_count{model="shop"} 1.0',
-        'omdml_gallery_items{model="shop"} 120.0',
-        'omdml_snapshot_version{model="shop"} 0.0',
-        'omdml_swap_seconds_count{model="shop"} 1.0',
-        'omdml_snapshots_total{outcome="live"} 1.0',
-        "omdml_stale_seconds 0.0",
-        "# TYPE omdml_freshness_seconds histogram",
+        'omdml_node_search_seconds_count{model="shop"} 1.0',
+        'omdml_node_searches_total{exact="true",model="shop",via="gallery"} 1.0',
+        'omdml_node_gallery_items{model="shop"} 120.0',
+        'omdml_node_snapshot_version{model="shop"} 0.0',
+        'omdml_node_swap_seconds_count{model="shop"} 1.0',
+        "omdml_node_snapshots_live_total 1.0",
+        "omdml_node_stale_seconds 0.0",
+        'omdml_node_freshness_seconds_count{model="shop"} 0.0',
+        'omdml_http_requests_total{code="200",method="GET",route="/search"} 1.0',
+        'omdml_http_requests_total{code="404",method="other",route="other"} 0.0',
+        "omdml_http_requests_in_flight 1.0",
+        "omdml_http_connections_limit 1000.0",
     ):
         assert name in text
 
 
 def test_the_schema_describes_every_route_and_nothing_else(node, client):
+    another = RetrievalNode(node.store, node.catalogues, ["shop"])
     described = {(path, method.upper()) for path, methods in openapi()["paths"].items() for method in methods}
-    routes = {(route.path, method) for route in create_app(node).routes for method in route.methods - {"HEAD"}}
+    routes = {(route.path, method) for route in create_app(another).routes for method in route.methods - {"HEAD"}}
     assert described == routes
     document = client.get("/schema").json()
     assert document == json.loads(json.dumps(openapi()))

@@ -1,0 +1,1 @@
+"""The board for Grafana, as code."""

@@ -1,0 +1,142 @@
+"""Writes deploy/METRICS.md: ``python -m deploy.metrics_page``. Names, types, labels and meanings are the code's.
+
+The column *What to do* is written by hand, in the page: it is taken over from there. A metric without it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
+
+from omdml.errors import CatalogueError
+from streams.protocols import Catalogue
+from streams.stores.memory import MemoryStore
+from workers.events.routing import RouterMetrics
+from workers.learning.metrics import WorkerMetrics
+from workers.node.http.api import create_app
+from workers.node.node import RetrievalNode
+from workers.telemetry.registry import new_registry
+from workers.telemetry.store_times import timed
+
+PAGE = Path(__file__).with_name("METRICS.md")
+HEAD = """# Metrics
+
+Workers serve these at `worker.bind`, routers at `--bind`, nodes at `node.bind`: `GET /metrics`. `python -m
+deploy.metrics_page` writes this page from the code, but for its last column; a test holds both against each other.
+
+Series with known labels are there at 0 from the start, so `rate()` and `increase()` see the first event, and
+`absent()` means that nobody tells. The label `model` is a name or pattern of the configuration, at most
+`metrics.models` of them in their order there, then `other`. Gauges of one model are told of models that are
+configured by name. Times are in seconds, and timestamps in seconds since the epoch: `time() -
+omdml_worker_last_turn_timestamp_seconds` is how long ago it was. Every process has the client library's own
+`process_*`, `python_*` and `python_gc_*` too, on Linux.
+"""
+SECTIONS = {
+    "worker": "Workers",
+    "node": "Nodes",
+    "http": "HTTP of nodes",
+    "store": "The store, as workers and nodes see it",
+    "route": "Routers",
+    "": "Every process",
+}
+VALUES = 8  # of a label, at most, that the page names
+
+
+class Described(NamedTuple):
+    """One metric."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    meaning: str
+
+    @property
+    def section(self) -> str:
+        """Whose it is."""
+        first = self.name.split("_")[1]
+        return first if first in SECTIONS else ""
+
+
+def described() -> dict[str, Described]:
+    """Every metric of ours, by name."""
+    found: dict[str, Described] = {}
+    for registry in registries():
+        for collector in registry._collector_to_names:
+            for one in of_collector(collector):
+                if one.name.startswith("omdml_"):
+                    found[one.name] = one
+    return found
+
+
+def registries() -> Iterator[CollectorRegistry]:
+    """One of each kind of process."""
+    worker = new_registry()
+    timed(MemoryStore(), worker)
+    WorkerMetrics(worker)
+    yield worker
+    # Its other unit.
+    WorkerMetrics(bytes_registry := CollectorRegistry(), lag_unit="bytes")
+    yield bytes_registry
+    RouterMetrics(routers := CollectorRegistry())
+    yield routers
+    node = RetrievalNode(MemoryStore(), no_catalogue, [])
+    create_app(node)
+    yield node.metrics.registry
+
+
+def no_catalogue(model: str) -> Catalogue:
+    """Nothing is served here."""
+    raise CatalogueError(f"model {model!r}: there is no catalogue")
+
+
+def of_collector(collector: object) -> Iterator[Described]:
+    """The metrics of one collector."""
+    own = isinstance(collector, MetricWrapperBase)
+    for family in collector.collect():  # type: ignore[attr-defined] # a collector has no type of its own there
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        names = getattr(collector if own else family, "_labelnames", ())
+        values = {label: sorted({sample.labels[label] for sample in family.samples if label in sample.labels})
+                  for label in names}  # fmt: skip
+        closed = {label for label, some in values.items() if 0 < len(some) <= VALUES} - set(OPEN)
+        labels = tuple(f"`{one}`" + (f" ({', '.join(values[one])})" if one in closed else "") for one in names)
+        yield Described(name, family.type, labels, family.documentation)
+
+
+# Labels whose values depend on the configuration, or on versions.
+OPEN = ("model", "topic", "partition", "version", "python", "numpy", "numba", "kafka_python", "redis")
+
+
+def advice(page: str) -> dict[str, str]:
+    """The last column of a page, by name."""
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| `omdml_")]
+    return {cells[0].strip().strip("`"): cells[-1].strip() for cells in rows}
+
+
+def page(metrics: dict[str, Described], what_to_do: dict[str, str]) -> str:
+    """The page."""
+    lines = [HEAD]
+    for section, title in SECTIONS.items():
+        lines += [f"## {title}\n", "| name | type | labels | meaning | what to do |", "|---|---|---|---|---|"]
+        for one in sorted(one for one in metrics.values() if one.section == section):
+            labels = ", ".join(one.labels) or "none"
+            todo = what_to_do.get(one.name, "")
+            lines.append(f"| `{one.name}` | {one.type} | {labels} | {one.meaning} | {todo} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the page, and say what it lacks."""
+    metrics, known = described(), advice(PAGE.read_text()) if PAGE.exists() else {}
+    PAGE.write_text(page(metrics, known))
+    for name in sorted(metrics):
+        if not known.get(name):
+            print(f"{PAGE.name}: say what to do about {name}")
+
+
+if __name__ == "__main__":
+    main()

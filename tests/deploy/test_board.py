@@ -1,0 +1,68 @@
+"""The committed board is what the code makes, and each of its queries is PromQL over metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import yaml
+
+from deploy.grafana.board import BOARD, text
+from deploy.metrics_page import described
+from tests.deploy.test_rules import RECORDED, run
+
+COMMITTED = json.loads(BOARD.read_text())
+PANELS = [panel for panel in COMMITTED["panels"] if panel["type"] != "row"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
+# Not ours: the client library's, and Prometheus' own.
+GENERAL = {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds"}
+
+
+def plain(query):
+    """The query as Prometheus gets it: Grafana fills its variables in."""
+    return query.replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$model", ".*")
+
+
+def test_the_committed_board_is_the_one_that_the_code_makes():
+    assert BOARD.read_text() == text(), "python -m deploy.grafana.board writes it anew"
+
+
+def test_every_panel_has_a_title_a_unit_queries_and_a_place_of_its_own():
+    places = [tuple(panel["gridPos"][key] for key in "xywh") for panel in PANELS]
+    assert len(set(places)) == len(places) == len({panel["title"] for panel in PANELS})
+    assert all(x + w <= 24 for x, _, w, _ in places)
+    for panel in PANELS:
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+        assert panel["targets"], panel["title"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def checked(promtool, folder, queries):
+    """What promtool says of these queries, as rules that record them."""
+    rules = [{"record": f"query_{number}", "expr": plain(query)} for number, query in enumerate(queries)]
+    (folder / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
+    return run(promtool, folder, "check", "rules", "queries.yml")
+
+
+def test_every_query_is_promql(promtool, tmp_path):
+    done = checked(promtool, tmp_path, QUERIES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(QUERIES)} rules found" in done.stdout
+    assert checked(promtool, tmp_path, [*QUERIES, "sum("]).returncode != 0
+
+
+def test_queries_name_metrics_and_labels_that_there_are():
+    metrics = described()
+    known = {name + suffix: one for name, one in metrics.items() for suffix in ("", "_bucket", "_count", "_sum")}
+    for query in QUERIES:
+        recorded = re.findall(r"\b[a-z_]+:[a-z_0-9:]+", query)
+        assert set(recorded) <= RECORDED, query
+        rest = re.sub(r"\b[a-z_]+:[a-z_0-9:]+", "", query)
+        used = set(re.findall(r"\b(?:omdml|process)_\w+(?=[{\s)\[]|$)", rest))
+        assert used <= known.keys() | GENERAL, query
+        # What a rule records begins with the labels that it keeps.
+        mine = {label for name in recorded for label in name.split(":")[0].split("_")}
+        mine |= {label.split("`")[1] for name in used & known.keys() for label in known[name].labels}
+        grouped = re.findall(r"(?:by|on) \(([^)]*)\)", rest)
+        asked = {label for group in grouped for label in group.split(", ")} | set(re.findall(r'(\w+)=~?"', rest))
+        assert asked <= mine | {"job", "instance", "le", "alertname", "alertstate"}, query

@@ -1,0 +1,136 @@
+"""The manifests are what Kubernetes understands, fit together, and fit the processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from workers.cli import main
+from workers.configuration import config
+from workers.learning.worker import FINISH_S
+from workers.node.http.server import GRACE_S
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy/kubernetes"
+BASE = FOLDER / "base"
+VERSIONS = ("1.29", "1.37")
+# Not Kubernetes' own: their schemas come with what brings them.
+OTHERS = {"Kustomization", "ServiceMonitor"}
+SECRETS = {"token": "t" * 64, "store-url": "redis://redis:6379", "catalogue-url": "redis://redis:6379#shop"}
+
+
+def documents(folder):
+    """All objects in a folder's files, by kind and name."""
+    parsed = [part for file in sorted(folder.glob("*.yaml")) for part in yaml.safe_load_all(file.read_text())]
+    return {(part["kind"], part.get("metadata", {}).get("name")): part for part in parsed}
+
+
+OBJECTS = documents(BASE)
+SETS = {"worker": OBJECTS["StatefulSet", "omdml-worker"], "node": OBJECTS["Deployment", "omdml-node"]}
+
+
+def labels(role):
+    return SETS[role]["spec"]["template"]["metadata"]["labels"]
+
+
+def container(role):
+    (only,) = SETS[role]["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_understands_every_object(version):
+    for (kind, _), part in OBJECTS.items():
+        if kind not in OTHERS:
+            kubernetes_validate.validate(part, version, strict=True)
+    mistaken = yaml.safe_load(yaml.safe_dump(SETS["worker"]))
+    mistaken["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError, match="livenessProb"):
+        kubernetes_validate.validate(mistaken, version, strict=True)
+
+
+@pytest.mark.parametrize("folder", ["base", "example"])
+def test_kustomize_finds_all_files_and_leaves_out_none(folder):
+    kustomization = documents(FOLDER / folder)["Kustomization", None]
+    (generated,) = kustomization["configMapGenerator"]
+    assert generated == {**generated, "name": "omdml", "files": ["omdml.toml"]}
+    assert (FOLDER / folder / "omdml.toml").exists()
+    named = set(kustomization["resources"])
+    if folder == "base":
+        assert named == {file.name for file in BASE.glob("*.yaml")} - {"kustomization.yaml"}
+    else:
+        assert named == {"../base"}
+        assert generated["behavior"] == "replace"
+        assert {each["name"] for each in kustomization["replicas"]} == {
+            part["metadata"]["name"] for part in SETS.values()
+        }
+    assert [image["name"] for image in kustomization["images"]] == ["omdml"]
+
+
+@pytest.mark.parametrize("folder", ["base", "example"])
+def test_the_settings_are_valid_and_read_what_is_mounted(folder, tmp_path):
+    text = (FOLDER / folder / "omdml.toml").read_text()
+    mounts = {mount["name"]: mount["mountPath"] for mount in container("node")["volumeMounts"]}
+    for name, content in SECRETS.items():
+        (tmp_path / name).write_text(content)
+        assert f'"{mounts["secrets"]}/{name}"' in text
+    (tmp_path / "omdml.toml").write_text(text.replace(mounts["secrets"], str(tmp_path)))
+    loaded = config.load(str(tmp_path / "omdml.toml"), {"OMDML_LOG__MEMBER": "omdml-worker-0"})
+    ports = {role: container(role)["ports"][0]["containerPort"] for role in SETS}
+    assert (loaded.worker.bind, loaded.node.bind) == (f"0.0.0.0:{ports['worker']}", f"0.0.0.0:{ports['node']}")
+    assert loaded.log.member == "omdml-worker-0"
+
+
+@pytest.mark.parametrize("role", SETS)
+def test_a_pod_runs_its_process_shut_in_and_ends_it_in_peace(role):
+    pod, only = SETS[role]["spec"]["template"]["spec"], container(role)
+    assert only["args"] == [role, "--config", "/etc/omdml/omdml.toml"]
+    assert role in main.commands
+    for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert only[probe]["httpGet"] == {"path": path, "port": "http"}
+    waits = int(only["lifecycle"]["preStop"]["exec"]["command"][1]) if "lifecycle" in only else 0
+    assert pod["terminationGracePeriodSeconds"] >= waits + 2 * (FINISH_S if role == "worker" else GRACE_S)
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert only["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    # What is mounted is a volume, and the other way round; all secrets are mounted.
+    assert {mount["name"] for mount in only["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    # Addresses of services in the environment would be taken for settings: OMDML_NODE_PORT and others.
+    assert pod["enableServiceLinks"] is False
+
+
+def test_each_worker_is_a_static_member_under_its_own_name():
+    (member,) = [each for each in container("worker")["env"] if each["name"] == "OMDML_LOG__MEMBER"]
+    assert member["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    headless = OBJECTS["Service", SETS["worker"]["spec"]["serviceName"]]
+    assert headless["spec"]["clusterIP"] == "None"
+
+
+@pytest.mark.parametrize("role", SETS)
+def test_selectors_meet_the_pods_they_are_for_and_no_others(role):
+    name, wanted = f"omdml-{role}", {"app.kubernetes.io/component": f"omdml-{role}"}
+    assert labels(role) == wanted
+    assert SETS[role]["spec"]["selector"] == {"matchLabels": wanted}
+    service = OBJECTS["Service", name]["spec"]
+    assert service["selector"] == wanted
+    assert [port["targetPort"] for port in service["ports"]] == [container(role)["ports"][0]["name"]]
+    assert OBJECTS["PodDisruptionBudget", name]["spec"]["selector"] == {"matchLabels": wanted}
+    policy = OBJECTS["NetworkPolicy", name]["spec"]
+    assert policy["podSelector"] == {"matchLabels": wanted}
+    for rule in policy["ingress"]:
+        assert [port["port"] for port in rule["ports"]] == [container(role)["ports"][0]["containerPort"]]
+
+
+def test_prometheus_finds_the_jobs_that_alerts_ask_for():
+    # The job is the service's name, and the label that it selects by is what kustomize gives everything.
+    monitor = OBJECTS["ServiceMonitor", "omdml"]["spec"]
+    (given,) = OBJECTS["Kustomization", None]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= given["pairs"].items()
+    assert {name for kind, name in OBJECTS if kind == "Service"} == {"omdml-worker", "omdml-node"}
+    (endpoint,) = monitor["endpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")

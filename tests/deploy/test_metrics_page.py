@@ -1,0 +1,69 @@
+"""The page of metrics and the code name the same metrics, and documents name none that is not there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+
+from deploy.metrics_page import PAGE, advice, described, page, registries
+
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIXES = ("_bucket", "_count", "_sum")
+DOCUMENTS = [
+    "README.md",
+    "CHANGELOG.md",
+    "DECISIONS.md",
+    *(f"deploy/{one.name}" for one in (ROOT / "deploy").glob("*.md")),
+]
+# Names of modules and loggers that look like metrics.
+OTHERS = ("omdml_learned", "omdml_worker_", "omdml_node_", "omdml_http_", "omdml_store_", "omdml_route_")
+
+
+@pytest.fixture(scope="module")
+def metrics():
+    return described()
+
+
+def test_the_page_is_what_the_code_says(metrics):
+    text = PAGE.read_text()
+    assert text == page(metrics, advice(text)), "python -m deploy.metrics_page writes it anew"
+
+
+def test_every_metric_has_a_sentence_about_what_to_do(metrics):
+    said = advice(PAGE.read_text())
+    assert said.keys() == metrics.keys()
+    assert not [name for name, sentence in said.items() if not sentence.endswith(".")]
+
+
+def test_names_follow_the_conventions(metrics):
+    for one in metrics.values():
+        assert (one.type == "counter") == one.name.endswith("_total"), one.name
+        assert one.meaning, one.name
+        if one.type == "histogram":
+            assert one.name.endswith("_seconds")
+        if "timestamp" in one.name:
+            assert one.name.endswith("_timestamp_seconds")
+
+
+def test_the_page_lacks_nothing_that_a_new_metric_would_add(metrics):
+    new = next(iter(metrics.values()))._replace(name="omdml_worker_new_total")
+    text = PAGE.read_text()
+    assert text != page({**metrics, new.name: new}, advice(text))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_name_metrics_that_are_there(metrics, name):
+    found = set(re.findall(r"(?<![:\w])omdml_[a-z]+_[a-z_]+\b(?!:)", (ROOT / name).read_text()))
+    known = {metric + suffix for metric in metrics for suffix in ("", *SUFFIXES)}
+    assert found - known - set(OTHERS) == set()
+
+
+def test_pages_of_metrics_are_as_prometheus_wants_them(promtool):
+    for registry in registries():
+        page = generate_latest(registry)
+        done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,95 @@
+"""Alerts fire when they should and stay silent otherwise, name metrics that there are, and lead to a helpful page."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.metrics_page import described
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+RULES = yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text())
+CASES = yaml.safe_load((DEPLOY / "prometheus/rules_test.yml").read_text())["tests"]
+ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
+RECORDED = {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
+PARTS = ["Meaning", "Impact", "Diagnosis", "What to do", "How to know that it helped"]
+
+
+def run(promtool, folder, *arguments):
+    return subprocess.run([promtool, *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_rules_are_sound_and_every_case_comes_out(promtool):
+    folder = DEPLOY / "prometheus"
+    check = ("check", "rules", "--lint=all", "--lint-fatal", "rules.yml")
+    for arguments in (check, ("test", "rules", "rules_test.yml")):
+        done = run(promtool, folder, *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_has_a_case_in_which_it_fires_and_one_in_which_it_is_silent(alert):
+    mine = {case["name"]: case["promql_expr_test"] for case in CASES if case["name"].split()[0] == alert}
+    assert set(mine) == {f"{alert} fires", f"{alert} is silent"}
+    for name, tests in mine.items():
+        (test,) = tests
+        assert f'alertname="{alert}"' in test["expr"]
+        assert len(test["exp_samples"]) == (1 if name.endswith("fires") else 0)
+
+
+@pytest.mark.parametrize("value", ["vector(1)", "vector(0) > 1"])
+def test_cases_notice_alerts_that_fire_always_or_never(promtool, tmp_path, value):
+    shutil.copy(DEPLOY / "prometheus/rules_test.yml", tmp_path)
+    broken = yaml.safe_load((DEPLOY / "prometheus/rules.yml").read_text())
+    for group in broken["groups"]:
+        for rule in group["rules"]:
+            if "alert" in rule:
+                rule["expr"] = value
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(broken))
+    done = run(promtool, tmp_path, "test", "rules", "rules_test.yml")
+    assert done.returncode != 0
+    assert all(alert in done.stdout + done.stderr for alert in ALERTS)
+
+
+def test_rules_name_metrics_and_label_values_that_there_are():
+    metrics = described()
+    known = {name + suffix for name in metrics for suffix in ("", "_bucket", "_count", "_sum")}
+    for group in RULES["groups"]:
+        for rule in group["rules"]:
+            recorded = set(re.findall(r"\b[a-z_]+:[a-z_0-9:]+", rule["expr"]))
+            assert recorded <= RECORDED, rule
+            expression = rule["expr"]
+            for name in recorded:
+                expression = expression.replace(name, "")
+            assert set(re.findall(r"\bomdml_\w+", expression)) <= known, rule
+    for case in CASES:
+        for series in case["input_series"]:
+            name, labels = series["series"].split("{", 1)
+            if name != "up":
+                base = re.sub("_(bucket|count|sum)$", "", name) if name not in metrics else name
+                mine = {label.split("`")[1] for label in metrics[base].labels} | {"job", "instance", "le"}
+                assert set(re.findall(r'(\w+)="', labels)) <= mine, series
+
+
+def test_every_alert_leads_to_its_section_and_every_section_is_of_an_alert():
+    text = (DEPLOY / "RUNBOOK.md").read_text()
+    sections = {part.split("\n", 1)[0]: part for part in text.split("\n## ")[1:]}
+    assert sections.keys() == ALERTS.keys()
+    for name, rule in ALERTS.items():
+        assert rule["annotations"]["runbook_url"] == f"RUNBOOK.md#{name.lower()}"
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert re.findall(r"^- \*\*(.+?)\*\*: ", sections[name], re.MULTILINE) == PARTS, name
+
+
+def test_annotations_name_labels_that_the_expression_keeps():
+    for name, rule in ALERTS.items():
+        for label in re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]):
+            assert re.search(rf"by \([^)]*\b{label}\b[^)]*\)", rule["expr"]) or name in (
+                "OmdmlTargetDown",
+                "OmdmlMistakesRise",
+            ), name

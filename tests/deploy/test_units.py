@@ -1,0 +1,93 @@
+"""The units are what systemd understands, shut in, and agree with what the processes do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workers.cli import main
+from workers.learning.worker import FINISH_S
+from workers.node.http.server import GRACE_S
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy/systemd"
+UNITS = sorted(FOLDER.glob("*.service"))
+# Of 10, in tenths: what a unit may be exposed to, as systemd counts it.
+EXPOSURE = 15
+
+
+def options(unit):
+    """Its options; one that is given several times has the last value."""
+    lines = (line for line in unit.read_text().splitlines() if line and line[0] not in "#[")
+    return dict(line.split("=", 1) for line in lines)
+
+
+def analyze(systemd, *arguments):
+    """What systemd-analyze says, and its exit code."""
+    environment = {**os.environ, **systemd.environment, "LANG": "C"}
+    command = [systemd.program("systemd-analyze"), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def instance(unit, folder, text=None):
+    """An instance of a unit in a folder of its own, whose program is there."""
+    text = (text or unit.read_text()).replace("/opt/omdml/bin/omdml", sys.executable)
+    made = folder / unit.name.replace("@", "@1")
+    made.write_text(text)
+    return made
+
+
+def test_there_is_a_unit_for_workers_and_one_for_nodes():
+    assert [unit.name for unit in UNITS] == ["omdml-node@.service", "omdml-worker@.service"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_systemd_understands_all_of_a_unit(systemd, tmp_path, unit):
+    # It ends with 0 for what it does not know: it only says so.
+    assert analyze(systemd, "verify", "--man=no", instance(unit, tmp_path)) == (0, "", "")
+    mistaken = unit.read_text().replace("WatchdogSec=", "WatchdogSeconds=")
+    _, _, complaint = analyze(systemd, "verify", "--man=no", instance(unit, tmp_path, mistaken))
+    assert "WatchdogSeconds" in complaint
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_is_shut_in(systemd, tmp_path, unit):
+    command = ("security", "--offline=true", "--no-pager", f"--threshold={EXPOSURE}")
+    code, table, complaint = analyze(systemd, *command, instance(unit, tmp_path))
+    assert (code, complaint) == (0, ""), table
+    opened = "\n".join(line for line in unit.read_text().splitlines() if not line.startswith("ProtectSystem"))
+    assert analyze(systemd, *command, instance(unit, tmp_path, opened.replace("NoNewPrivileges=yes", "")))[0] != 0
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_fits_the_process(unit):
+    said = options(unit)
+    program, role, *rest = shlex.split(said["ExecStart"])
+    assert program == "/opt/omdml/bin/omdml"
+    known = {name for parameter in main.commands[role].params for name in parameter.opts}
+    assert {word for word in rest if word.startswith("-")} <= known
+    assert unit.name == f"omdml-{role}@.service"
+    # 1 is what starting again helps with; 2 and 3 are for people.
+    assert said["RestartPreventExitStatus"].split() == ["2", "3"]
+    assert (said["Type"], said["Restart"], said["NotifyAccess"]) == ("notify", "always", "main")
+    assert float(said["TimeoutStopSec"]) >= 2 * max(FINISH_S if role == "worker" else GRACE_S, 10)
+    assert f"NUMBA_CACHE_DIR=%C/{said['CacheDirectory']}" in said["Environment"].split()
+    # Kernels are compiled into memory that is written and then run.
+    assert "MemoryDenyWriteExecute" not in said
+
+
+def test_units_and_lists_name_the_same_users_and_folders():
+    users = set(re.findall(r"^u (\S+)", (FOLDER / "omdml.sysusers.conf").read_text(), re.MULTILINE))
+    folders = re.findall(r"^d (\S+)", (FOLDER / "omdml.tmpfiles.conf").read_text(), re.MULTILINE)
+    said = [options(unit) for unit in UNITS]
+    assert {unit["User"] for unit in said} == users
+    assert {unit["WorkingDirectory"].replace("%S", "/var/lib") for unit in said} <= set(folders)
+    assert {unit["ReadWritePaths"].replace("-%S", "/var/lib") for unit in said if "ReadWritePaths" in unit} <= set(
+        folders
+    )

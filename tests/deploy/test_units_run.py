@@ -1,0 +1,120 @@
+"""Worker and node run under a real systemd, as their units say."""
+
+from __future__ import annotations
+
+import os
+
+import httpx
+import pytest
+
+from deploy.local.ports import free_port
+from tests.integration.waiting import until
+from tests.support.booted import Booted, CannotBoot
+from tests.support.worlds import catalogue
+
+CONFIGURATION = """
+[log]
+kind = "file"
+path = "feedback/"
+letters = "letters/"
+[store]
+url = "dir:state"
+[catalogues.items]
+path = "items"
+[models.shop]
+learner = "lomdml"
+rank = 2
+[guard]
+on = false
+"""
+CLICK = {"type": "triplet", "model": "shop", "query": "i1", "relevant": "i2", "irrelevant": "i3"}
+WORKER, NODE = "omdml-worker@1.service", "omdml-node@1.service"
+
+
+class Machine(Booted):
+    """A booted machine with items, a configuration, and a port for each process."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.etc, self.var = self.place / "etc/omdml", self.place / "var/lib/omdml"
+        catalogue(self.var / "items")
+        (self.etc / "omdml.toml").write_text(CONFIGURATION)
+        self.ports = {"worker": free_port(), "node": free_port()}
+        for role, port in self.ports.items():
+            (self.etc / f"{role}-1.env").write_text(f"OMDML_{role.upper()}__BIND=127.0.0.1:{port}\n")
+        return self
+
+    def get(self, role, path):
+        return httpx.get(f"http://127.0.0.1:{self.ports[role]}{path}", timeout=10)
+
+    def well(self, role):
+        try:
+            return self.get(role, "/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def click(self):
+        """Send a click to the node, and wait until it answers with what was learned from it."""
+        versions = lambda: self.get("node", "/search?model=shop&id=i1").json()["version"]  # noqa: E731
+        before = versions()
+        sent = httpx.post(f"http://127.0.0.1:{self.ports['node']}/feedback", json=CLICK, timeout=10)
+        assert sent.status_code in (200, 202), sent.text
+        until(lambda: versions() > before, 60)
+
+
+@pytest.fixture
+def machine(systemd, tmp_path):
+    try:
+        booted = Machine(systemd, tmp_path)
+        with booted:
+            yield booted
+    except CannotBoot as error:
+        pytest.skip(f"no systemd can be started here, so the units were not run: {error}")
+
+
+@pytest.mark.deep
+def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
+    # Started means ready: systemctl waits for what the processes tell.
+    assert machine.ask("start", WORKER, NODE) == "", machine.said(WORKER) + machine.said(NODE)
+    assert machine.show(WORKER, "ActiveState", "StatusText") == ["active", "learning, 1 partitions"]
+    until(lambda: machine.well("worker") and machine.well("node"), 60)
+    machine.click()
+    # They are two users who may do nothing else; what they share is the folder of the log and the group.
+    uids = {}
+    for unit in (WORKER, NODE):
+        (pid,) = machine.show(unit, "MainPID")
+        status = dict(line.split(":\t", 1) for line in machine.inside("cat", f"/proc/{pid}/status").splitlines())
+        assert (status["NoNewPrivs"], status["Seccomp"], int(status["CapEff"], 16)) == ("1", "2", 0)
+        uids[unit] = int(status["Uid"].split()[0])
+    assert 0 not in uids.values()
+    secret = os.stat(machine.var / "state/secret")
+    assert (secret.st_uid, secret.st_mode & 0o777) == (uids[WORKER], 0o600)
+    assert uids[NODE] != uids[WORKER]
+    assert list((machine.place / "var/cache/omdml-worker").rglob("*.nbc"))
+
+    # Killed: it is back by itself, and learns on.
+    assert machine.ask("kill", "--signal=KILL", WORKER) == ""
+    until(lambda: machine.show(WORKER, "NRestarts", "ActiveState") == ["1", "active"], 60)
+    machine.click()
+
+    # It hangs: the watchdog notices, and it is started again.
+    drop_in = machine.place / f"opt/units/{WORKER}.d/short.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("[Service]\nWatchdogSec=5\n")
+    machine.ask("daemon-reload")
+    assert machine.ask("restart", WORKER) == ""
+    machine.ask("kill", "--signal=STOP", WORKER)
+    until(lambda: machine.show(WORKER, "NRestarts", "ActiveState") == ["1", "active"], 60)
+    machine.click()
+
+    # Told to stop: it saves and ends well within its time.
+    assert machine.ask("stop", WORKER, NODE) == ""
+    for unit in (WORKER, NODE):
+        assert machine.show(unit, "Result", "ExecMainStatus", "ActiveState") == ["success", "0", "inactive"]
+
+    # A mistake in the configuration: it ends with 2, and is left alone.
+    (machine.etc / "omdml.toml").write_text("[worker]\nbind = 7\n")
+    machine.ask("reset-failed", WORKER)
+    machine.ask("start", WORKER)
+    wanted = ["exit-code", "2", "failed", "0"]
+    until(lambda: machine.show(WORKER, "Result", "ExecMainStatus", "ActiveState", "NRestarts") == wanted, 60)

@@ -1,0 +1,68 @@
+"""What a process ends with: a supervisor must know whether starting it again helps."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+import click.testing
+import pytest
+import structlog
+
+from omdml import errors
+from streams.placement import PlacementChanged
+from workers.cli import Omdml
+from workers.configuration import config
+from workers.configuration.process import configure_log
+
+CODES = {
+    2: (errors.ConfigurationError, errors.CatalogueError),
+    3: (
+        errors.GapError,
+        errors.CorruptError,
+        errors.FormatError,
+        errors.StoreLost,
+        errors.StoreRefused,
+        errors.SourceRefused,
+    ),
+    1: (errors.StoreError, errors.SourceError, errors.Fenced, errors.StartError, PlacementChanged),
+}
+
+
+@pytest.mark.parametrize(("code", "error"), [(code, error) for code, some in CODES.items() for error in some])
+def test_the_exit_code_says_who_can_help(code, error):
+    def fail():
+        raise error("what is wrong")
+
+    group = Omdml("omdml", commands={"fail": click.Command("fail", callback=fail)})
+    result = click.testing.CliRunner().invoke(group, ["fail"])
+    assert result.exit_code == code
+    assert result.output.startswith("omdml: ")
+    assert "what is wrong" in result.output
+
+
+@pytest.mark.parametrize("form", ["json", "logfmt"])
+def test_lines_of_the_log_have_the_form_and_the_level_of_the_configuration(form, capsys):
+    before = structlog.get_config()
+    found = config.load(None, {"OMDML_LOGGING__FORMAT": form, "OMDML_LOGGING__LEVEL": "warning"}).logging
+    configure_log(found.format, found.level)
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        structlog.get_logger().info("unheard")
+        structlog.get_logger().warning("drift", model="a\u202eb", version=3)
+    finally:
+        structlog.configure(**before)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    if form == "json":
+        fields = json.loads(line)
+        assert (fields["event"], fields["level"], fields["model"]) == ("drift", "warning", "a\u202eb")
+        assert fields["version"] == 3
+    else:
+        assert "event=drift" in line
+
+
+def test_a_level_that_is_none_is_refused():
+    with pytest.raises(errors.ConfigurationError, match="logging"):
+        config.load(None, {"OMDML_LOGGING__LEVEL": "loud"})

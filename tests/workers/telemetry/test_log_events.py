@@ -1,0 +1,74 @@
+"""Every line of the log is counted, and every event that the code can say is known before it is said."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import structlog
+
+from workers.configuration.process import configure_log
+from workers.telemetry.log_events import KNOWN, count
+from workers.telemetry.registry import new_registry
+
+ROOT = Path(__file__).resolve().parents[3]
+# Commands that end by themselves: nobody scrapes them.
+SILENT = ("streams/catalogues/build.py", "streams/catalogues/redis.py", "streams/catalogues/targets.py")
+SILENT += ("streams/catalogues/tables/",)
+LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
+# What is said by a name that is computed.
+COMPUTED = {
+    "workers/node/refresh.py": {("info", name) for name in ("model_live", "new_version", "rolled_back", "pinned")}
+    | {("info", "unpinned")},
+    "workers/node/http/limits.py": {("warning", "connection_refused")},
+    "workers/learning/worker.py": {
+        ("error", name) for name in ("checkpoint_damaged_previous_used", "model_goes_on", "model_deleted")
+    },
+}
+
+
+def said():
+    """(level, event) of every call of a logger in a module that a process loads."""
+    for layer in ("streams", "workers"):
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if name.startswith(SILENT):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+                    continue
+                logger = node.func.value
+                if isinstance(logger, ast.Name) and logger.id in ("log", "_log") and node.func.attr in LEVELS:
+                    event = node.args[0]
+                    if isinstance(event, ast.Constant):
+                        yield LEVELS[node.func.attr], event.value
+                    else:
+                        assert name in COMPUTED, f"{name}:{node.lineno}: name what it can say in COMPUTED"
+                        yield from COMPUTED[name]
+
+
+def test_the_events_that_are_counted_are_those_that_the_code_says():
+    assert set(said()) == KNOWN
+
+
+def test_a_line_is_counted_by_level_and_event_and_an_unknown_one_as_other():
+    def value(event):
+        return registry.get_sample_value("omdml_log_events_total", {"level": "warning", "event": event})
+
+    registry = new_registry()
+    before = value("drift"), value("other")
+    count(None, "", {"level": "warning", "event": "drift"})
+    count(None, "", {"level": "warning", "event": "nobody planned this"})
+    assert (value("drift"), value("other")) == (before[0] + 1, before[1] + 1)
+
+
+def test_the_log_that_processes_write_is_counted():
+    registry, before = new_registry(), structlog.get_config()
+    labels = {"level": "info", "event": "worker_started"}
+    first = registry.get_sample_value("omdml_log_events_total", labels)
+    configure_log()
+    try:
+        structlog.get_logger().info("worker_started")
+    finally:
+        structlog.configure(**before)
+    assert registry.get_sample_value("omdml_log_events_total", labels) == first + 1

@@ -1,0 +1,89 @@
+"""What a worker answers to those who ask whether it is well."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from omdml.errors import StoreError
+from tests.support.worlds import World, events, run_until_idle
+from workers.configuration.process import serve_metrics
+from workers.telemetry.condition import Condition, Facts
+from workers.telemetry.probes import serve_probes
+from workers.telemetry.registry import new_registry
+
+
+@pytest.fixture
+def facts():
+    return Facts()
+
+
+@pytest.fixture
+def client(facts):
+    with httpx.Client(base_url=f"http://127.0.0.1:{serve_probes('127.0.0.1', 0, new_registry(), facts)}") as client:
+        yield client
+
+
+def asked(client):
+    return client.get("/healthz").status_code, client.get("/readyz").status_code
+
+
+def test_a_process_that_starts_is_alive_and_not_ready(client):
+    assert asked(client) == (200, 503)
+    assert client.get("/readyz").json() == {"error": "not_ready", "message": "starting"}
+    assert "omdml_build_info{" in client.get("/metrics").text
+    assert client.get("/").status_code == 404
+
+
+def test_probes_say_what_the_process_is(facts, client):
+    facts.ask = lambda: Condition(True, True, True, False, "learning, 4 partitions")
+    assert asked(client) == (200, 200)
+    facts.ask = lambda: Condition(True, False, False, False, "stuck")
+    assert asked(client) == (503, 503)
+    assert client.get("/healthz").json() == {"error": "stuck", "message": "stuck"}
+
+
+def test_a_router_serves_metrics_and_no_probes():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve_metrics(f"127.0.0.1:{port}", CollectorRegistry(), "--bind")
+    assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 200
+    assert httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 404
+
+
+def test_a_client_that_says_nothing_keeps_nobody_waiting(client):
+    host, port = client.base_url.host, client.base_url.port
+    with closing(socket.create_connection((host, port))):
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_worker_is_ready_while_it_learns_and_not_while_it_waits_drains_or_hangs(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    worker = world.worker()
+    assert worker.condition()[:4] == (False, True, False, False)
+    run_until_idle(worker)
+    assert worker.condition() == (True, True, True, False, "learning, 1 partitions")
+    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
+
+    def away(*_):
+        raise StoreError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "positions", away)
+        world.send(*events(3))
+        worker.step()
+    assert worker.condition()[:3] == (True, True, False)
+    assert "waiting for store" in worker.condition().status
+    run_until_idle(worker)
+    assert worker.condition().ready
+    with monkeypatch.context() as patch:
+        patch.setattr("workers.learning.measures.STUCK_AFTER_S", 0.0)
+        assert worker.condition()[:3] == (True, False, False)
+        assert "stuck" in worker.condition().status
+    worker.stop()
+    assert worker.condition()[1:4] == (True, False, True)
+    assert "draining" in worker.condition().status

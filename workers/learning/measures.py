@@ -1,0 +1,113 @@
+"""How far a worker is behind the log, and since when, and what of it is not saved."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+
+from omdml.errors import OmdmlError, StoreError
+from streams.protocols import Partition, Record
+from workers.learning.partition import OwnedPartition
+from workers.learning.pending_letters import LettersAway
+from workers.learning.services import Services
+from workers.telemetry.condition import STARTING, Condition
+
+STUCK_AFTER_S = 60.0  # without a turn of the loop: longer than the timeouts of any store or log
+LOOKS = 600  # ends remembered of a partition; of more every other one is forgotten
+
+
+class Arrivals:
+    """When the ends of partitions were seen where they are: a record came before its partition's end passed it.
+
+    Only the time of a record that is at hand is known. Of one that was not fetched, this knows the second in which it
+    came, or that it was there when the partition was first looked at.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Partition, deque[tuple[float, int]]] = {}  # time, and the end then, ascending
+
+    def oldest(self, partition: Partition, position: int, end: int, now: float) -> float | None:
+        """When the record at this position was first known to be there; None if nothing lies before the end."""
+        seen = self._seen.setdefault(partition, deque())
+        while seen and seen[0][1] <= position:
+            seen.popleft()
+        if end <= position:
+            return None
+        if not seen or seen[-1][1] < end:
+            seen.append((now, end))
+        if len(seen) > LOOKS:
+            self._seen[partition] = seen = deque(list(seen)[::2])
+        return seen[0][0]
+
+    def forget(self, partition: Partition) -> None:
+        """It is another's."""
+        self._seen.pop(partition, None)
+
+
+class Measures:
+    """Looks at the log and at partitions, and tells the metrics."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._arrivals = Arrivals()
+        self._turned_at: float | None = None  # monotonic
+        self._away: list[str] = []
+
+    def turn(self) -> None:
+        """The loop begins a turn."""
+        self._turned_at = time.monotonic()
+        self._services.metrics.last_turn.set(time.time())
+
+    def condition(self, stopping: bool, partitions: int) -> Condition:
+        """How the worker is; asked from any thread."""
+        idle = 0.0 if self._turned_at is None else time.monotonic() - self._turned_at
+        alive, away = idle < STUCK_AFTER_S, list(self._away)
+        if self._turned_at is None:
+            status = STARTING.status
+        elif not alive:
+            status = f"stuck: the loop has not turned for {idle:.0f} s, restart this worker"
+        elif stopping:
+            status = "draining: what is learned is saved"
+        elif away:
+            status = f"waiting for {' and '.join(away)}: nothing is learned, nothing is lost"
+        else:
+            status = f"learning, {partitions} partitions"
+        started = self._turned_at is not None
+        ready = started and alive and not stopping and not away
+        return Condition(started, alive, ready, stopping, status)
+
+    def tell_behind(self, waiting: Mapping[Partition, list[Record]]) -> None:
+        """Say how far each partition is behind; ``waiting`` are records that were polled and not taken."""
+        source, metrics = self._services.source, self._services.metrics
+        for partition, (position, end) in source.progress().items():
+            logged_at = None
+            if records := waiting.get(partition):
+                position, logged_at = records[0].offset, records[0].timestamp
+            seen_at = self._arrivals.oldest(partition, position, end, time.time())
+            metrics.behind(partition, source.backlog(position, end), seen_at if logged_at is None else logged_at)
+
+    def tell_unsaved(self, partitions: Mapping[Partition, OwnedPartition]) -> None:
+        """Say since when something is in no checkpoint, and what of memory and of the byte rate is left."""
+        services = self._services
+        # The first of each partition is the oldest.
+        unsaved = [next(iter(owned.models.unsaved.values())) for owned in partitions.values() if owned.models.unsaved]
+        since = time.time() - services.clock() + min(model.changed_at for model in unsaved) if unsaved else None
+        services.metrics.holds(services.residents, services.allowance, since)
+        services.metrics.owned.set(len(partitions))
+
+    def tell_waiting(self, error: OmdmlError | None) -> None:
+        """Say what learning waits for, by what a turn ended with."""
+        if error is None:
+            away = ["log"] if self._services.source.away else []
+        elif isinstance(error, LettersAway):
+            away = ["letters"]
+        else:
+            away = ["store" if isinstance(error, StoreError) else "log"]
+        self._away = away
+        self._services.metrics.waits_for(*away)
+
+    def forget(self, partition: Partition) -> None:
+        """A partition is another's."""
+        self._arrivals.forget(partition)
+        self._services.metrics.given_up(partition)

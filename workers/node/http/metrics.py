@@ -1,0 +1,86 @@
+"""What Prometheus sees of a node's HTTP server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from workers.telemetry.registry import FAST, OTHER, at_zero
+
+# A request that is no HTTP, or too long, is refused before anybody knows what it asks for.
+METHODS = ("GET", "POST", OTHER)
+CODES = {"/search": ("200", "400", "404", "503"), "/feedback": ("202", "400", "401", "413", "503")}
+FAILED = "500"
+
+
+class HttpMetrics:
+    """Counters and gauges of one HTTP server.
+
+    Parameters
+    ----------
+    routes
+        Methods by path template; every other path counts as ``other``.
+    """
+
+    def __init__(self, registry: CollectorRegistry, routes: Mapping[str, tuple[str, ...]], limit: int) -> None:
+        self.requests = Counter(
+            "omdml_http_requests_total", "Requests answered", ["route", "method", "code"], registry=registry
+        )
+        self.seconds = Histogram(
+            "omdml_http_request_duration_seconds",
+            "From a request's head to the end of its answer",
+            ["route"],
+            buckets=FAST,
+            registry=registry,
+        )
+        for route, methods in routes.items():
+            at_zero(self.requests, [route], methods, [*CODES.get(route, ["200"]), FAILED])
+        at_zero(self.requests, [OTHER], METHODS, ["400", "404", "405", "431"])
+        at_zero(self.seconds, [*routes, OTHER])
+        self.in_flight = Gauge("omdml_http_requests_in_flight", "Requests that are being answered", registry=registry)
+        self.connections = Gauge("omdml_http_connections", "Connections that are open", registry=registry)
+        self.refused = Counter(
+            "omdml_http_connections_refused_total", "Connections refused: there were too many", registry=registry
+        )
+        at_most = Gauge("omdml_http_connections_limit", "Connections that may be open", registry=registry)
+        at_most.set(limit)
+
+    def not_a_request(self, code: int) -> None:
+        """A connection was ended that sent no request, or too long a one."""
+        self.requests.labels(OTHER, OTHER, str(code)).inc()
+
+
+class Measured:
+    """Counts requests and measures how long they take, around everything else.
+
+    Parameters
+    ----------
+    template
+        The path template of the endpoint that a request was routed to; ``other`` if it was to none.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics, template: Callable[[Scope], str]) -> None:
+        self._app, self._metrics, self._template = app, metrics, template
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on, and count the answer."""
+        code, begin = "", time.perf_counter()
+
+        async def seen(message: Message) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = str(message["status"])
+            await send(message)
+
+        self._metrics.in_flight.inc()
+        try:
+            await self._app(scope, receive, seen)
+        finally:
+            self._metrics.in_flight.dec()
+            route = self._template(scope)
+            method = scope["method"] if scope["method"] in METHODS else OTHER
+            self._metrics.requests.labels(route, method, code or FAILED).inc()
+            self._metrics.seconds.labels(route).observe(time.perf_counter() - begin)

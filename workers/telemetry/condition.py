@@ -1,0 +1,107 @@
+"""How a process is: what its probes answer, and what systemd is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, Self
+
+TICK_S = 1.0
+SOCKET, WATCHDOG, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
+
+
+class Condition(NamedTuple):
+    """How a process is just now.
+
+    ``started``: it does its work, or would if what it needs were there. ``alive``: it makes progress, so starting it
+    again would not help. ``ready``: it does what it is there for. ``stopping``: it was told to end. ``status`` says all
+    that in a sentence.
+    """
+
+    started: bool
+    alive: bool
+    ready: bool
+    stopping: bool
+    status: str
+
+
+STARTING = Condition(started=False, alive=True, ready=False, stopping=False, status="starting")
+
+
+class Facts:
+    """Where probes and systemd's messenger ask how the process is; ``starting`` until there is something to ask."""
+
+    def __init__(self) -> None:
+        self.ask: Callable[[], Condition] = lambda: STARTING
+
+    def __call__(self) -> Condition:
+        return self.ask()
+
+
+class Messenger:
+    """Tells systemd of the process (sd_notify), if it runs under a unit of ``Type=notify``: otherwise it does nothing.
+
+    READY once it started, STATUS when it changes, STOPPING once it is told to end, WATCHDOG at half the unit's
+    ``WatchdogSec`` for as long as it makes progress.
+    """
+
+    def __init__(self, condition: Callable[[], Condition]) -> None:
+        self._condition = condition
+        self._told: set[str] = set()
+        self._status = ""
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="omdml-systemd", daemon=True)
+
+    def __enter__(self) -> Self:
+        if os.environ.get(SOCKET):
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+            self.tell()
+
+    def tell(self) -> None:
+        """Send what is new, and that the process is alive."""
+        condition = self._condition()
+        lines = [
+            line
+            for line, holds in (("READY=1", condition.started), ("STOPPING=1", condition.stopping))
+            if holds and line not in self._told
+        ]
+        self._told.update(lines)
+        if condition.status != self._status:
+            self._status = condition.status
+            lines.append(f"STATUS={' '.join(condition.status.split())}")
+        if condition.alive:
+            lines.append("WATCHDOG=1")
+        send(lines)
+
+    def _run(self) -> None:
+        pause = pause_s()
+        while not self._closed.wait(pause):
+            self.tell()
+
+
+def pause_s() -> float:
+    """Seconds between two messages: at most half of what the watchdog of this process allows."""
+    microseconds = os.environ.get(WATCHDOG, "")
+    ours = os.environ.get(WATCHDOG_PID, str(os.getpid())) == str(os.getpid())
+    return min(TICK_S, int(microseconds) / 2e6) if ours and microseconds.isdigit() and int(microseconds) else TICK_S
+
+
+def send(lines: list[str]) -> None:
+    """Send these lines to systemd. If it cannot take them, that is its own to notice."""
+    address = os.environ.get(SOCKET, "")
+    if not address or not lines:
+        return
+    # A name that begins with @ is none in the file system.
+    place = f"\0{address[1:]}" if address.startswith("@") else address
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as speaker:
+        speaker.setblocking(False)
+        speaker.sendto("\n".join(lines).encode(), place)

@@ -1,0 +1,63 @@
+"""How often the log said what: every line that is written is counted by its event."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.metrics_core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict
+
+OTHER = "other"
+# What workers, nodes and routers may say, by level. A test holds this against the code.
+EVENTS = {
+    "info": (
+        "compiling_kernels drained_and_saved kafka_back_in_reach model_live model_waits_no_longer models_claimed "
+        "models_placed moved new_version node_started node_stopped partition_assigned partition_begins_again "
+        "partition_revoked pinned rolled_back route_partitions_assigned route_partitions_given_up route_started "
+        "route_stopped routed snapshots_live_again store_back_in_reach store_found unpinned worker_started"
+    ),
+    "warning": (
+        "begin_not_needed catalogue_not_refreshed change_adopted commit_failed connection_ended connection_refused "
+        "dead_letters drift expelled fenced gap_accepted kafka_commit_refused kafka_leave_failed kafka_out_of_reach "
+        "learning_waits letter_skipped letters_not_closed log_thinned model_deleted partition_lost partitions_not_read "
+        "revoked_unsaved routing_again snapshot_damaged snapshot_taken_back snapshot_withheld stopped_partly_unsaved "
+        "stopped_unsaved store_fell_back store_out_of_reach topic_missing"
+    ),
+    "error": (
+        "checkpoint_damaged checkpoint_damaged_previous_used checkpoint_of_another_model embedding_failed "
+        "feedback_not_accepted kafka_client_failed kafka_fetching_stopped model_deleted model_goes_on "
+        "model_not_published model_waits refresh_failed request_failed snapshot_refused state_file_unfit store_changed "
+        "store_lost waiting_events_lost"
+    ),
+}
+KNOWN = frozenset((level, event) for level, events in EVENTS.items() for event in events.split())
+
+_lock = threading.Lock()
+_counts: Counter[tuple[str, str]] = Counter()
+
+
+def count(_: object, __: str, event: EventDict) -> EventDict:
+    """Count a line, as a processor of structlog."""
+    said = (event["level"], event["event"])
+    with _lock:
+        _counts[said if said in KNOWN else (event["level"], OTHER)] += 1
+    return event
+
+
+class LogEvents(Collector):
+    """The counts, as Prometheus takes them."""
+
+    def collect(self) -> Iterator[Any]:
+        """One sample an event."""
+        family = CounterMetricFamily("omdml_log_events", "Lines of the log", labels=["level", "event"])
+        with _lock:
+            counts = {**dict.fromkeys(((level, OTHER) for level in EVENTS), 0), **dict.fromkeys(KNOWN, 0), **_counts}
+        for labels, value in sorted(counts.items()):
+            family.add_metric(labels, value)
+        yield family

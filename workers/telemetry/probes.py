@@ -1,0 +1,75 @@
+"""What a process without an HTTP side of its own serves: /metrics, /healthz and /readyz."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+
+from workers.telemetry.condition import Condition
+
+# Seconds that a client may keep a thread waiting.
+REQUEST_S = 10.0
+
+
+class Silent(WSGIRequestHandler):
+    """Logs no requests, and waits for none for ever."""
+
+    timeout = REQUEST_S
+
+    def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 # as the library has it
+        """Nothing."""
+
+
+def serve_probes(host: str, port: int, registry: CollectorRegistry, condition: Callable[[], Condition] | None) -> int:
+    """Serve in a thread of its own, and answer the port; raises OSError if the address cannot be taken.
+
+    Without a ``condition`` there is /metrics alone.
+    """
+    server = make_server(host, port, application(registry, condition), server_class(host), handler_class=Silent)
+    threading.Thread(target=server.serve_forever, name="omdml-probes", daemon=True).start()
+    return server.server_port
+
+
+def server_class(host: str) -> type[ThreadingWSGIServer]:
+    """A server of this host's family of addresses."""
+
+    class Server(ThreadingWSGIServer):
+        address_family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+
+    return Server
+
+
+def application(
+    registry: CollectorRegistry, condition: Callable[[], Condition] | None
+) -> Callable[..., Iterable[bytes]]:
+    """The pages, by path."""
+    metrics = make_wsgi_app(registry)
+
+    def pages(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == "/metrics":
+            return metrics(environ, start)
+        if condition is None or path not in ("/healthz", "/readyz"):
+            return answer(start, "404 Not Found", error="not_found", message="there are /metrics, /healthz and /readyz")
+        now = condition()
+        well = now.alive if path == "/healthz" else now.ready
+        if well:
+            return answer(start, "200 OK", status="ok" if path == "/healthz" else "ready", message=now.status)
+        error = "stuck" if path == "/healthz" else "not_ready"
+        return answer(start, "503 Service Unavailable", error=error, message=now.status)
+
+    return pages
+
+
+def answer(start: Callable[..., Any], line: str, **fields: str) -> list[bytes]:
+    """One JSON object."""
+    body = json.dumps(fields).encode()
+    start(line, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]

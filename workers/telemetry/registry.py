@@ -1,0 +1,84 @@
+"""The registry that every process has, the buckets of its durations, and labels that stay few."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from itertools import product
+from typing import TypeVar
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from workers.telemetry.log_events import LogEvents
+
+# Upper bounds of buckets, in seconds: of what happens inside a process, ...
+FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+# ... of what goes to a store and back, or over all of a gallery, ...
+STORE = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+# ... and from a click to an answer that knows it, whose goal is 0.1.
+FRESH = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+OTHER = "other"
+MODELS = 100
+
+Family = TypeVar("Family", Counter, Gauge, Histogram)
+
+
+class ModelLabels:
+    """The values that the label ``model`` may have: names and patterns, ``limit`` of them, and ``other`` for the rest.
+
+    Parameters
+    ----------
+    configured
+        These come first, in their order.
+    """
+
+    def __init__(self, configured: Iterable[str] = (), limit: int = MODELS) -> None:
+        self._limit = limit
+        self._known: dict[str, None] = {}
+        for label in configured:
+            self.of(label)
+
+    def of(self, label: str) -> str:
+        """The value that stands for a name or pattern."""
+        if label not in self._known:
+            if len(self._known) >= self._limit:
+                return OTHER
+            self._known[label] = None
+        return label
+
+    def all(self) -> list[str]:
+        """All values that are known so far."""
+        return [*self._known, OTHER]
+
+
+def at_zero(family: Family, *values: Iterable[str]) -> Family:
+    """The same metric, with a series for all of these label values: ``rate`` then sees the first event too."""
+    for labels in product(*values):
+        family.labels(*labels)
+    return family
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry that tells of the process, its Python, its software, and how often the log said what."""
+    # It applies to all metrics of the process: a sample more for each, which nobody reads.
+    disable_created_metrics()  # type: ignore[no-untyped-call] # as the library has it
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    registry.register(LogEvents())
+    built = {"version": version("omdml"), "python": platform.python_version()}
+    built |= {name: version(name) for name in ("numpy", "numba", "kafka-python", "redis")}
+    labels = [name.replace("-", "_") for name in built]
+    build = Gauge("omdml_build_info", "Versions of the software that runs, always 1", labels, registry=registry)
+    build.labels(*built.values()).set(1)
+    return registry

@@ -1,0 +1,76 @@
+"""How long a store takes to answer, and how often it fails."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from omdml.errors import OmdmlError
+from streams.protocols import Store
+from workers.telemetry.registry import STORE, at_zero
+
+# What a method of a store is counted as; others are asked by commands only.
+OPERATIONS = {
+    "claim": "claim",
+    "claim_all": "claim",
+    "positions": "look",
+    "peek": "look",
+    "current": "look",
+    "current_all": "look",
+    "history": "look",
+    "placement": "look",
+    "save": "save",
+    "save_all": "save",
+    "publish": "publish",
+    "publish_all": "publish",
+    "note": "publish",
+    "load": "load",
+    "marks": "mark",
+    "move_mark": "mark",
+}
+ERRORS = ("store", "store_lost", "not_kept", "corrupt", "format", "fenced", "other")
+
+
+class StoreTimes:
+    """A store whose requests are timed. Otherwise it is the store that it is made of."""
+
+    def __init__(self, store: Store, registry: CollectorRegistry) -> None:
+        operations = sorted({*OPERATIONS.values()})
+        seconds = Histogram(
+            "omdml_store_request_seconds", "One request to the store", ["op"], buckets=STORE, registry=registry
+        )
+        errors = Counter(
+            "omdml_store_errors_total", "Requests to the store that failed", ["op", "error"], registry=registry
+        )
+        self._seconds, self._errors = at_zero(seconds, operations), at_zero(errors, operations, ERRORS)
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in OPERATIONS:
+            return found
+        timed = functools.partial(self._call, OPERATIONS[name], found)
+        setattr(self, name, timed)
+        return timed
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    def _call(self, operation: str, method: Any, *values: Any, **options: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return method(*values, **options)
+        except Exception as error:
+            reason = error.reason if isinstance(error, OmdmlError) else "other"
+            self._errors.labels(operation, reason if reason in ERRORS else "other").inc()
+            raise
+        finally:
+            self._seconds.labels(operation).observe(time.perf_counter() - begin)
+
+
+def timed(store: Store, registry: CollectorRegistry) -> Store:
+    """The same store, timed."""
+    return cast(Store, StoreTimes(store, registry))
