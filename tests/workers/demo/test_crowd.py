@@ -13,6 +13,7 @@ from omdml.evaluate import mean_average_precision
 from omdml.feedback import decode
 from tests.integration.waiting import until
 from tests.support.shops import Shop, listening
+from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, items
 from workers.demo import run_simulation
 from workers.demo.node_client import NodeClient, NodeError
@@ -136,12 +137,12 @@ def test_map_is_refused_where_the_node_does_not_rank_everything(shop, labels):
 
 
 def test_a_client_outlives_a_connection_that_the_server_closed(shop):
-    with shop.serving() as node:
-        with listening(node) as server:
-            client = NodeClient(server.url)
-            assert client.models()["shop"].ready
-        with listening(node, port=server.port):
-            assert len(client.search("shop", "i0", 5).items) == 5
+    with shop.serving() as node, listening(node) as server:
+        client = NodeClient(server.url)
+        assert client.models()["shop"].ready
+    with shop.node() as again, listening(again, port=server.port):
+        wait_until_ready(again)
+        assert len(client.search("shop", "i0", 5).items) == 5
     client.close()
 
 
