@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import kafka.errors
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from omdml.errors import SourceError
+from omdml.errors import SourceError, SourceRefused
 from streams.kafka.handshake import admitted
 from streams.kafka.options import KafkaOptions, connecting, translated
 
@@ -106,7 +106,7 @@ def message_limit(options: KafkaOptions, name: str) -> int:
 
 
 def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
-    """The topic, fit to hold feedback; raises SourceError where it is missing or compacted."""
+    """The topic, fit to hold feedback; raises SourceError if it is missing, SourceRefused if it is compacted."""
     with translated(options, f"describing topic {name!r}"):
         topic = describe(admin, name)
         policy = _setting(admin, name, "cleanup.policy") if topic else ""
@@ -117,7 +117,7 @@ def require(admin: Any, options: KafkaOptions, name: str) -> Topic:
             f"--bootstrap-server {options.servers}"
         )
     if "compact" in policy:
-        raise SourceError(
+        raise SourceRefused(
             f"topic {name!r} at {options.servers} has cleanup.policy={policy}, which keeps one event a model (the key "
             f"is the model's name) and drops the rest; expected delete: kafka-configs.sh --alter --entity-type topics "
             f"--entity-name {name} --add-config cleanup.policy=delete"
