@@ -27,6 +27,7 @@ from workers.node.http.limits import MAX_CONNECTIONS
 from workers.node.http.metrics import HttpMetrics, Measured
 from workers.node.http.min_version import Behind, view_from
 from workers.node.http.openapi import openapi
+from workers.node.http.request_id import HEADER, Identified
 from workers.node.http.requests import (
     MAX_ERRORS,
     MAX_FEEDBACK_BYTES,
@@ -105,7 +106,8 @@ def create_app(node: RetrievalNode, token: str = "", hosts: Collection[str] = ()
         methods[route.path] = (*methods.get(route.path, ()), *((route.methods or set()) - {"HEAD"}))
     metrics = HttpMetrics(node.metrics.registry, methods, MAX_CONNECTIONS)
     measured = Middleware(Measured, metrics=metrics, template=lambda scope: templates.get(scope.get("endpoint"), OTHER))
-    app = Starlette(routes=routes, middleware=[measured, *gate], exception_handlers={**handlers, Exception: _failed})
+    around = [Middleware(Identified), measured, *gate]
+    app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: _failed})
     app.state.metrics = metrics
     return app
 
@@ -247,4 +249,8 @@ async def _gone(_: Request, __: ClientDisconnect) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     _log.error("request_failed", method=request.method, path=request.url.path, error=repr(error))
-    return error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "this node failed to answer: see its log")
+    told = f"this node failed to answer: see its log, request_id={request.scope[HEADER]}"
+    response = error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", told)
+    # What is around the other answers does not see this one.
+    response.headers[HEADER] = request.scope[HEADER]
+    return response
