@@ -377,5 +377,6 @@ def serve_node(configuration: Configuration) -> None:
         registry,
         check=current.check,
         models_in_metrics=configuration.metrics.models,
+        ready=configuration.node.ready,
     )
     serve(node, host, port, configuration.node.token, configuration.node.hosts)

@@ -142,14 +142,18 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     ``hosts`` are the names in a request's header ``Host`` that the node answers to, beside ``localhost``, loopback
     addresses and the one in ``bind``. If there is none, a node with a token answers to any.
+
+    ``ready`` says when ``/readyz`` answers 200: once ``all`` models that are configured by name can answer, or ``any``.
     """
 
     bind: str = "127.0.0.1:8080"
     token: str = ""
     hosts: tuple[str, ...] = ()
+    ready: Literal["all", "any"] = "all"
 
     def __repr__(self) -> str:
-        return f"NodeConfig(bind={self.bind!r}, token={'***' if self.token else ''!r}, hosts={self.hosts!r})"
+        shown = msgspec.structs.replace(self, token="***") if self.token else self
+        return "NodeConfig(" + ", ".join(f"{name}={getattr(shown, name)!r}" for name in self.__struct_fields__) + ")"
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

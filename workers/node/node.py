@@ -50,6 +50,8 @@ class RetrievalNode:
         Galleries that take longer to embed are embedded in the background.
     models_in_metrics
         Names and patterns that metrics tell apart; the others are ``other``.
+    ready
+        ``all`` if it is ready once every named model can answer, ``any`` if one is enough.
     budget_bytes
         What the galleries of patterns' models may hold; beyond it the ones not used for longest are let go.
     """
@@ -66,6 +68,7 @@ class RetrievalNode:
         budget_bytes: int = BUDGET_BYTES,
         check: Callable[[AnyFeedback], None] | None = None,
         models_in_metrics: int = MODELS,
+        ready: str = "all",
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
@@ -73,6 +76,7 @@ class RetrievalNode:
         self.metrics = NodeMetrics(registry or CollectorRegistry(), ModelLabels(names, models_in_metrics))
         self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
         self._budget_bytes = budget_bytes
+        self._ready = ready
         self.store = store
         self.catalogues = catalogues
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
@@ -118,6 +122,11 @@ class RetrievalNode:
     def missing(self) -> list[str]:
         """Models configured by name that cannot answer yet."""
         return [name for name in self.named if name not in self._refresher.views]
+
+    def awaited(self) -> list[str]:
+        """Models that cannot answer yet and without which this node is not ready."""
+        missing = self.missing()
+        return [] if self._ready == "any" and len(missing) < len(self.named) else missing
 
     def instead(self) -> dict[str, dict[str, Any]]:
         """Models whose live version cannot be served: what answers instead, None if nothing does, and why."""

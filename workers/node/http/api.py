@@ -197,8 +197,8 @@ class Api:
         return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, "stuck", message)
 
     async def readyz(self, _: Request) -> Response:
-        """200 once every model that is configured by name can answer, with the live version or an older one."""
-        missing, instead = self._node.missing(), self._node.instead()
+        """200 once the models that ``node.ready`` asks for can answer, with the live version or an older one."""
+        missing, instead = self._node.awaited(), self._node.instead()
         more = {"refused": instead} if instead else {}
         if not missing:
             return reply({"status": "ready", **more})

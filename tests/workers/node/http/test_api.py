@@ -220,6 +220,15 @@ def test_an_unknown_path_and_a_wrong_method_are_json_errors_too(client):
     assert "GET" in response.headers["allow"]
 
 
+@pytest.mark.parametrize(("wanted", "status"), [("all", 503), ("any", 200)])
+def test_a_node_may_be_ready_once_one_of_its_named_models_is(shop, wanted, status):
+    with shop.node(models=["shop", "other"], ready=wanted) as node, asking(node) as client:
+        assert client.get("/readyz").status_code == 503
+        shop.publish()
+        until(lambda: node.missing() == ["other"])
+        assert client.get("/readyz").status_code == status
+
+
 def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError
