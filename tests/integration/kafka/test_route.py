@@ -100,8 +100,8 @@ def test_a_router_without_its_topics_says_what_to_do(tmp_path, kafka, new_topic)
         (good, "feedback-nobody-made"): (1, "has no topic 'feedback-nobody-made'; create it: omdml topics create"),
         (good, good): (2, "is log.topic itself: expected the topic that unkeyed events come by"),
         (f"{good}.letters", good): (2, "is the topic of the dead letters itself"),
-        (compacted, good): (1, "has cleanup.policy=compact"),
-        (good, compacted): (1, "has cleanup.policy=compact"),
+        (compacted, good): (3, "has cleanup.policy=compact"),
+        (good, compacted): (3, "has cleanup.policy=compact"),
     }
     for (origin, target), (code, says) in refused.items():
         (tmp_path / "omdml.toml").write_text(
