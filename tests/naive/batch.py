@@ -124,4 +124,6 @@ def pairs_optimum(pairs, x, similar, lam):
 
     begin = np.ones(x.shape[1]) / held.sum(axis=1).min()
     bounds, options = [(0, None)] * x.shape[1], {"maxiter": 2000, "ftol": 1e-15}
-    return minimize(value, begin, jac=True, method="SLSQP", bounds=bounds, constraints=[apart], options=options).fun
+    w = minimize(value, begin, jac=True, method="SLSQP", bounds=bounds, constraints=[apart], options=options).x
+    # It may miss a constraint by some millionths.
+    return value(w / min(1.0, (held @ w).min()))[0]
