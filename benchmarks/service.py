@@ -70,7 +70,7 @@ def main(console: Console) -> None:
         console.print(fresh)
 
 
-STAGES = ("fetch", "decode", "look-up", "learn", "publish", "save")
+STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save")
 
 
 class Installation:

@@ -40,8 +40,8 @@ PAUSE_S = 0.005  # when no more models may begin for now
 # What saving may take when the worker is told to stop. What is not saved is read again.
 FINISH_S = 5.0
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
-# A worker publishes for this share of its time at most, as long as there are events to learn.
-PUBLISHING = 0.25
+# A worker publishes for this share of its time at most while events come, and if more wait than a poll brings.
+PUBLISHING, CATCHING_UP = 0.5, 0.25
 # A poll that waited for this long and found nothing means that there is nothing.
 DRAINED_S = 0.005
 # Between two looks at how far behind the log's end the partitions are.
@@ -86,6 +86,7 @@ class LearnerWorker:
         # When the last publication is a small enough share of the time since it began.
         self._rested_at = float("-inf")
         self._drained = False  # the last poll found nothing
+        self._behind = False  # it brought as many records as it may
         services.source.subscribe(self)
 
     def stop(self) -> None:
@@ -183,7 +184,7 @@ class LearnerWorker:
     def _fetch(self) -> list[Record]:
         begin = time.perf_counter()
         records = self.services.source.poll(self.config.max_poll_records, self._patience())
-        self._drained = not records
+        self._drained, self._behind = not records, len(records) >= self.config.max_poll_records
         self.services.metrics.spent("fetch" if records else "idle", time.perf_counter() - begin)
         return records
 
@@ -253,7 +254,7 @@ class LearnerWorker:
             partition.models.publish(now + turn * self.config.publish_interval_s / len(waiting))
             self._published_at = now
         end = self.services.clock()
-        self._rested_at = end + (end - now) * (1 / PUBLISHING - 1)
+        self._rested_at = end + (end - now) * (1 / (CATCHING_UP if self._behind else PUBLISHING) - 1)
 
     def _save(self, now: float) -> None:
         """Save the oldest changes of all partitions, at least one, within the byte rate and half the time; then move

@@ -216,25 +216,28 @@ class Slow:
         return self._store.publish_all(snapshots)
 
 
-def slow_world(tmp_path):
+def slow_world(tmp_path, **options):
     """A world with a slow store and a clock that the test moves, and a worker in it."""
     world, now = World(tmp_path), [0.0]
     world.store = Slow(world.store, now)
     services = replace(world.worker().services, clock=lambda: now[0])
-    config = WorkerConfig(publish_interval_s=0.02, checkpoint_interval_s=1e9)
+    config = WorkerConfig(publish_interval_s=0.02, checkpoint_interval_s=1e9, **options)
     return world, now, LearnerWorker(services, config)
 
 
-def test_publishing_takes_a_quarter_of_the_time_at_most_while_events_wait(tmp_path):
-    world, now, worker = slow_world(tmp_path)
+@pytest.mark.parametrize(("a_poll", "seconds"), [(100, 0.2), (1, 0.4)])
+def test_publishing_takes_half_of_the_time_at_most_and_a_quarter_if_more_wait_than_a_poll_brings(
+    tmp_path, a_poll, seconds
+):
+    world, now, worker = slow_world(tmp_path, max_poll_records=a_poll)
     for event in events(300):
         now[0] += 0.01
         world.send(event)
         worker.step()
     apart = np.diff(world.store.published)
     assert len(apart) > 3
-    assert apart.min() >= 0.4 - 1e-9
-    assert apart.max() < 0.4 + 0.05
+    assert apart.min() >= seconds - 1e-9
+    assert apart.max() < seconds + 0.05
 
 
 def test_what_is_slow_to_publish_is_published_at_once_when_nothing_waits(tmp_path):
