@@ -171,23 +171,17 @@ class CovarianceEngine(Engine):
         It depends on the state alone. Right after a refresh it is what that made; later it is looked for near that, in
         about a third of the time of a refresh. A matrix without rows stands for the coordinates as they are.
         """
-        weights, rows = self._weights(), self._scoring()
-        fresh = self.state.made[0] == self.version
+        weights, fresh = self._weights(), self.state.made[0] == self.version
         moments = self._moments() if fresh else self.moments()
         plain = self._plain(moments)
         wanted = [name for name, weight in weights.items() if (1 - plain) * weight >= FADED]
-        if not fresh:
-            rows = self._made(moments, wanted, rows)
-        rows = {name: rows[name] for name in wanted if name in rows}
+        last = {name: rows for name, rows in zip(LEARNED, self._rows(), strict=True) if name in wanted and len(rows)}
+        rows = {name: one.copy() for name, one in last.items()} if fresh else self._made(moments, wanted, last)
         learned = sum(weights[name] for name in rows)
         if not rows:
             return {"plain": (1.0, self.state.basis)}
         experts = {"plain": (plain, self.state.basis)} if plain else {}
         return experts | {name: ((1 - plain) * weights[name] / learned, rows[name]) for name in rows}
-
-    def _scoring(self) -> dict[str, Array]:
-        """The rows of each expert as of the last refresh, as far as it found any; copies."""
-        return {name: rows.copy() for name, rows in zip(LEARNED, self._rows(), strict=True) if len(rows)}
 
     def _rows(self) -> list[Array]:
         """What counts of W, by expert."""
@@ -252,7 +246,7 @@ class CovarianceEngine(Engine):
         """The rows (k, D) of these experts, as far as these moments have any; looked for ``near`` these, if given."""
         state, found = self.state, {}
         compared = covariances(moments, state.deviations.astype(np.float64) ** 2)
-        others = {name: compared.others[name] for name in names if name in compared.others}
+        others = {name: compared.others[name] for name in names}
         if not len(compared.kept):
             return {}
         earlier = {name: self._in_coordinates(rows, compared.kept) for name, rows in (near or {}).items()}

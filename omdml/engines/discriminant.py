@@ -76,8 +76,7 @@ def discriminant_rows(
         # whitened by S, because what is added makes it definite, whatever was clicked
         inverse, _ = dtrtri(np.linalg.cholesky(S, upper=True))
         for name, other in others.items():
-            T = np.triu(other)
-            T += np.triu(T, 1).T
+            T = symmetric(other)
             within = _span(inverse, T, (earlier or {}).get(name))
             # numpy's lets other threads run; scipy's, which could stop at the values that count, does not
             values, vectors = np.linalg.eigh(within.T @ T @ within)
@@ -87,6 +86,13 @@ def discriminant_rows(
                 rows *= np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])[:, None]
                 found[name] = rows / math.sqrt(float((values[told] - 1).sum()))
     return found
+
+
+def symmetric(upper: Array) -> Array:
+    """The matrix (d, d) whose upper triangle this one has."""
+    kept = np.triu(upper)
+    kept += np.triu(kept, 1).T
+    return kept
 
 
 def _span(inverse: Array, T: Array, earlier: Array | None) -> Array:

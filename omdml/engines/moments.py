@@ -120,10 +120,3 @@ def shortened(vectors: Array, most: float) -> Array:
     shorter = np.sqrt(most / np.maximum(squares, max(most, 1e-300)))
     bounded: Array = vectors * shorter[:, None]
     return bounded
-
-
-def symmetric(upper: Array) -> Array:
-    """The matrix (d, d) whose upper triangle this one has."""
-    kept = np.triu(upper)
-    both: Array = kept + np.triu(kept, 1).T
-    return both

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from omdml.engines.covariance import CovarianceEngine
 from omdml.engines.covariance_state import SYMMETRIC
-from omdml.engines.moments import symmetric
+from omdml.engines.discriminant import symmetric
 from omdml.errors import CorruptError, FeedbackError, ParameterError
 from omdml.initial import check_axes, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome

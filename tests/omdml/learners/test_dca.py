@@ -148,7 +148,7 @@ def test_rows_near_earlier_ones_are_those_of_one_step_of_subspace_iteration():
     np.testing.assert_allclose(found.T @ found, expected, rtol=1e-8, atol=1e-12)
 
 
-def test_what_is_served_between_refreshes_is_much_nearer_to_what_a_refresh_would_make_than_the_last_one_is():
+def test_what_is_served_is_nearer_to_the_next_refresh_than_the_last_one_is():
     draw = np.random.default_rng(4)
     features = {"x": draw.normal(0, 1, (400, 160)) + 3 * np.eye(160)[draw.integers(0, 4, 400)]}
     label = features["x"][:, :4].argmax(axis=1)

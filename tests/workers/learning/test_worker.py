@@ -226,9 +226,7 @@ def slow_world(tmp_path, **options):
 
 
 @pytest.mark.parametrize(("a_poll", "seconds"), [(100, 0.2), (1, 0.4)])
-def test_publishing_takes_half_of_the_time_at_most_and_a_quarter_if_more_wait_than_a_poll_brings(
-    tmp_path, a_poll, seconds
-):
+def test_publishing_takes_half_of_the_time_at_most_and_a_quarter_if_behind(tmp_path, a_poll, seconds):
     world, now, worker = slow_world(tmp_path, max_poll_records=a_poll)
     for event in events(300):
         now[0] += 0.01

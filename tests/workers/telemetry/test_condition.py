@@ -84,3 +84,4 @@ def test_a_socket_that_is_gone_harms_nobody(monkeypatch, tmp_path):
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
     with Messenger(lambda: LEARNING) as messenger:
         messenger.tell()
+        assert messenger._thread.is_alive()
