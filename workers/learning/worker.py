@@ -40,7 +40,7 @@ PAUSE_S = 0.005  # when no more models may begin for now
 # What saving may take when the worker is told to stop. What is not saved is read again.
 FINISH_S = 5.0
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
-# A worker publishes for this share of its time at most while events come, and if more wait than a poll brings.
+# Shares of its time that a worker publishes for at most: while it keeps up, and while polls bring all that they may.
 PUBLISHING, CATCHING_UP = 0.5, 0.25
 # A poll that waited for this long and found nothing means that there is nothing.
 DRAINED_S = 0.005
