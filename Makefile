@@ -10,15 +10,15 @@ BIN := .venv/bin
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
 
-# Tests run side by side: flat ones wait a part of the time (tests/conftest.py), those with servers mostly. Each process has servers
+# Tests run side by side, the longest ones first: flat ones wait a part of the time (tests/conftest.py), those with servers mostly. Each process has servers
 # and ports of its own. DEEP=1 adds what takes long (tests/support/deep.py).
 AT_ONCE ?= 5
 PYTEST := $(BIN)/python -m pytest --maxprocesses 16
 # A machine that others use too can starve a broker for minutes. A test with servers that failed among others runs once
 # more, alone, and has to pass then. The first failure stays in the output.
-WITH_SERVERS := $(PYTEST) tests/integration tests/fault
+WITH_SERVERS := $(PYTEST) tests/fault tests/integration
 test: .venv/.dev .venv/.compiled ## flat tests first, then those that need Kafka and Redis, and those that kill processes
-	$(PYTEST) -n auto --dist worksteal omdml streams workers tests --ignore=tests/integration --ignore=tests/fault
+	$(PYTEST) -n auto --dist worksteal omdml tests --ignore=tests/integration --ignore=tests/fault
 	$(WITH_SERVERS) -n $(AT_ONCE) --dist loadgroup || $(WITH_SERVERS) --last-failed --last-failed-no-failures none
 
 test-deep: export DEEP := 1
@@ -26,7 +26,7 @@ test-deep: test ## all of them, with many more examples of each property, and th
 
 lint: .venv/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	$(BIN)/mypy omdml streams workers deploy
+	$(BIN)/mypy omdml deploy
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix-only . && $(BIN)/ruff format .

@@ -17,7 +17,7 @@ class WithDeployment(build_py):
     def run(self):
         super().run()
         if not self.editable_mode:
-            target = Path(self.build_lib) / deployment.PACKAGED.relative_to(deployment.REPOSITORY)
+            target = Path(self.build_lib) / "omdml" / deployment.PACKAGED.relative_to(deployment.REPOSITORY)
             # What an earlier build left.
             shutil.rmtree(target, ignore_errors=True)
             deployment.write(target)

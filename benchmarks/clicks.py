@@ -95,10 +95,11 @@ def centred_scores(embedded: Array, case: Case) -> Score:
     return scores(centred / np.where(lengths > 0, lengths, 1.0), case)
 
 
-def begun(name: str, features: Features, case: Case) -> Learner:
+def begun(name: str, features: Features, case: Case, **hyperparameters: Any) -> Learner:
     """A learner that knows the catalogue."""
     options = DCA.on_mapped if LEARNERS[name] is DCA and MAPPED in features else {}
-    model = LEARNERS[name]({modality: x.shape[1] for modality, x in features.items()}, seed=case.seed, **options)
+    dims = {modality: x.shape[1] for modality, x in features.items()}
+    model = LEARNERS[name](dims, seed=case.seed, **options, **hyperparameters)
     model.start(features)
     return model
 

@@ -18,8 +18,8 @@ from rich.table import Table
 from deploy.local import ValkeyServer
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Store
-from streams.stores.opening import open_store
+from omdml.streams.protocols import Store
+from omdml.streams.stores.opening import open_store
 
 LARGE, SMALL = (50, 3209), (16, 112)  # rank, dimensions
 ROUNDS, MODELS = 100, int(os.environ.get("OMDML_STORED_MODELS", "5000"))

@@ -19,10 +19,10 @@ from benchmarks import processes
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode
-from streams.catalogues.build import build_catalogue
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
 
 MODEL, RATE, LABELS, ITEMS = "shop", 200, 10, 500
 TURNS = 3  # of each

@@ -22,15 +22,15 @@ from benchmarks.quality import SETS, data_folder, split
 from omdml import DEFAULT_LEARNER
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import Triplet, encode
-from streams.catalogues.build import build_catalogue
-from streams.letters import DeadLetters
-from streams.memory import MemoryLog, MemorySink, MemorySource
-from streams.stores.memory import MemoryStore
-from workers.configuration.config import Configuration, load
-from workers.configuration.specs import Specs
-from workers.learning.metrics import WorkerMetrics
-from workers.learning.services import Services
-from workers.learning.worker import LearnerWorker
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.letters import DeadLetters
+from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import Configuration, load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.learning.metrics import WorkerMetrics
+from omdml.workers.learning.services import Services
+from omdml.workers.learning.worker import LearnerWorker
 
 Array = NDArray[Any]
 MODEL = "shop"
@@ -95,14 +95,14 @@ class Shop:
             for query, relevant, irrelevant in rows[first : first + STEP].astype(str).tolist():
                 event = Triplet(model=MODEL, query=query, relevant=relevant, irrelevant=irrelevant)
                 self.log.send(encode(event), MODEL)
-            with patch("workers.model.guard.SHARE", math.inf):
+            with patch("omdml.workers.model.guard.SHARE", math.inf):
                 self.worker.step()
             if (first + STEP) % LOOK == 0:
                 yield self.look()
 
     def look(self) -> Look:
         """What nodes would answer with, beside what was learned, once everything due is published."""
-        with patch("workers.model.guard.SHARE", math.inf):
+        with patch("omdml.workers.model.guard.SHARE", math.inf):
             for owned in self.worker.partitions.values():
                 owned.models.publish()
         found = self.store.load(MODEL)

@@ -22,10 +22,10 @@ from deploy.local import KafkaServer, ValkeyServer
 from omdml import DCA, LOMDML
 from omdml.builders import from_labels
 from omdml.snapshot import metric_to_bytes
-from streams.catalogues.build import build_catalogue
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
 
 MODELS, PARTITIONS, WORKERS = 5_000, 12, 2
 DIMS, RANK = {"color": 64, "shape": 32, "text": 16}, 16

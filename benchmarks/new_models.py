@@ -18,10 +18,10 @@ from rich.table import Table
 from benchmarks import processes
 from deploy.local import ValkeyServer
 from omdml.feedback import Triplet, encode
-from streams.catalogues.build import build_catalogue
-from streams.files.source import FileSink
-from streams.protocols import Store
-from streams.stores.opening import open_store
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.files.source import FileSink
+from omdml.streams.protocols import Store
+from omdml.streams.stores.opening import open_store
 
 DIMS, RANK, ITEMS = {"color": 64, "shape": 32, "text": 16}, 16, 2_000
 MODELS = int(os.environ.get("OMDML_NEW_MODELS", "3000"))

@@ -22,7 +22,7 @@ def start(
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with (folder / f"{name or command[0]}.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "workers.cli", *command], cwd=folder, env=environment, stdout=log, stderr=log
+            [sys.executable, "-m", "omdml.workers.cli", *command], cwd=folder, env=environment, stdout=log, stderr=log
         )
 
 

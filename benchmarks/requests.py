@@ -20,9 +20,9 @@ from benchmarks import processes
 from benchmarks.speed import NINE
 from omdml import LOMDML
 from omdml.snapshot import Snapshot
-from streams.catalogues.build import build_catalogue
-from streams.catalogues.opening import open_catalogue
-from streams.stores.opening import open_store
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.streams.stores.opening import open_store
 
 ITEMS, RANK = 5_000, 50
 HOST, PORT = "127.0.0.1", 9467

@@ -23,12 +23,12 @@ from benchmarks.processes import ROOT, running
 from benchmarks.speed import NINE
 from deploy.local import KafkaServer, ValkeyServer
 from omdml.builders import from_labels
-from streams.catalogues.build import build_catalogue
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.protocols import Store
-from streams.stores.opening import open_store
-from workers.configuration.config import GuardConfig
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.protocols import Store
+from omdml.streams.stores.opening import open_store
+from omdml.workers.configuration.config import GuardConfig
 
 Array = NDArray[Any]
 ITEMS, LABELS = 5_000, 50

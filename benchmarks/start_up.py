@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TIMES = 15
 BAD = '[log]\nkind = "kafka"\nservrs = "localhost:9092"\n[catalogues.items]\npath = "items/"\n[models.shop]\n'
 PYTHON = "python -c pass"
-OMDML = "from workers.cli import main; main(prog_name='omdml')"
+OMDML = "from omdml.workers.cli import main; main(prog_name='omdml')"
 COMMANDS = ("--help", "worker --help", "worker --config bad.toml")
 
 

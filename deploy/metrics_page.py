@@ -13,14 +13,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from omdml.errors import CatalogueError
-from streams.protocols import Catalogue
-from streams.stores.memory import MemoryStore
-from workers.events.routing import RouterMetrics
-from workers.learning.metrics import WorkerMetrics
-from workers.node.http.api import create_app
-from workers.node.node import RetrievalNode
-from workers.telemetry.registry import new_registry
-from workers.telemetry.store_times import timed
+from omdml.streams.protocols import Catalogue
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.events.routing import RouterMetrics
+from omdml.workers.learning.metrics import WorkerMetrics
+from omdml.workers.node.http.api import create_app
+from omdml.workers.node.node import RetrievalNode
+from omdml.workers.telemetry.registry import new_registry
+from omdml.workers.telemetry.store_times import timed
+from omdml.workers.telemetry.webhook import Webhook
 
 PAGE = Path(__file__).with_name("METRICS.md")
 HEAD = """# Metrics
@@ -77,6 +78,7 @@ def registries() -> Iterator[CollectorRegistry]:
     worker = new_registry()
     timed(MemoryStore(), worker)
     WorkerMetrics(worker)
+    Webhook("", 1.0, worker)
     yield worker
     # Its other unit.
     WorkerMetrics(bytes_registry := CollectorRegistry(), lag_unit="bytes")

@@ -18,8 +18,8 @@ import structlog
 from omdml.errors import CorruptError, FeedbackError, FormatError
 from omdml.feedback import MAX_EVENT_BYTES
 from omdml.formats import LETTER
-from streams.files.lines import Text, to_bytes, to_text
-from streams.protocols import Partition, Record, Sink
+from omdml.streams.files.lines import Text, to_bytes, to_text
+from omdml.streams.protocols import Partition, Record, Sink
 
 OVERHEAD_BYTES = 16 << 10  # of a message, at most, beside its letter
 MAX_LETTER_BYTES = MAX_EVENT_BYTES - OVERHEAD_BYTES  # fits into a message of Kafka's default size

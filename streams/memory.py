@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 from omdml.errors import GapError, SourceError
-from streams.partitioners import by_crc32
-from streams.protocols import Listener, Partition, Record
+from omdml.streams.partitioners import by_crc32
+from omdml.streams.protocols import Listener, Partition, Record
 
 
 class MemoryLog:

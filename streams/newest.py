@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streams.protocols import Record
+from omdml.streams.protocols import Record
 
 EVENTS = 200  # that are looked at, the newest of each partition
 

@@ -15,7 +15,7 @@ import msgspec
 
 from omdml.errors import StoreError, StoreRefused
 from omdml.formats import PLACEMENT
-from streams.partitioners import PARTITIONERS
+from omdml.streams.partitioners import PARTITIONERS
 
 
 class PlacementChanged(StoreRefused):
@@ -43,7 +43,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     partitioner
-        A name in :data:`streams.partitioners.PARTITIONERS`; the key is the model's name.
+        A name in :data:`omdml.streams.partitioners.PARTITIONERS`; the key is the model's name.
     steps
         The number of partitions at first, then after each rehome. The last one counts; those before it tell where a
         model lived when its last checkpoint was saved, and where earlier events belong when the log is read again.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.placement import Placement
+from omdml.streams.placement import Placement
 
 
 class Partition(NamedTuple):
@@ -69,7 +69,7 @@ class Source(Protocol):
 
     @property
     def partitioner(self) -> str:
-        """How senders choose a partition by key: a name in :data:`streams.partitioners.PARTITIONERS`."""
+        """How senders choose a partition by key: a name in :data:`omdml.streams.partitioners.PARTITIONERS`."""
 
     def subscribe(self, listener: Listener) -> None:
         """Ask for partitions; the listener hears of them inside a later ``poll``."""

@@ -12,15 +12,15 @@ from omdml import formats
 from omdml.errors import CorruptError, FormatError, OmdmlError, StoreError
 from omdml.formats import CHECKPOINT, Format
 from omdml.snapshot import pack, unpack
-from streams.letters import read_book
-from streams.protocols import Partition, Record
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.letters import read_book
+from omdml.streams.protocols import Partition, Record
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.operate import models
 from tests.formats import contract
 from tests.formats.samples import HERE, SAMPLES, Sample
 from tests.support import store_samples, worlds
 from tests.support.pauses import _no_waiting  # noqa: F401
-from workers.configuration.specs import Specs
-from workers.operate import models
 
 every_format = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 

@@ -25,19 +25,19 @@ from omdml.feedback import MESSAGEPACK, decode, encode
 from omdml.learners import Learner
 from omdml.letter_reasons import REASONS
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
-from streams.catalogues.folder import MANIFEST, MappedCatalogue
-from streams.catalogues.manifest import IDS, MAP, SETS
-from streams.memory import MemoryLog
-from streams.protocols import Partition, Record
-from streams.stores.memory import MemoryStore
+from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue
+from omdml.streams.catalogues.manifest import IDS, MAP, SETS
+from omdml.streams.memory import MemoryLog
+from omdml.streams.protocols import Partition, Record
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import Configuration, load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.decoding import sort_out
+from omdml.workers.model.claim import claim
 from tests.contracts.test_learners import DIMS, comparisons, learn, made
 from tests.support import worlds
 from tests.support.damage import altered, altered_arrays, damaged, raises_at_most
 from tests.support.processes import ROOT
-from workers.configuration.config import Configuration, load
-from workers.configuration.specs import Specs
-from workers.events.decoding import sort_out
-from workers.model.claim import claim
 
 BOTH = ("application/json", MESSAGEPACK)
 NAMES = sorted(LEARNERS)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from omdml.errors import FeedbackError, OmdmlError, SourceError, StoreError
 from omdml.feedback import decode
-from streams.files.group_state import GroupState
-from streams.files.lines import decode_lines
-from streams.files.segments import SegmentedLog
-from streams.letters import named, position_of, read_book
-from streams.protocols import Partition, Record
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.redis.keys import read_entry, read_pointer, read_position
+from omdml.streams.files.group_state import GroupState
+from omdml.streams.files.lines import decode_lines
+from omdml.streams.files.segments import SegmentedLog
+from omdml.streams.letters import named, position_of, read_book
+from omdml.streams.protocols import Partition, Record
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.redis.keys import read_entry, read_pointer, read_position
 from tests.formats.samples import PARTITION, SAMPLES, Sample
 from tests.support.damage import damaged, raises_at_most
 from tests.support.files import read_records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("omdml", "streams", "workers")
+INSTALLED_UNDER = re.compile(r"^omdml\.(?=(streams|workers)\b)")
 IMPURE = {"asyncio", "concurrent", "datetime", "ftplib", "http", "io", "kafka", "logging", "mmap", "multiprocessing"}
 IMPURE |= {"os", "pathlib", "redis", "shutil", "signal", "socket", "sqlite3", "ssl", "structlog", "subprocess"}
 IMPURE |= {"tempfile", "threading", "time", "urllib"}
@@ -52,8 +54,11 @@ def modules(layer):
 
 @cache
 def imports(layer):
-    """(path, module) of every import of a layer; what is imported from a package is the module, if it is one."""
-    return list(imports_of(modules(layer)))
+    """(path, module) of every import of a layer; what is imported from a package is the module, if it is one.
+
+    ``omdml.workers`` and ``omdml.streams`` are called what their folders are.
+    """
+    return [(path, INSTALLED_UNDER.sub("", name)) for path, name in imports_of(modules(layer))]
 
 
 def imports_of(modules):

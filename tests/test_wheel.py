@@ -7,21 +7,22 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 
 import pytest
 
+from omdml.workers.operate import deployment
 from tests.support.processes import ROOT
-from workers.operate import deployment
 
 PARTS = ("omdml", "streams", "workers", "deploy", "pyproject.toml", "setup.py", "constraints.txt", "README.md")
 LIMIT_S = 600
 LEARNED = """
-import numpy as np, omdml, streams, workers
+import numpy as np, omdml, omdml.streams, omdml.workers
 draw = np.random.default_rng(0)
 features = {"color": draw.random((50, 8))}
 model = omdml.LOMDML(dims={"color": 8}, rank=4)
 model.learn_many([[0, 1, 2], [3, 4, 5]], features)
-print(model.version, *(package.__file__ for package in (omdml, streams, workers)), sep="\\n")
+print(model.version, *(package.__file__ for package in (omdml, omdml.streams, omdml.workers)), sep="\\n")
 """
 
 
@@ -42,8 +43,10 @@ def test_the_wheel_works_with_the_source_deleted(tmp_path):
     source.mkdir()
     empty.mkdir()
     for part in PARTS:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        copy(ROOT / part, source / part)
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, source / part, symlinks=True)
+        else:
+            shutil.copy(ROOT / part, source / part)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     run(empty, *pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, source)
     shutil.rmtree(source)
@@ -56,6 +59,9 @@ def test_the_wheel_works_with_the_source_deleted(tmp_path):
     version, *places = run(empty, fresh / "bin/python", "-c", LEARNED).split()
     assert version == "2"
     assert all(place.startswith(str(fresh)) for place in places)
+    # And takes no other name among the packages of whoever installs it
+    names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"omdml"}
     # And what runs it as a service is in the wheel.
     run(empty, fresh / "bin/omdml", "deploy", "export", "exported")
     exported = {path: (empty / "exported" / path).read_bytes() for _, path in deployment.files()}

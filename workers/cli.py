@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
-from workers.commands import (
+from omdml.workers.commands import (
     backup,
     catalogue,
     demo,
@@ -21,7 +21,7 @@ from workers.commands import (
     snapshots,
     topics,
 )
-from workers.commands.options import say
+from omdml.workers.commands.options import say
 
 
 class Omdml(click.Group):
@@ -35,19 +35,27 @@ class Omdml(click.Group):
         try:
             return super().invoke(context)
         except (ConfigurationError, CatalogueError) as error:
-            say(f"omdml: {error}", err=True)
-            sys.exit(2)
+            end(error, 2)
         except OmdmlError as error:
-            say(f"omdml: {error}", err=True)
-            sys.exit(3 if error.needs_operator else 1)
+            end(error, 3 if error.needs_operator else 1)
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find the command; a mistyped one is answered with the nearest there is."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            from workers.configuration import config
+            from omdml.workers.configuration import config
 
             raise click.UsageError(f"no command {args[0]!r}{config.suggestion(args[0], self.commands)}", context)
         return super().resolve_command(context, args)
+
+
+def end(error: OmdmlError, code: int) -> NoReturn:
+    """End the process with a sentence; a supervisor hears the code even if nobody can be told the sentence."""
+    try:
+        say(f"omdml: {error}", err=True)
+    except OSError:
+        # Python would flush it once more, and end with 120 as that fails.
+        sys.stderr = None
+    sys.exit(code)
 
 
 @click.group(cls=Omdml, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,6 +70,7 @@ OPERATORS = (
     backup.restore,
     catalogue.catalogue,
     processes.deploy,
+    doctor.config,
     doctor.doctor,
     feed.feed,
     letters.letters,

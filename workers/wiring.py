@@ -15,49 +15,49 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError, ConfigurationError, SourceError, StoreError, StoreRefused
-from streams.catalogues.opening import open_catalogue
-from streams.extents import Extent, Member
-from streams.files.log import OFFSET_BITS, reaching
-from streams.files.newest import newest_records as newest_in_files
-from streams.files.reader import open_log
-from streams.files.resending import FileSender
-from streams.files.source import SEGMENT_BYTES, FileSink, FileSource
-from streams.files.ungrouped import FileBystander
-from streams.kafka.extents import extents, members
-from streams.kafka.newest import first_records
-from streams.kafka.newest import newest_records as newest_in_topic
-from streams.kafka.options import KafkaOptions
-from streams.kafka.reading.source import KafkaSource
-from streams.kafka.resending import KafkaSender
-from streams.kafka.routing.beginning import Begin, decide_beginning
-from streams.kafka.routing.origin import RoutedSource
-from streams.kafka.routing.router import Router, Targets
-from streams.kafka.routing.transaction import KafkaTransactions
-from streams.kafka.safety import groups
-from streams.kafka.sink import KafkaSink
-from streams.kafka.topic import create_topic, grow_topic, look_up
-from streams.letters import DeadLetters, Sender
-from streams.newest import EVENTS, Newest
-from streams.placement import Placement
-from streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
-from streams.stores.opening import open_store
-from workers.configuration.access import check_reach
-from workers.configuration.config import Configuration, FileLog, KafkaLog
-from workers.configuration.process import address, platform
-from workers.configuration.specs import Retentions, Specs
-from workers.events.routing import RouterMetrics, key_of
-from workers.learning.metrics import WorkerMetrics
-from workers.learning.newcomers import Newcomers
-from workers.learning.services import Services
-from workers.learning.worker import LearnerWorker
-from workers.model.memory_budget import Allowance, Residents
-from workers.node.catalogues import Current
-from workers.node.http.server import serve
-from workers.node.node import RetrievalNode
-from workers.operate.replay import read_as_placed, read_whole
-from workers.operate.topics import Line, check_growth, survey
-from workers.telemetry.registry import ModelLabels, new_registry
-from workers.telemetry.store_times import timed
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.streams.extents import Extent, Member
+from omdml.streams.files.log import OFFSET_BITS, reaching
+from omdml.streams.files.newest import newest_records as newest_in_files
+from omdml.streams.files.reader import open_log
+from omdml.streams.files.resending import FileSender
+from omdml.streams.files.source import SEGMENT_BYTES, FileSink, FileSource
+from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.kafka.extents import extents, members
+from omdml.streams.kafka.newest import first_records
+from omdml.streams.kafka.newest import newest_records as newest_in_topic
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.reading.source import KafkaSource
+from omdml.streams.kafka.resending import KafkaSender
+from omdml.streams.kafka.routing.beginning import Begin, decide_beginning
+from omdml.streams.kafka.routing.origin import RoutedSource
+from omdml.streams.kafka.routing.router import Router, Targets
+from omdml.streams.kafka.routing.transaction import KafkaTransactions
+from omdml.streams.kafka.safety import groups
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic import create_topic, grow_topic, look_up
+from omdml.streams.letters import DeadLetters, Sender
+from omdml.streams.newest import EVENTS, Newest
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
+from omdml.streams.stores.opening import open_store
+from omdml.workers.configuration.access import check_reach
+from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
+from omdml.workers.configuration.process import address, platform
+from omdml.workers.configuration.specs import Retentions, Specs
+from omdml.workers.events.routing import RouterMetrics, key_of
+from omdml.workers.learning.metrics import WorkerMetrics
+from omdml.workers.learning.services import Services
+from omdml.workers.learning.worker import LearnerWorker
+from omdml.workers.model.memory_budget import Allowance, Residents
+from omdml.workers.model.newcomers import Newcomers
+from omdml.workers.node.catalogues import Current
+from omdml.workers.node.http.server import serve
+from omdml.workers.node.node import RetrievalNode
+from omdml.workers.operate.replay import read_as_placed, read_whole
+from omdml.workers.operate.topics import Line, check_growth, survey
+from omdml.workers.telemetry.registry import ModelLabels, new_registry
+from omdml.workers.telemetry.store_times import timed
 
 MEGABYTE = 1_000_000
 # Letters of a partition of their topic, and bytes of their files.
@@ -378,5 +378,6 @@ def serve_node(configuration: Configuration) -> None:
         check=current.check,
         models_in_metrics=configuration.metrics.models,
         ready=configuration.node.ready,
+        first=current.first,
     )
     serve(node, host, port, configuration.node.token, configuration.node.hosts)

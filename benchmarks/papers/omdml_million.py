@@ -20,18 +20,18 @@ from omdml.builders import from_labels
 from omdml.evaluate import average_precision, mean_average_precision
 from omdml.feedback import Triplet, encode
 from omdml.snapshot import Snapshot
-from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue
-from streams.letters import DeadLetters
-from streams.memory import MemoryLog, MemorySink, MemorySource
-from streams.protocols import Pointer
-from streams.stores.memory import MemoryStore
-from workers.configuration.config import load
-from workers.configuration.specs import Specs
-from workers.learning.metrics import WorkerMetrics
-from workers.learning.services import Services
-from workers.learning.worker import LearnerWorker
-from workers.node.live_model import embedded_view
+from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.folder import MappedCatalogue
+from omdml.streams.letters import DeadLetters
+from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.protocols import Pointer
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.learning.metrics import WorkerMetrics
+from omdml.workers.learning.services import Services
+from omdml.workers.learning.worker import LearnerWorker
+from omdml.workers.node.live_model import embedded_view
 
 Array = NDArray[Any]
 TITLE = "OMDML Table 7: 300,000 triplets over a million items"

@@ -28,8 +28,8 @@ from omdml.comparisons import Judgement
 from omdml.evaluate import ndcg
 from omdml.kernels.matching import greedy_matches
 from omdml.metrics import SetMetric
-from workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Query
-from workers.node.set_gallery import SetGallery
+from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Query
+from omdml.workers.node.set_gallery import SetGallery
 
 Array = NDArray[Any]
 TITLE = "SETNET Table 5: re-ranking"

@@ -64,9 +64,12 @@ def valkey() -> Program:
 
 def promtool() -> Program:
     """Prometheus' tool that checks and tests rules: the installed one, else Debian's unpacked into the cache."""
-    if installed := shutil.which("promtool"):
-        return Program(Path(installed))
-    return Program(cache.once(f"prometheus-{debian.release()}", _fetch_prometheus) / "usr/bin/promtool")
+    return _of_prometheus("promtool")
+
+
+def prometheus() -> Program:
+    """Prometheus itself: the installed one, else Debian's unpacked into the cache."""
+    return _of_prometheus("prometheus")
 
 
 def systemd() -> Systemd:
@@ -97,6 +100,12 @@ def _fetch_redis(into: Path) -> None:
         wanted=lambda name: name.startswith(NEEDED_BY_REDIS),
         do="put redis-server (7 or newer) on PATH, or let apt-get reach the machine's package sources",
     )
+
+
+def _of_prometheus(name: str) -> Program:
+    if installed := shutil.which(name):
+        return Program(Path(installed))
+    return Program(cache.once(f"prometheus-{debian.release()}", _fetch_prometheus) / "usr/bin" / name)
 
 
 def _fetch_prometheus(into: Path) -> None:

@@ -46,7 +46,7 @@ install() {
     local began=$SECONDS
     if [ -e .venv/.unfinished ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then make_venv .venv; fi
     touch .venv/.unfinished # what is cut off from here on is made anew
-    say "installing the project with $1 ..."
+    say "installing the project with $1, a minute or two ..."
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$1]" ||
         refuse "pip could not install the project (see above); 'make clean' starts over"
     rm .venv/.unfinished

@@ -11,9 +11,9 @@ import numpy as np
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill, with_copies
 from omdml.engines.covariance_state import BLOCK, CONSTANT, OPEN, PARTLY_USED, RECENT, SYMMETRIC, State, new_state
-from omdml.engines.discriminant import discriminant_rows
+from omdml.engines.discriminant import discriminant_rows, shrinkage
 from omdml.engines.distinct import codes
-from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances
+from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs
 from omdml.initial import check_axes
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
 from omdml.kernels.covariance import gather, hedged, margins_of, tally
@@ -200,7 +200,8 @@ class CovarianceEngine(Engine):
     def moments(self) -> Moments:
         """What is known of all pairs, those of the open block included; copies."""
         found = Moments(*(array.copy() for array in self._moments()))
-        self._add_block(found)
+        with one_blas_thread():
+            self._add_block(found)
         return found
 
     def _moments(self) -> Moments:
@@ -208,23 +209,22 @@ class CovarianceEngine(Engine):
         return Moments(*(getattr(self.state, name) for name in Moments._fields))
 
     def _add_block(self, to: Moments, far: bool = True) -> None:
-        """Add the pairs of the open block to moments, in place; ``far`` ones too, if it has any."""
+        """Add the pairs of the open block to moments, in place, on one BLAS thread; ``far`` ones too, if it has any."""
         filled, state = int(self.state.counts[FILLED]), self.state
         if not filled:
             return
         items = [block[:filled] for block in self._open()]
         for named in items[:2]:
             to.mark(named)
-        with one_blas_thread():
-            q, r, s = (projected(item, state.basis).astype(np.float64) for item in items)
-            to.add((q, r), (q, s) if far else (q[:0], s[:0]), self.rule, self._most())
+        q, r, s = (projected(item, state.basis) for item in items)
+        to.add(q, r, s if far else s[:0], self.rule, self._most())
 
     def _most(self) -> float:
         """Squared length that a pair counts with at most."""
         return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
 
     def _flush(self, far: bool = True) -> None:
-        """End the block: its pairs go into the moments."""
+        """End the block, on one BLAS thread: its pairs go into the moments."""
         self._add_block(self._moments(), far)
         self.state.counts[FILLED] = 0
 
@@ -270,6 +270,11 @@ class CovarianceEngine(Engine):
             return (rows @ self.state.basis[kept].T).astype(np.float64)
 
     @property
+    def shrinkage(self) -> float:
+        """Variance that is added to each coordinate of near pairs of closed blocks, as a share of their mean one."""
+        return shrinkage(effective_pairs(self._moments()), len(self.state.near))
+
+    @property
     def hedge_loss(self) -> float:
         """Loss of both learned experts as weighed, from 0 to 1 a triplet."""
         return float(self.state.hedge[len(LEARNED)])
@@ -289,7 +294,8 @@ class CovarianceEngine(Engine):
 
     def absorb(self, other: CovarianceEngine) -> None:
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""
-        self._flush()
+        with one_blas_thread():
+            self._flush()
         added, state = other.moments(), self.state
         for name in ("near", "far", "middle", "centre", "sums"):
             getattr(state, name)[:] += getattr(added, name)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from omdml.kernels.covariance import hash_rows
+
 Array = NDArray[Any]
 BITS = 13
 SLOTS = 1 << BITS  # about 30,000 items are told apart: more than any question here is about
@@ -23,8 +25,9 @@ def mark(seen: Array, items: Array) -> None:
 def codes(items: Array) -> Array:
     """A hash (n,) of all bytes of each item (n, D)."""
     words = np.ascontiguousarray(items).view(np.uint32)
-    hashed: Array = (words * _factors(words.shape[1])).sum(axis=1, dtype=np.uint64)
-    return hashed
+    hashes = np.empty(len(words), np.uint64)
+    hash_rows(words, _factors(words.shape[1]), hashes)
+    return hashes
 
 
 def distinct(seen: Array) -> float:

@@ -12,6 +12,7 @@ from scipy.linalg.lapack import dpotrf
 
 from omdml.engines.discriminant import catalogue_share, shrinkage, told_apart
 from omdml.engines.distinct import distinct, mark
+from omdml.kernels.covariance import combine
 
 Array = NDArray[Any]
 PAIRS_AN_ITEM = 4
@@ -30,19 +31,22 @@ class Moments(NamedTuple):
     sums: Array  # (3,)          of the near pairs' weights, of their squares, of the far pairs' weights
     seen: Array  # (SLOTS / 8,)  which items were in near pairs, see distinct.py
 
-    def add(self, near: tuple[Array, Array], far: tuple[Array, Array], rule: float, most: float) -> None:
-        """Add pairs (n, d) of which each makes those before it fade by ``rule``; ``most`` bounds squared lengths."""
-        count = len(near[0])
+    def add(self, q: Array, r: Array, s: Array, rule: float, most: float) -> None:
+        """Add pairs, each of which makes those before it fade by ``rule``; ``most`` bounds squared lengths.
+
+        ``q`` and ``r`` (n, d) are the near ones; ``q`` and ``s`` the far ones, of which there may be none, (0, d).
+        """
+        count = len(q)
         weights, fade = rule ** np.arange(count - 1, -1, -1.0), rule**count
-        differences, middles = (shortened(vectors, most) for vectors in (near[0] - near[1], (near[0] + near[1]) / 2))
+        differences, middles, far = np.empty(q.shape), np.empty(q.shape), np.empty(s.shape)
+        combine(q, r, 1.0, -1.0, most, differences)
+        combine(q, r, 0.5, 0.5, most, middles)
+        combine(q, s, 1.0, -1.0, most, far)
         self.centre[:] = fade * self.centre + weights @ middles
         total, squares = weights.sum(), (weights**2).sum()
-        self.sums[:] = np.array([fade, fade**2, fade]) * self.sums + [total, squares, total if len(far[0]) else 0.0]
-        for matrix, factor, vectors in (
-            (self.near, 0.5, differences),
-            (self.middle, 1.0, middles),
-            (self.far, 0.5, shortened(far[0] - far[1], most)),
-        ):
+        self.sums[:] = np.array([fade, fade**2, fade]) * self.sums + [total, squares, total if len(far) else 0.0]
+        parts = (self.near, 0.5, differences), (self.middle, 1.0, middles), (self.far, 0.5, far)
+        for matrix, factor, vectors in parts:
             if rule < 1:
                 vectors *= np.sqrt(weights[len(weights) - len(vectors) :])[:, None]
             # BLAS counts columns: its lower triangle of the transpose is our upper one
@@ -82,6 +86,13 @@ class Compared(NamedTuple):
     others: dict[str, Array]  # (k, k) by expert: what it is compared with
 
 
+def effective_pairs(moments: Moments) -> float:
+    """How many near pairs count: of faded ones, as many as would give an unweighed mean the same variance (Kish)."""
+    total, squares, _ = moments.sums
+    most = PAIRS_AN_ITEM * distinct(moments.seen)
+    return float(min(total**2 / squares if squares else 1.0, most or 1.0))
+
+
 def covariances(moments: Moments, variances: Array) -> Compared:
     """Covariance of near pairs, and by expert the one that it is compared with; ``variances`` (d,) of the catalogue.
 
@@ -90,11 +101,9 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     place of those that near pairs came without. Pairs beyond PAIRS_AN_ITEM for each item count for nothing: few items
     that are clicked over and over say little of the others.
     """
-    d, (total, squares, total_far) = len(variances), moments.sums
+    d, (total, _, total_far) = len(variances), moments.sums
     most, pairs = PAIRS_AN_ITEM * distinct(moments.seen), total or 1.0
-    # of faded pairs, as many count as would give an unweighed mean the same variance (Kish)
-    effective = min(total**2 / squares if squares else 1.0, most or 1.0)
-    added = shrinkage(effective, d) * float((moments.near.diagonal() / pairs).sum()) / d
+    added = shrinkage(effective_pairs(moments), d) * float((moments.near.diagonal() / pairs).sum()) / d
     kept = told_apart(variances, added)
     block, diagonal = np.ix_(kept, kept), np.diag_indices(len(kept))
     near, centre = moments.near[block] / pairs, moments.centre[kept] / pairs
@@ -109,14 +118,3 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     if told < 1:
         far += (1 - told) * items
     return Compared(kept, near, added, {"items": items, "far": far})
-
-
-def shortened(vectors: Array, most: float) -> Array:
-    """Vectors (n, d) whose squared length is ``most`` at most: those beyond keep their direction.
-
-    One pair with an item a thousand times as far out as others would be most of what a million pairs sum up to.
-    """
-    squares = np.einsum("ij,ij->i", vectors, vectors)
-    shorter = np.sqrt(most / np.maximum(squares, max(most, 1e-300)))
-    bounded: Array = vectors * shorter[:, None]
-    return bounded

@@ -54,6 +54,29 @@ def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, ite
     return rows.shape[0]
 
 
+@njit(cache=True)
+def hash_rows(words: Array, factors: Array, hashes: Array) -> None:
+    """Write a hash (n,) of each row of ``words`` (n, w), uint32: its words times ``factors`` (w,), uint64, summed."""
+    for e in range(words.shape[0]):
+        total = factors[0] * words[e, 0]
+        for j in range(1, words.shape[1]):
+            total += factors[j] * words[e, j]
+        hashes[e] = total
+
+
+@njit(cache=True)
+def combine(x: Array, y: Array, a: float, b: float, most: float, written: Array) -> None:
+    """Write ``a x + b y``, of rows (n, d): at squared length ``most`` where it is longer, in the same direction."""
+    for e in range(written.shape[0]):
+        row = written[e]
+        for j in range(row.shape[0]):
+            row[j] = a * x[e, j] + b * y[e, j]
+        length = squared(row)
+        # both are 0 where numbers are too small to be squared: then so is what is written
+        if length >= most:
+            row *= math.sqrt(most / length) if length > 0 else 0.0
+
+
 @njit(cache=True, fastmath={"reassoc", "contract"})
 def squared(x: Array) -> float:
     """``|x|^2`` of a vector, summed as float64."""

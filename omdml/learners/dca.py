@@ -207,6 +207,11 @@ class DCA(Learner):
         return float(self._engine.hedge_loss_bound) if self._engine and not self.memory else math.inf
 
     @property
+    def figures(self) -> dict[str, float]:
+        """``shrinkage``: variance added to each coordinate of near pairs, as a share of their mean one (MATHS 12)."""
+        return {"shrinkage": self._engine.shrinkage} if self._engine else {}
+
+    @property
     def shares(self) -> dict[str, float]:
         """Share of each expert in what is served: ``plain``, ``items``, ``far``.
 

@@ -15,16 +15,16 @@ import structlog
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
-from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
-from streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
-from streams.catalogues.matrix import DTYPE, map_rows
-from streams.catalogues.progress import progress
-from streams.catalogues.redis import elsewhere
-from streams.catalogues.scan import Advance, Scan
-from streams.catalogues.sets import ItemSet, Sets, open_sets
-from streams.catalogues.tables.inputs import Inputs, open_tables
-from streams.catalogues.tables.table import Columns, Table
-from streams.catalogues.writing import (
+from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
+from omdml.streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
+from omdml.streams.catalogues.matrix import DTYPE, map_rows
+from omdml.streams.catalogues.progress import progress
+from omdml.streams.catalogues.redis import elsewhere
+from omdml.streams.catalogues.scan import Advance, Scan
+from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
+from omdml.streams.catalogues.tables.inputs import Inputs, open_tables
+from omdml.streams.catalogues.tables.table import Columns, Table
+from omdml.streams.catalogues.writing import (
     append_coordinates,
     append_part,
     locked,

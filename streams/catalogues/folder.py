@@ -9,7 +9,7 @@
 ``sets.jsonl``         where there are sets: ``{"set": "photo-5", "items": ["face-1", "face-2"]}`` a line
 =====================  ==========================================================================
 
-:mod:`streams.catalogues.build` makes one and adds items to it.
+:mod:`omdml.streams.catalogues.build` makes one and adds items to it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
-from streams.catalogues.items import Items, checked_map
-from streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, Part, decode_manifest
-from streams.catalogues.matrix import map_rows, row_chunks
-from streams.catalogues.sets import decode_sets
-from streams.regular import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
+from omdml.streams.catalogues.items import Items, checked_map
+from omdml.streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, Part, decode_manifest
+from omdml.streams.catalogues.matrix import map_rows, row_chunks
+from omdml.streams.catalogues.sets import decode_sets
+from omdml.streams.regular import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
 PREVIOUS = ".previous"  # suffix of the catalogue that the newest build took the place of

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Feedback
-from streams.protocols import Catalogue
+from omdml.streams.protocols import Catalogue
 
 Vectors = Mapping[str, Sequence[float]]  # of one item: modality to raw numbers
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError, CorruptError
-from streams.catalogues.manifest import Manifest, Modality
-from streams.catalogues.scaling import not_finite, scaled
-from streams.catalogues.sets import ItemSet
-from streams.protocols import Catalogue
+from omdml.streams.catalogues.manifest import Manifest, Modality
+from omdml.streams.catalogues.scaling import not_finite, scaled
+from omdml.streams.catalogues.sets import ItemSet
+from omdml.streams.protocols import Catalogue
 
 
 class Items:

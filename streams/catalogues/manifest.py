@@ -13,7 +13,7 @@ from msgspec import Meta
 from omdml.coordinates import MAPPED
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE, REDIS_CATALOGUE, Format
-from streams.catalogues.scaling import MinMax, Scaling
+from omdml.streams.catalogues.scaling import MinMax, Scaling
 
 IDS, SETS, MAP = "ids.txt", "sets.jsonl", "map.safetensors"  # files of a folder
 MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"  # it names a file and a field in Redis

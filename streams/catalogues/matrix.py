@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.regular import opened
+from omdml.streams.regular import opened
 
 DTYPE = np.dtype("<f4")
 UNREADABLE = (OSError, ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # numpy parses Python

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streams.catalogues.folder import MappedCatalogue, read_manifest
-from streams.catalogues.manifest import Manifest
-from streams.catalogues.redis import RedisCatalogue, is_redis_url, read_redis_manifest
+from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
+from omdml.streams.catalogues.manifest import Manifest
+from omdml.streams.catalogues.redis import RedisCatalogue, is_redis_url, read_redis_manifest
 
 
 def open_catalogue(place: str | Path, name: str | None = None) -> MappedCatalogue | RedisCatalogue:

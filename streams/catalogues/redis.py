@@ -31,13 +31,13 @@ from redis.retry import Retry
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
-from streams.addresses import masked
-from streams.catalogues.items import Items, checked_map
-from streams.catalogues.manifest import Manifest, decode_manifest, encode_manifest
-from streams.catalogues.matrix import DTYPE
-from streams.catalogues.progress import progress
-from streams.catalogues.scaling import not_finite
-from streams.catalogues.sets import ItemSet, check_sets, decode_sets, encode_sets
+from omdml.streams.addresses import masked
+from omdml.streams.catalogues.items import Items, checked_map
+from omdml.streams.catalogues.manifest import Manifest, decode_manifest, encode_manifest
+from omdml.streams.catalogues.matrix import DTYPE
+from omdml.streams.catalogues.progress import progress
+from omdml.streams.catalogues.scaling import not_finite
+from omdml.streams.catalogues.sets import ItemSet, check_sets, decode_sets, encode_sets
 
 SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
 BATCH_ITEMS = 500  # of a pipeline

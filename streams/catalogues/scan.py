@@ -8,10 +8,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 import numpy as np
 
 from omdml.errors import CatalogueError
-from streams.catalogues.manifest import MODALITY_NAME, Modality
-from streams.catalogues.scaling import Floats, not_finite, unfitted
-from streams.catalogues.sets import ItemSet, check_sets
-from streams.catalogues.tables.table import ID_LENGTH, Chunk, Table, chunks_of
+from omdml.streams.catalogues.manifest import MODALITY_NAME, Modality
+from omdml.streams.catalogues.scaling import Floats, not_finite, unfitted
+from omdml.streams.catalogues.sets import ItemSet, check_sets
+from omdml.streams.catalogues.tables.table import ID_LENGTH, Chunk, Table, chunks_of
 
 Advance = Callable[[int], None]  # told how many rows were read
 

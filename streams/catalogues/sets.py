@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from omdml.errors import CatalogueError
 from omdml.feedback import Id
-from streams.catalogues.tables.table import require_columns
-from streams.regular import LINE_CHARACTERS, read_regular, text_lines
+from omdml.streams.catalogues.tables.table import require_columns
+from omdml.streams.regular import LINE_CHARACTERS, read_regular, text_lines
 
 SETS_BYTES = 1 << 30  # of a file of sets
 JSON_LINES = (".jsonl", ".ndjson")

@@ -10,12 +10,12 @@ from typing import Any
 import structlog
 
 from omdml.errors import CatalogueError
-from streams.addresses import masked
-from streams.catalogues.build import KeptMap, add_items, build_catalogue
-from streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest, read_map
-from streams.catalogues.items import Items
-from streams.catalogues.manifest import FolderManifest, Manifest
-from streams.catalogues.redis import (
+from omdml.streams.addresses import masked
+from omdml.streams.catalogues.build import KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest, read_map
+from omdml.streams.catalogues.items import Items
+from omdml.streams.catalogues.manifest import FolderManifest, Manifest
+from omdml.streams.catalogues.redis import (
     RedisCatalogue,
     current_generation,
     is_redis_url,
@@ -23,10 +23,10 @@ from streams.catalogues.redis import (
     read_redis_map,
     upload_catalogue,
 )
-from streams.catalogues.scan import Scan
-from streams.catalogues.sets import ItemSet, Sets, open_sets
-from streams.catalogues.tables.inputs import Inputs, open_tables
-from streams.catalogues.writing import append_coordinates, append_part, write_manifest, write_map
+from omdml.streams.catalogues.scan import Scan
+from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
+from omdml.streams.catalogues.tables.inputs import Inputs, open_tables
+from omdml.streams.catalogues.writing import append_coordinates, append_part, write_manifest, write_map
 
 log = structlog.get_logger(__name__)
 
@@ -46,8 +46,8 @@ def build_at(
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
-    Parameters and errors are those of :func:`streams.catalogues.build.build_catalogue`. In Redis a generation that is
-    replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`.
+    Parameters and errors are those of :func:`omdml.streams.catalogues.build.build_catalogue`. In Redis a generation
+    that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`.
     """
     options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets}
     options["mapped"] = _map_for(target, replace) if mapped is None else mapped
@@ -75,7 +75,7 @@ def add_at(
 ) -> Items:
     """Add items to the catalogue in a folder or in Redis, within its generation.
 
-    Parameters and errors are those of :func:`streams.catalogues.build.add_items`.
+    Parameters and errors are those of :func:`omdml.streams.catalogues.build.add_items`.
     """
     if not is_redis_url(target):
         return add_items(target, inputs, ids=ids, id_column=id_column, sets=sets)

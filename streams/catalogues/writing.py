@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
-from streams.catalogues.folder import MANIFEST, PREVIOUS, digest_of
-from streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, MapEntry, Modality, Part, encode_manifest
-from streams.catalogues.matrix import extend, map_rows
-from streams.catalogues.scaling import not_finite, scaled
-from streams.catalogues.scan import Advance, Scan, raw_vectors
-from streams.catalogues.sets import encode_sets
-from streams.catalogues.tables.table import CHUNK_ROWS, Table, chunks_of
-from streams.disk import put, sync, take_lock
-from streams.regular import opened
+from omdml.streams.catalogues.folder import MANIFEST, PREVIOUS, digest_of
+from omdml.streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, MapEntry, Modality, Part, encode_manifest
+from omdml.streams.catalogues.matrix import extend, map_rows
+from omdml.streams.catalogues.scaling import not_finite, scaled
+from omdml.streams.catalogues.scan import Advance, Scan, raw_vectors
+from omdml.streams.catalogues.sets import encode_sets
+from omdml.streams.catalogues.tables.table import CHUNK_ROWS, Table, chunks_of
+from omdml.streams.disk import put, sync, take_lock
+from omdml.streams.regular import opened
 
 UNFINISHED = ".unfinished"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streams.regular import open_regular
+from omdml.streams.regular import open_regular
 
 
 class Appender:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streams.files.log import OFFSET_BITS, Log, reaching
-from streams.files.reader import BATCH, LogReader, open_log
-from streams.newest import Newest
-from streams.protocols import Record
+from omdml.streams.files.log import OFFSET_BITS, Log, reaching
+from omdml.streams.files.reader import BATCH, LogReader, open_log
+from omdml.streams.newest import Newest
+from omdml.streams.protocols import Record
 
 
 def newest_records(path: str | Path, most_bytes: int) -> Newest:

@@ -8,12 +8,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from omdml.errors import GapError
-from streams.files.lines import decode_lines
-from streams.files.log import OFFSET_BITS, Log, reaching
-from streams.files.rotation import QUIET_S, RotatedLog, identity_of_file
-from streams.files.segments import SegmentedLog, identity_of_folder
-from streams.files.tail import Lines, Tail
-from streams.protocols import Partition, Record
+from omdml.streams.files.lines import decode_lines
+from omdml.streams.files.log import OFFSET_BITS, Log, reaching
+from omdml.streams.files.rotation import QUIET_S, RotatedLog, identity_of_file
+from omdml.streams.files.segments import SegmentedLog, identity_of_folder
+from omdml.streams.files.tail import Lines, Tail
+from omdml.streams.protocols import Partition, Record
 
 # The true length in bytes of a record that was cut because its line is too long.
 LENGTH_HEADER = "omdml-length"

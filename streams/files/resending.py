@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from omdml.errors import SourceError
-from streams.disk import take_lock
-from streams.files.log import reaching
-from streams.files.source import FileSink
-from streams.letters import Dismissed, Letter, Position, Resent, headers_again, named
-from streams.protocols import Record, Sink
-from streams.regular import open_regular
+from omdml.streams.disk import take_lock
+from omdml.streams.files.log import reaching
+from omdml.streams.files.source import FileSink
+from omdml.streams.letters import Dismissed, Letter, Position, Resent, headers_again, named
+from omdml.streams.protocols import Record, Sink
+from omdml.streams.regular import open_regular
 
 
 class FileSender:

@@ -1,6 +1,6 @@
 """A feedback log in files, for one machine: JSON lines in a folder of segments, or in one file that is rotated.
 
-The form of a line is described in :mod:`streams.files.lines`. ``Record.offset`` is ``segment number << 40 | byte
+The form of a line is described in :mod:`omdml.streams.files.lines`. ``Record.offset`` is ``segment number << 40 | byte
 offset``; the next offset after a record is the byte after its newline. There is one partition, number 0.
 """
 
@@ -15,14 +15,14 @@ from pathlib import Path
 import structlog
 
 from omdml.errors import GapError, SourceError
-from streams.disk import locked, sync
-from streams.files.appender import Appender
-from streams.files.group_state import Committed, GroupState
-from streams.files.lines import encode_line
-from streams.files.log import OFFSET_BITS, reaching
-from streams.files.reader import LogReader, open_log
-from streams.protocols import Listener, Partition, Record
-from streams.regular import open_regular
+from omdml.streams.disk import locked, sync
+from omdml.streams.files.appender import Appender
+from omdml.streams.files.group_state import Committed, GroupState
+from omdml.streams.files.lines import encode_line
+from omdml.streams.files.log import OFFSET_BITS, reaching
+from omdml.streams.files.reader import LogReader, open_log
+from omdml.streams.protocols import Listener, Partition, Record
+from omdml.streams.regular import open_regular
 
 SEGMENT_BYTES = 256 << 20
 BUSY_PAUSE_S = 0.001  # between two looks at the file while lines keep coming

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from omdml.errors import SourceError
-from streams.files.group_state import Committed, GroupState
-from streams.files.source import FileSource
+from omdml.streams.files.group_state import Committed, GroupState
+from omdml.streams.files.source import FileSource
 
 
 class FileBystander(FileSource):

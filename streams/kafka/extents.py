@@ -9,11 +9,11 @@ from typing import Any
 import kafka.errors
 from kafka import TopicPartition
 
-from streams.extents import Extent, Member
-from streams.kafka.options import KafkaOptions, translated
-from streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_consumer
-from streams.kafka.topic import open_admin, require
-from streams.protocols import Partition
+from omdml.streams.extents import Extent, Member
+from omdml.streams.kafka.options import KafkaOptions, translated
+from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_consumer
+from omdml.streams.kafka.topic import open_admin, require
+from omdml.streams.protocols import Partition
 
 SESSION_S = 10.0  # of a consumer that never joins
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from streams.kafka import internals
-from streams.kafka.extents import SESSION_S
-from streams.kafka.options import KafkaOptions, connecting, translated
-from streams.kafka.reading.batches import Unreadable
-from streams.kafka.reading.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
-from streams.kafka.topic import describe, open_admin
-from streams.newest import Newest
-from streams.protocols import Partition, Record
+from omdml.streams.kafka import internals
+from omdml.streams.kafka.extents import SESSION_S
+from omdml.streams.kafka.options import KafkaOptions, connecting, translated
+from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
+from omdml.streams.kafka.topic import describe, open_admin
+from omdml.streams.newest import Newest
+from omdml.streams.protocols import Partition, Record
 
 # Seconds of a poll; between two polls comes a look at how far a partition is read.
 SLICE_S = 0.2

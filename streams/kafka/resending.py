@@ -3,8 +3,8 @@ later sender fences the one before, so no event is sent twice."""
 
 from __future__ import annotations
 
-from streams.kafka.routing.transaction import KafkaTransactions
-from streams.letters import Dismissed, Letter, Resent, headers_again
+from omdml.streams.kafka.routing.transaction import KafkaTransactions
+from omdml.streams.letters import Dismissed, Letter, Resent, headers_again
 
 
 class KafkaSender:

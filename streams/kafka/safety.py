@@ -7,8 +7,8 @@ from typing import NamedTuple
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from omdml.errors import SourceRefused
-from streams.kafka.options import KafkaOptions, translated
-from streams.kafka.topic import open_admin
+from omdml.streams.kafka.options import KafkaOptions, translated
+from omdml.streams.kafka.topic import open_admin
 
 SETTINGS = (
     "min.insync.replicas",

@@ -14,9 +14,9 @@ from kafka.partitioner.abc import Partitioner
 from kafka.partitioner.default import DefaultPartitioner
 
 from omdml.errors import SourceError
-from streams.kafka import topic as kafka_topic
-from streams.kafka.options import KafkaOptions, connecting, translated
-from streams.partitioners import PARTITIONERS
+from omdml.streams.kafka import topic as kafka_topic
+from omdml.streams.kafka.options import KafkaOptions, connecting, translated
+from omdml.streams.partitioners import PARTITIONERS
 
 LINGER_MS = 5
 BATCH_BYTES = 256 << 10
@@ -45,7 +45,7 @@ class KafkaSink:
     Parameters
     ----------
     partitioner
-        How a key decides the partition: a name in :data:`streams.partitioners.PARTITIONERS`.
+        How a key decides the partition: a name in :data:`omdml.streams.partitioners.PARTITIONERS`.
     buffer_bytes
         Memory for events that are not acknowledged yet; a full buffer makes :meth:`send` wait, then raise.
     block_s

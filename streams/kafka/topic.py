@@ -8,8 +8,8 @@ import kafka.errors
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from omdml.errors import SourceError, SourceRefused
-from streams.kafka.handshake import admitted
-from streams.kafka.options import KafkaOptions, connecting, translated
+from omdml.streams.kafka.handshake import admitted
+from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
 
 class Topic(NamedTuple):

@@ -11,8 +11,8 @@ import structlog
 
 from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint
-from streams.placement import Placement
-from streams.protocols import ModelPosition, Partition, Written
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import ModelPosition, Partition, Written
 
 log = structlog.get_logger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from streams.protocols import Pointer, Written
-from streams.stores.retention import Retention
+from omdml.streams.protocols import Pointer, Written
+from omdml.streams.stores.retention import Retention
 
 PUBLICATIONS = ("published", "held")
 PINNED = "pinned"  # why a snapshot is held that nothing else speaks against

@@ -10,13 +10,13 @@ from typing import Any
 
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Snapshot
-from streams.protocols import Pointer, Written
-from streams.stores import journal
-from streams.stores.checkpoints import store_lost
-from streams.stores.journal import PUBLICATIONS, Journal, destination, superfluous
-from streams.stores.many import one_by_one
-from streams.stores.retention import SPARE, RetentionOf
-from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
+from omdml.streams.protocols import Pointer, Written
+from omdml.streams.stores import journal
+from omdml.streams.stores.checkpoints import store_lost
+from omdml.streams.stores.journal import PUBLICATIONS, Journal, destination, superfluous
+from omdml.streams.stores.many import one_by_one
+from omdml.streams.stores.retention import SPARE, RetentionOf
+from omdml.streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
 # Attempts to append. Each that fails is one that somebody else won.
 ATTEMPTS = 100

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint
-from streams.placement import Placement
-from streams.protocols import Claim, Marks, ModelPosition, Partition, Watch, Written
-from streams.stores.checkpoints import Saved, next_epoch, none_valid, placed_elsewhere, read_checkpoint
-from streams.stores.journal import Entry, SnapshotKey, newest_publication
-from streams.stores.journaled import JournaledSnapshots
-from streams.stores.many import one_by_one
-from streams.stores.retention import RETENTION, RetentionOf
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Claim, Marks, ModelPosition, Partition, Watch, Written
+from omdml.streams.stores.checkpoints import Saved, next_epoch, none_valid, placed_elsewhere, read_checkpoint
+from omdml.streams.stores.journal import Entry, SnapshotKey, newest_publication
+from omdml.streams.stores.journaled import JournaledSnapshots
+from omdml.streams.stores.many import one_by_one
+from omdml.streams.stores.retention import RETENTION, RetentionOf
 
 
 class MemoryModel:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from omdml.errors import ConfigurationError
-from streams.addresses import SCHEMES, masked
-from streams.protocols import Store
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.memory import MemoryStore
-from streams.stores.redis.store import RedisStore
-from streams.stores.retention import RETENTION, RetentionOf
+from omdml.streams.addresses import SCHEMES, masked
+from omdml.streams.protocols import Store
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.stores.redis.store import RedisStore
+from omdml.streams.stores.retention import RETENTION, RetentionOf
 
 
 def open_store(url: str, retention: RetentionOf = RETENTION) -> Store:

@@ -9,11 +9,11 @@ import pytest
 import structlog
 
 from omdml.errors import CorruptError, StoreLost
-from streams.placement import Placement
-from streams.protocols import Partition, Store, Written
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.memory import MemoryStore
-from streams.stores.retention import Retention
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Store, Written
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.stores.retention import Retention
 from tests.support.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
 
 Damage = Callable[[], None]

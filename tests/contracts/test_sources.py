@@ -7,10 +7,10 @@ from typing import NamedTuple
 import pytest
 
 from omdml.errors import GapError, SourceError
-from streams.files.source import FileSink, FileSource
-from streams.memory import MemoryLog, MemorySink, MemorySource
-from streams.placement import Placement
-from streams.protocols import Partition, Record, Sink, Source
+from omdml.streams.files.source import FileSink, FileSource
+from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Record, Sink, Source
 from tests.support.listeners import Recorder
 
 EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from omdml.workers.cli import main
+from omdml.workers.configuration import config
+from omdml.workers.learning.worker import FINISH_S
+from omdml.workers.node.http.server import GRACE_S
 from tests.support.processes import ROOT
-from workers.cli import main
-from workers.configuration import config
-from workers.learning.worker import FINISH_S
-from workers.node.http.server import GRACE_S
 
 FOLDER = ROOT / "deploy/compose"
 COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())

@@ -8,10 +8,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from workers.cli import main
-from workers.configuration import config
-from workers.learning.worker import FINISH_S
-from workers.node.http.server import GRACE_S
+from omdml.workers.cli import main
+from omdml.workers.configuration import config
+from omdml.workers.learning.worker import FINISH_S
+from omdml.workers.node.http.server import GRACE_S
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/kubernetes"
 BASE = FOLDER / "base"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from workers.cli import main
-from workers.learning.worker import FINISH_S
-from workers.node.http.server import GRACE_S
+from omdml.workers.cli import main
+from omdml.workers.learning.worker import FINISH_S
+from omdml.workers.node.http.server import GRACE_S
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/systemd"
 UNITS = sorted(FOLDER.glob("*.service"))

@@ -8,16 +8,16 @@ import os
 import signal
 import sys
 
-from streams.files.source import FileSource
-from streams.kafka.reading.source import KafkaSource
-from streams.kafka.routing.transaction import KafkaTransactions
-from streams.letters import DeadLetters
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.redis.store import RedisStore
-from workers.cli import main
-from workers.learning.partition import OwnedPartition
-from workers.learning.partition_models import OwnedModels
-from workers.learning.watermark import Mark
+from omdml.streams.files.source import FileSource
+from omdml.streams.kafka.reading.source import KafkaSource
+from omdml.streams.kafka.routing.transaction import KafkaTransactions
+from omdml.streams.letters import DeadLetters
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.redis.store import RedisStore
+from omdml.workers.cli import main
+from omdml.workers.learning.partition import OwnedPartition
+from omdml.workers.learning.partition_models import OwnedModels
+from omdml.workers.learning.watermark import Mark
 
 STEPS = {
     "start": [(Mark, "start")],

@@ -11,12 +11,12 @@ MOST = 200_000  # events a load can send
 
 
 class Load(threading.Thread):
-    """Sends some hundred events a second until :meth:`end`, which answers how many."""
+    """Sends some hundred events a second until :meth:`end`, which answers how many; by default of 1970."""
 
-    def __init__(self, sink):
+    def __init__(self, sink, made=None):
         super().__init__()
         self.sink, self.sent, self.enough = sink, 0, threading.Event()
-        self.events = events(MOST)
+        self.events = made or events(MOST)
         self.start()
 
     def run(self):

@@ -7,8 +7,10 @@ import pytest
 from tests.fault.attacks import __main__ as table
 from tests.fault.attacks.attack import Attack, Measured, attacks
 
+# They learn for more than a minute.
+SLOW = "poisoning"
 QUICK = [
-    pytest.param(attack, id=f"{name}: {attack.name}")
+    pytest.param(attack, id=f"{name}: {attack.name}", marks=[pytest.mark.deep] if name == SLOW else [])
     for name, listed in attacks().items()
     for attack in listed
     if attack.quick

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from omdml import LOMDML
-from streams.files.source import FileSink
-from streams.stores.opening import open_store
+from omdml.streams.files.source import FileSink
+from omdml.streams.stores.opening import open_store
 from tests.fault.chaos.stepped import HOUR_S, LIBRARY, step
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events, triplets

@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from omdml.feedback import Triplet, encode
-from streams.files.source import FileSink
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.files.source import FileSink
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
 from tests.fault.chaos.clocks import scraped
 from tests.fault.killed_at import STEPS
 from tests.fault.twin import learned_bytes
@@ -76,7 +76,7 @@ class Place:
     def worker(self, number, *killed_at):
         """A worker, which may kill itself."""
         command = ("worker", "--config", str(self.file(number)))
-        module, name = ("tests.fault.killed_at", "killed") if killed_at else ("workers.cli", "worker")
+        module, name = ("tests.fault.killed_at", "killed") if killed_at else ("omdml.workers.cli", "worker")
         return Process(self.folder, *map(str, killed_at), *command, name=f"{name}-{number}", module=module)
 
     def workers(self, *killed_at):

@@ -9,9 +9,9 @@ import redis
 
 from deploy.local import ValkeyServer
 from omdml import LOMDML
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
 from tests.fault.asking import version_served
 from tests.fault.load import Load
 from tests.support.processes import Process, free_port, wait_for

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.letters import read_letters
-from streams.stores.opening import open_store
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.letters import read_letters
+from omdml.streams.stores.opening import open_store
+from omdml.workers import wiring
+from omdml.workers.configuration.config import load
+from omdml.workers.operate.replay import read_whole
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events
-from workers import wiring
-from workers.configuration.config import load
-from workers.operate.replay import read_whole
 
 pytestmark = pytest.mark.deep
 BYTES, BOMBS = 150 << 20, 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
 from tests.fault.chaos.faults import FAULTS, trial
 from tests.fault.chaos.servers import Servers
 from tests.fault.load import Load

@@ -8,10 +8,10 @@ import pytest
 
 from omdml import LOMDML
 from omdml.errors import SourceError
-from streams.kafka.extents import extents
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.kafka.extents import extents
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events, triplets
 

@@ -10,8 +10,8 @@ from typing import Any
 import redis
 
 from omdml import formats
-from streams.catalogues.redis import RedisCatalogue, upload_catalogue
-from streams.stores.redis.store import RedisStore
+from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
+from omdml.streams.stores.redis.store import RedisStore
 from tests.formats import redis_dump
 from tests.formats.samples import Sample, check_catalogue, check_filled, fill, small_catalogue
 

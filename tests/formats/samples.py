@@ -20,22 +20,22 @@ from omdml.errors import FeedbackError
 from omdml.formats import Format
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.catalogues.build import build_catalogue
-from streams.catalogues.folder import MANIFEST, MappedCatalogue
-from streams.catalogues.items import Items
-from streams.files.group_state import Committed, GroupState
-from streams.files.segments import SegmentedLog
-from streams.letters import Dismissed, Letter, Resent, read_book
-from streams.placement import Placement
-from streams.protocols import Partition, Record, Store
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.memory import MemoryStore
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue
+from omdml.streams.catalogues.items import Items
+from omdml.streams.files.group_state import Committed, GroupState
+from omdml.streams.files.segments import SegmentedLog
+from omdml.streams.letters import Dismissed, Letter, Resent, read_book
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Record, Store
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import load as configured
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.model.claim import claim
 from tests.contracts.test_learners import comparisons, learn, made
 from tests.formats import shapes
 from tests.support import store_samples, worlds
-from workers.configuration.config import load as configured
-from workers.configuration.specs import Specs
-from workers.model.claim import claim
 
 HERE = Path(__file__).parent
 PARTITION = Partition("0123456789abcdef0123456789abcdef", 0)

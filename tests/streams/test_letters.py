@@ -12,10 +12,10 @@ from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, decode
 from omdml.formats import LETTER
 from omdml.letter_reasons import REASONS
-from streams.files.source import FileSink
-from streams.letters import CUT_BYTES, MAX_LETTER_BYTES, DeadLetters, Letter, read_letters
-from streams.memory import MemoryLog, MemorySink
-from streams.protocols import Partition, Record
+from omdml.streams.files.source import FileSink
+from omdml.streams.letters import CUT_BYTES, MAX_LETTER_BYTES, DeadLetters, Letter, read_letters
+from omdml.streams.memory import MemoryLog, MemorySink
+from omdml.streams.protocols import Partition, Record
 from tests.support.files import read_records
 
 PARTITION = Partition("4f3c", 3)

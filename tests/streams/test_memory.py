@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from omdml.errors import GapError, SourceError
-from streams.memory import MemoryLog, MemorySource
-from streams.protocols import Partition
+from omdml.streams.memory import MemoryLog, MemorySource
+from omdml.streams.protocols import Partition
 from tests.support.listeners import Recorder
 
 

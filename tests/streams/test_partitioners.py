@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.partitioners import PARTITIONERS, by_crc32, by_murmur2
+from omdml.streams.partitioners import PARTITIONERS, by_crc32, by_murmur2
 
 # From the test vectors of Kafka's Utils.murmur2 (signed 32 bits) and of CRC-32 (IEEE 802.3).
 MURMUR2 = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError, StoreLost, StoreRefused
-from streams.placement import Placement, Step
-from streams.protocols import ModelPosition
-from streams.stores.memory import MemoryStore
+from omdml.streams.placement import Placement, Step
+from omdml.streams.protocols import ModelPosition
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.operate import topics
 from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import (
     World,
@@ -25,7 +26,6 @@ from tests.support.worlds import (
     rehomed,
     run_until_idle,
 )
-from workers.operate import topics
 
 COUNTS = st.lists(st.sampled_from([1, 2, 3]), max_size=3)
 

@@ -43,7 +43,7 @@ STARTED = "[Unit]\nDefaultDependencies=no\n"
 # The environment that the tests run in, under other names: units neither see /root nor write to /opt.
 OMDML = """#!/bin/sh
 export PYTHONPATH=/opt/source:/opt/packages LD_LIBRARY_PATH=/opt/python/lib
-exec /opt/python/bin/python{version} -m workers.cli "$@"
+exec /opt/python/bin/python{version} -m omdml.workers.cli "$@"
 """
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from streams.files.reader import BATCH, LogReader, open_log
-from streams.protocols import Record
+from omdml.streams.files.reader import BATCH, LogReader, open_log
+from omdml.streams.protocols import Record
 
 
 def read_records(path: str | Path) -> Iterator[Record]:

@@ -9,9 +9,9 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import CoordinatorNotAvailableError
 
 from deploy.local import KafkaServer
-from streams.kafka.options import KafkaOptions
-from streams.kafka.reading.source import KafkaSource
-from streams.protocols import Partition, Record
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.reading.source import KafkaSource
+from omdml.streams.protocols import Partition, Record
 from tests.integration.waiting import until
 
 NewTopic = Callable[..., str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 
 from omdml.learners import LEARNERS
-from workers.configuration.warm_up import announce_compiling, warm_up
+from omdml.workers.configuration.warm_up import announce_compiling, warm_up
 
 DTYPES = ("float32", "float64")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from streams.protocols import Partition
+from omdml.streams.protocols import Partition
 
 
 class Recorder:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from streams.protocols import Pointer
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.protocols import Pointer
+from omdml.streams.stores.folder.store import DirectoryStore
 from tests.support.processes import Process, free_port
 from tests.support.shops import Shop
 

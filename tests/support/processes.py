@@ -35,7 +35,7 @@ class Process:
         folder: Path,
         *arguments: str,
         name: str = "omdml",
-        module: str = "workers.cli",
+        module: str = "omdml.workers.cli",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.output = folder / f"{name}.log"

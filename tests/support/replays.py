@@ -6,14 +6,14 @@ import json
 
 from click.testing import CliRunner
 
-from streams.files.source import FileSink, FileSource
-from streams.files.ungrouped import FileBystander
-from streams.placement import Placement
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.files.source import FileSink, FileSource
+from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.placement import Placement
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.cli import main
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.operate.replay import ReplayedModel, read_whole, replayed_spec
 from tests.support.worlds import World, run_until_idle
-from workers.cli import main
-from workers.configuration.specs import Specs
-from workers.operate.replay import ReplayedModel, read_whole, replayed_spec
 
 ALONE = Placement.first("murmur2", 1)
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from omdml.feedback import Triplet, decode, encode
-from streams.partitioners import PARTITIONERS
+from omdml.streams.partitioners import PARTITIONERS
 from tests.support.processes import Process, wait_for
 
 PARTITIONS = 4
@@ -87,7 +87,7 @@ class Route:
 
     def router(self, name="one", *killed_at, member=True, options=()):
         """A router; it may kill itself."""
-        module = "tests.fault.killed_at" if killed_at else "workers.cli"
+        module = "tests.fault.killed_at" if killed_at else "omdml.workers.cli"
         configured = (self.folder / "omdml.toml").read_text()
         file = self.folder / f"{name}.toml"
         file.write_text(configured + f'member = "{name}"\n' if member else configured)

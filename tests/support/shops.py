@@ -11,15 +11,15 @@ import numpy as np
 from omdml import LOMDML
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
-from streams.memory import MemoryLog, MemorySink
-from streams.stores.memory import MemoryStore
+from omdml.streams.memory import MemoryLog, MemorySink
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.node.catalogues import Current
+from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.server import HttpServer
+from omdml.workers.node.node import RetrievalNode
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, catalogue, configuration, triplets
-from workers.configuration.specs import Specs
-from workers.node.catalogues import Current
-from workers.node.http.api import create_app
-from workers.node.http.server import HttpServer
-from workers.node.node import RetrievalNode
 
 
 class Store(MemoryStore):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workers.node.node import RetrievalNode
+    from omdml.workers.node.node import RetrievalNode
 
 PAUSE_S = 0.005
 

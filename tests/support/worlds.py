@@ -16,22 +16,22 @@ from omdml import LOMDML
 from omdml.builders import from_labels
 from omdml.errors import FeedbackError, StoreError
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
-from streams.catalogues.build import build_catalogue
-from streams.catalogues.folder import MappedCatalogue
-from streams.extents import Extent
-from streams.letters import DeadLetters, read_letters
-from streams.memory import MemoryLog, MemorySink, MemorySource
-from streams.placement import Placement
-from streams.protocols import Record
-from streams.stores.memory import MemoryStore
-from workers import wiring
-from workers.configuration.config import Configuration, FileLog, WorkerConfig, load
-from workers.configuration.specs import Specs
-from workers.learning.metrics import WorkerMetrics
-from workers.learning.services import Services
-from workers.learning.worker import LearnerWorker
-from workers.operate import topics
-from workers.operate.replay import read_whole
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.folder import MappedCatalogue
+from omdml.streams.extents import Extent
+from omdml.streams.letters import DeadLetters, read_letters
+from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Record
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers import wiring
+from omdml.workers.configuration.config import Configuration, FileLog, WorkerConfig, load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.learning.metrics import WorkerMetrics
+from omdml.workers.learning.services import Services
+from omdml.workers.learning.worker import LearnerWorker
+from omdml.workers.operate import topics
+from omdml.workers.operate.replay import read_whole
 
 ITEMS = 120
 DIMS = {"shape": 9, "noise": 5}

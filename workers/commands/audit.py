@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from streams.files.log import FIRST, OFFSET_BITS
-from streams.placement import Placement
-from streams.protocols import Partition
-from workers import wiring
-from workers.commands.options import print_table, say
-from workers.commands.replay_output import shown
-from workers.configuration.config import Configuration, FileLog
-from workers.model.tally import Tally
-from workers.operate import audit
-from workers.operate.audit import Audit, Letters, ModelSum, Report
-from workers.operate.replay import read_whole
+from omdml.streams.files.log import FIRST, OFFSET_BITS
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition
+from omdml.workers import wiring
+from omdml.workers.commands.options import print_table, say
+from omdml.workers.commands.replay_output import shown
+from omdml.workers.configuration.config import Configuration, FileLog
+from omdml.workers.model.tally import Tally
+from omdml.workers.operate import audit
+from omdml.workers.operate.audit import Audit, Letters, ModelSum, Report
+from omdml.workers.operate.replay import read_whole
 
 # Models in the table. If there are more, it shows only those that do not add up.
 SHOWN = 50

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from omdml.errors import ConfigurationError
-from workers.commands.options import say, stored
+from omdml.workers.commands.options import say, stored
 
 if TYPE_CHECKING:
-    from streams.stores.folder.store import DirectoryStore
-    from workers.configuration import config
+    from omdml.streams.stores.folder.store import DirectoryStore
+    from omdml.workers.configuration import config
 
 file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
 def open_folder(configuration: config.Configuration) -> DirectoryStore:
     """The store, which lies in a folder; raises ConfigurationError if it does not."""
-    from streams.stores.folder.store import DirectoryStore
-    from workers import wiring
+    from omdml.streams.stores.folder.store import DirectoryStore
+    from omdml.workers import wiring
 
     store = wiring.open_stores(configuration)
     if not isinstance(store, DirectoryStore):
@@ -39,7 +39,7 @@ def backup(configuration: config.Configuration, file: Path) -> None:
 
     FILE holds the secret, and only its owner may read it.
     """
-    from streams.stores.folder.backups import back_up
+    from omdml.streams.stores.folder.backups import back_up
 
     store = open_folder(configuration)
     back_up(store, file)
@@ -54,7 +54,7 @@ def restore(configuration: config.Configuration, file: Path) -> None:
 
     Stop the workers first. What they learned since the backup is learned again from the log when they are started.
     """
-    from streams.stores.folder.backups import put_back
+    from omdml.streams.stores.folder.backups import put_back
 
     store = open_folder(configuration)
     put_back(store, file)

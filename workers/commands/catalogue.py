@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workers.commands.options import say
+from omdml.workers.commands.options import say
 
 if TYPE_CHECKING:
     pass
@@ -46,10 +46,10 @@ def build(
 
     A map makes coordinates out of all modalities that models with coordinates = "mapped" learn on.
     """
-    from streams.addresses import masked
-    from streams.catalogues.targets import add_at, build_at
-    from workers.configuration import process
-    from workers.configuration.wording import amount
+    from omdml.streams.addresses import masked
+    from omdml.streams.catalogues.targets import add_at, build_at
+    from omdml.workers.configuration import process
+    from omdml.workers.configuration.wording import amount
 
     process.configure_log()
     if add and (replace or scaling or mapped is not None):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from omdml import DEFAULT_LEARNER
-from workers.commands.options import LEARNER
+from omdml.workers.commands.options import LEARNER
 
 
 @click.command()
@@ -22,8 +22,8 @@ from workers.commands.options import LEARNER
 @click.option("--keep", metavar="DIR", type=click.Path(file_okay=False), help="Keep everything that is written, here.")
 def demo(**options: Any) -> None:
     """Show on this machine how answers get better while people click."""
-    from workers.configuration import process
-    from workers.demo import run_demo
+    from omdml.workers.configuration import process
+    from omdml.workers.demo import run_demo
 
     process.configure_log()
     sys.exit(run_demo(**options))
@@ -42,8 +42,8 @@ def simulate(node: str, labels: str, **options: Any) -> None:
     """Let simulated people search at a node and click; LABELS is a CSV file with columns id and label (or a column a
     task, where the model learns several; numbers, where it learns an order).
     """
-    from workers.configuration import process
-    from workers.demo import run_simulation
+    from omdml.workers.configuration import process
+    from omdml.workers.demo import run_simulation
 
     process.configure_log()
     sys.exit(run_simulation(node, labels, **options))

@@ -1,35 +1,86 @@
-"""``omdml doctor``: what is wrong, and what to do about it."""
+"""``omdml doctor`` and ``omdml config``: what is wrong with an installation, or with its configuration alone."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
-from workers.commands.options import cell, configured, wide_console
+from omdml.workers.commands.options import cell, configured, stored, wide_console
 
 if TYPE_CHECKING:
-    from workers.configuration import config
+    from omdml.workers.configuration.config import Configuration
+    from omdml.workers.doctor.findings import Finding, Level
+
+as_json = click.option("--json", "as_json", is_flag=True, help="A JSON object instead of a table.")
 
 
 @click.command()
 @click.option("--strict", is_flag=True, help="End with 1 for warnings too.")
 @click.option("--audit", is_flag=True, help="Read the whole log, and hold every event against what was learned.")
+@as_json
 @configured
-def doctor(configuration: config.Configuration, strict: bool, audit: bool) -> None:
+def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: bool) -> None:
     """Check configuration, connections, catalogues, models and letters; say what to do. Ends with 1 for an error."""
+    from omdml.workers.commands.audit import run
+    from omdml.workers.doctor.findings import Level
+    from omdml.workers.doctor.installation import examine
+
+    if audit and as_json:
+        raise click.UsageError("--audit prints a table of its own: leave out --json")
+    levels = report(examine(configuration), as_json)
+    adds_up = run(configuration) if audit else True
+    sys.exit(1 if Level.ERROR in levels or (strict and Level.WARNING in levels) or not adds_up else 0)
+
+
+@click.group()
+def config() -> None:
+    """Check a configuration without any server, or print its schema."""
+
+
+@config.command()
+@as_json
+@stored
+def check(configuration: Configuration, as_json: bool) -> None:
+    """Check the configuration as worker and node do when they start, but connect to nothing.
+
+    Catalogues in folders are opened; those in Redis, and the models on them, are left to omdml doctor. Ends with 2 if
+    anything is wrong.
+    """
+    from omdml.workers.doctor.findings import Level
+    from omdml.workers.doctor.installation import examine_configuration
+
+    sys.exit(2 if Level.ERROR in report(examine_configuration(configuration), as_json) else 0)
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON schema of the configuration, for editors and programs."""
+    import json
+
+    from omdml.workers.configuration import schema
+
+    click.echo(json.dumps(schema.schema(), indent=2))
+
+
+def report(findings: Iterable[Finding], as_json: bool) -> set[Level]:
+    """Print what was found; answers which levels there were."""
     from rich.table import Table
 
-    from workers.commands.audit import run
-    from workers.doctor.findings import Level
-    from workers.doctor.installation import examine
+    from omdml.workers.doctor.findings import Level
 
+    if as_json:
+        import json
+
+        seen = list(findings)
+        click.echo(json.dumps({"findings": [finding._asdict() for finding in seen]}, indent=2))
+        return {finding.level for finding in seen}
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "red"}
     table, levels = Table("check", "", "what was seen, or what to do"), set()
-    for check, level, text in examine(configuration):
+    for check, level, text in findings:
         table.add_row(cell(check), f"[{colours[level]}]{level}[/]", cell(text))
         levels.add(level)
     wide_console().print(table)
-    adds_up = run(configuration) if audit else True
-    sys.exit(1 if Level.ERROR in levels or (strict and Level.WARNING in levels) or not adds_up else 0)
+    return levels

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from workers.commands.options import configured, say
+from omdml.workers.commands.options import configured, say
 
 if TYPE_CHECKING:
-    from workers.configuration import config
+    from omdml.workers.configuration import config
 
 
 @click.command()
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 @configured
 def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_run: bool) -> None:
     """Validate events (JSON lines, from FILES or standard input) and send them to the feedback log."""
-    from workers import wiring
-    from workers.events.validation import bounded_lines, send_events
+    from omdml.workers import wiring
+    from omdml.workers.events.validation import bounded_lines, send_events
 
     specs = wiring.specs(configuration)
     sink = None if dry_run else wiring.open_sink(configuration.log)
     refused = 0
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
     for file in sources:
-        fed = send_events(bounded_lines(file), specs, sink)
+        fed = send_events(bounded_lines(file), specs, sink, file.name)
         say(f"{file.name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {fed.total_refused}")
         for line, error in fed.refused:
             say(f"  line {line}: {error.reason}: {error}", err=True)

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 import click
 
 from omdml.errors import FeedbackError
-from workers.commands.options import print_table, say, stored
-from workers.configuration.wording import amount, when
+from omdml.workers.commands.options import print_table, say, stored
+from omdml.workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streams.letters import Book, Letter, Position
-    from workers.configuration import config
+    from omdml.streams.letters import Book, Letter, Position
+    from omdml.workers.configuration import config
 
 SHOWN = 120  # characters of a payload in a list
 
 
 def read(configuration: config.Configuration) -> Book:
     """Everything among the dead letters."""
-    from streams.letters import read_book
-    from workers import wiring
-    from workers.operate.replay import read_whole
+    from omdml.streams.letters import read_book
+    from omdml.workers import wiring
+    from omdml.workers.operate.replay import read_whole
 
     log = wiring.open_letters_to_read(configuration.log)
     return read_book(record for records in (read_whole(log) if log else ()) for record in records)
@@ -64,7 +64,7 @@ def list_letters(
     as_json: bool,
 ) -> None:
     """Dead letters, oldest first, how many there are of each reason, and how many are open."""
-    from workers.operate.letters import chosen
+    from omdml.workers.operate.letters import chosen
 
     book = read(configuration)
     unsettled = chosen(book.open, reason, model)
@@ -103,8 +103,8 @@ def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
 @stored
 def explain(configuration: config.Configuration, wanted: str) -> None:
     """All that is known of one letter, and whether its event would be learned now."""
-    from workers import wiring
-    from workers.operate.letters import learnable, passed
+    from omdml.workers import wiring
+    from omdml.workers.operate.letters import learnable, passed
 
     book = read(configuration)
     at = position(book, wanted)
@@ -145,8 +145,8 @@ def resend(
     They are learned as if they came now, after whatever was learned meanwhile. A dismissed one is sent if its position
     is named.
     """
-    from workers import wiring
-    from workers.operate.letters import chosen, learnable, passed
+    from omdml.workers import wiring
+    from omdml.workers.operate.letters import chosen, learnable, passed
 
     specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
     sent, still = 0, Counter[str]()
@@ -182,8 +182,8 @@ def dismiss(
 
     The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
     """
-    from workers import wiring
-    from workers.operate.letters import chosen
+    from omdml.workers import wiring
+    from omdml.workers.operate.letters import chosen
 
     if not (wanted or reason or model or every):
         raise click.UsageError("which letters? Name positions, --reason, --model, or --all")

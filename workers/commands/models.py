@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from omdml.errors import OmdmlError
-from workers.commands.options import print_table, say, stored
-from workers.configuration.wording import span
+from omdml.workers.commands.options import print_table, say, stored
+from omdml.workers.configuration.wording import span
 
 if TYPE_CHECKING:
-    from streams.protocols import Store
-    from workers.configuration import config
-    from workers.versions.serving import KindOf
+    from omdml.streams.protocols import Store
+    from omdml.workers.configuration import config
+    from omdml.workers.versions.serving import KindOf
 
 
 @click.group()
@@ -26,9 +26,9 @@ def models() -> None:
 @stored
 def list_models(configuration: config.Configuration) -> None:
     """Every model that the store knows, and every configured one."""
-    from workers import wiring
-    from workers.configuration.config import is_pattern
-    from workers.versions.serving import catalogue_kinds
+    from omdml.workers import wiring
+    from omdml.workers.configuration.config import is_pattern
+    from omdml.workers.versions.serving import catalogue_kinds
 
     store, kinds = wiring.open_stores(configuration), catalogue_kinds(configuration)
     kept = store.models()
@@ -50,7 +50,7 @@ def list_models(configuration: config.Configuration) -> None:
 
 def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: str) -> tuple[str, ...]:
     """A model's line; what cannot be read is said in its place."""
-    from workers.versions.serving import standing
+    from omdml.workers.versions.serving import standing
 
     matched = configuration.match(name)
     label, learner = (matched[0], matched[1].learner) if matched else ("nothing", "")
@@ -75,9 +75,9 @@ def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: 
 @stored
 def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     """Forget what MODEL learned; it goes on from its start, with the events that come from now on."""
-    from workers import wiring
-    from workers.configuration import process
-    from workers.operate import models
+    from omdml.workers import wiring
+    from omdml.workers.configuration import process
+    from omdml.workers.operate import models
 
     process.one_thread()
     spec = models.configured_spec(wiring.specs(configuration), model)
@@ -98,8 +98,8 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 
     Nodes let go of it. An event for it that comes later begins it anew, as long as the configuration covers its name.
     """
-    from workers import wiring
-    from workers.operate import models
+    from omdml.workers import wiring
+    from omdml.workers.operate import models
 
     store = wiring.open_stores(configuration)
     models.require(store, model)
@@ -114,9 +114,9 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 @stored
 def copy(configuration: config.Configuration, source: str, target: str) -> None:
     """Begin model TARGET with what model SOURCE learned; it must be configured alike, and not exist yet."""
-    from workers import wiring
-    from workers.configuration import process
-    from workers.operate import models
+    from omdml.workers import wiring
+    from omdml.workers.configuration import process
+    from omdml.workers.operate import models
 
     process.one_thread()
     spec = models.configured_spec(wiring.specs(configuration), target)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workers.configuration.process import visible
+from omdml.workers.configuration.process import visible
 
 # Whatever asks for help imports this: what only running commands need is imported in the functions that use it.
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from workers.configuration import config
+    from omdml.workers.configuration import config
 
 DEFAULT_FILE = "omdml.toml"
 # All names of learners, which a test compares with the learners there are: asking these would take a second.
@@ -56,7 +56,7 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
             path = DEFAULT_FILE
 
         def load(overrides: dict[str, Any]) -> config.Configuration:
-            from workers.configuration import config, process
+            from omdml.workers.configuration import config, process
 
             configuration = config.load(path, os.environ, overrides)
             process.configure_log(configuration.logging.format, configuration.logging.level)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from omdml.errors import ConfigurationError
-from workers.commands.options import accept_gap, configured, say, stored
+from omdml.workers.commands.options import accept_gap, configured, say, stored
 
 if TYPE_CHECKING:
-    from workers.configuration import config
+    from omdml.workers.configuration import config
 
 
 @click.command()
@@ -21,11 +21,12 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, publish snapshots, save checkpoints."""
     import structlog
 
-    from workers import wiring
-    from workers.configuration import process
-    from workers.configuration.warm_up import announce_compiling, warm_up
-    from workers.telemetry.condition import Facts, Messenger
-    from workers.telemetry.registry import new_registry
+    from omdml.workers import wiring
+    from omdml.workers.configuration import process
+    from omdml.workers.configuration.warm_up import announce_compiling, warm_up
+    from omdml.workers.telemetry.condition import Facts, Messenger
+    from omdml.workers.telemetry.registry import new_registry
+    from omdml.workers.telemetry.webhook import Webhook
 
     announce_compiling()
     process.one_thread()
@@ -39,7 +40,8 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     learner = wiring.build_worker(configuration, registry, accept_gap)
     facts.ask = learner.condition
     process.on_signals(learner.stop)
-    with Messenger(facts):
+    hook = configuration.webhook
+    with Messenger(facts), Webhook(hook.url, hook.timeout_s, registry):
         learner.run()
 
 
@@ -47,9 +49,9 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
 @configured
 def node(configuration: config.Configuration) -> None:
     """Answer searches with the newest metric, over HTTP."""
-    from workers import wiring
-    from workers.configuration import process
-    from workers.configuration.warm_up import announce_compiling
+    from omdml.workers import wiring
+    from omdml.workers.configuration import process
+    from omdml.workers.configuration.warm_up import announce_compiling
 
     announce_compiling()
     process.one_thread()
@@ -73,10 +75,10 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     """
     import structlog
 
-    from streams.kafka.routing.beginning import Begin
-    from workers import wiring
-    from workers.configuration import process
-    from workers.telemetry.registry import new_registry
+    from omdml.streams.kafka.routing.beginning import Begin
+    from omdml.workers import wiring
+    from omdml.workers.configuration import process
+    from omdml.workers.telemetry.registry import new_registry
 
     log = structlog.get_logger(__name__)
     registry = new_registry()
@@ -100,7 +102,7 @@ def export(folder: Path) -> None:
 
     DIR is made if it is not there; one that holds something is refused.
     """
-    from workers.operate import deployment
+    from omdml.workers.operate import deployment
 
     try:
         written = deployment.write(folder)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workers.commands.options import LEARNER, accept_gap, from_file, wide_console
+from omdml.workers.commands.options import LEARNER, accept_gap, from_file, wide_console
 
 if TYPE_CHECKING:
-    from workers.configuration import config
+    from omdml.workers.configuration import config
 
 
 @click.command()
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @from_file
 def replay(load: Callable[..., config.Configuration], catalogue: str | None, model: str, **options: Any) -> None:
     """Learn the feedback log again from its beginning, offline, and show how mistakes went; workers notice nothing."""
-    from workers.commands import replay_output
-    from workers.configuration.warm_up import announce_compiling
+    from omdml.workers.commands import replay_output
+    from omdml.workers.configuration.warm_up import announce_compiling
 
     announce_compiling()
     overrides: dict[str, Any] = {"catalogues": {"default": {"path": catalogue}}} if catalogue else {}

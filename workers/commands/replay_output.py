@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from omdml.errors import ConfigurationError
-from streams.protocols import Record
-from workers import wiring
-from workers.configuration import process
-from workers.configuration.config import Configuration
-from workers.configuration.specs import Spec, Specs
-from workers.operate import fit
-from workers.operate.replay import ReplayedModel, prequential_table, refusals, replayed_spec
+from omdml.streams.protocols import Record
+from omdml.workers import wiring
+from omdml.workers.configuration import process
+from omdml.workers.configuration.config import Configuration
+from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.operate import fit
+from omdml.workers.operate.replay import ReplayedModel, prequential_table, refusals, replayed_spec
 
 
 class Options(NamedTuple):

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from omdml.errors import CatalogueError, OmdmlError, StoreError
-from workers.commands.options import print_table, say, stored
-from workers.configuration.wording import when
+from omdml.workers.commands.options import print_table, say, stored
+from omdml.workers.configuration.wording import when
 
 if TYPE_CHECKING:
     from omdml.snapshot import Snapshot
-    from streams.protocols import Pointer, Store
-    from workers.configuration import config
-    from workers.versions.targets import Kind
+    from omdml.streams.protocols import Pointer, Store
+    from omdml.workers.configuration import config
+    from omdml.workers.versions.targets import Kind
 
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
     """The store, which knows the model; raises StoreError where it does not."""
-    from workers import wiring
-    from workers.configuration.config import suggestion
+    from omdml.workers import wiring
+    from omdml.workers.configuration.config import suggestion
 
     store = wiring.open_stores(configuration)
     if store.current(model) is None:
@@ -34,7 +34,7 @@ def open_known(configuration: config.Configuration, model: str) -> Store:
 
 def kind_here(configuration: config.Configuration, model: str) -> Kind | None:
     """The model's catalogue as it is now; None, with a sentence for the operator, if that cannot be told here."""
-    from workers.versions.serving import catalogue_kinds
+    from omdml.workers.versions.serving import catalogue_kinds
 
     why = "no configured model covers this name"
     try:
@@ -65,7 +65,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
     can load.
 
     The version in a line about drift is the live one; the reason says at which version the drift was noticed."""
-    from workers.versions.serving import catalogue_kinds, loadable, standing
+    from omdml.workers.versions.serving import catalogue_kinds, loadable, standing
 
     store = open_known(configuration, model)
     every = store.history(model)
@@ -90,8 +90,8 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
 def inspect(configuration: config.Configuration, model: str, version: int | None) -> None:
     """What a snapshot of MODEL holds; MODEL may be a file that holds one."""
     from omdml.snapshot import Snapshot
-    from streams.regular import STATE_BYTES, read_regular
-    from workers.versions.inspection import parts, weighed, weights
+    from omdml.streams.regular import STATE_BYTES, read_regular
+    from omdml.workers.versions.inspection import parts, weighed, weights
 
     # For a name that no file can have this answers False, where a path would raise.
     if isfile(model):
@@ -113,9 +113,9 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
     """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
     import msgspec
 
-    from workers import wiring
-    from workers.model.held_out_accuracy import order_right, plain_metric
-    from workers.model.owned_model import Progress
+    from omdml.workers import wiring
+    from omdml.workers.model.held_out_accuracy import order_right, plain_metric
+    from omdml.workers.model.owned_model import Progress
 
     if configuration.match(snapshot.model) is None:
         return "not known: no configured model covers this name"
@@ -166,8 +166,8 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
 @stored
 def diff(configuration: config.Configuration, model: str, before: int, after: int | None) -> None:
     """What changed in MODEL from version BEFORE to AFTER (default: the live one)."""
-    from workers import wiring
-    from workers.versions.inspection import NEAREST, changes, neighbours_kept, weighed, weights
+    from omdml.workers import wiring
+    from omdml.workers.versions.inspection import NEAREST, changes, neighbours_kept, weighed, weights
 
     store = open_known(configuration, model)
     old, new = loaded(store, model, before)[1], loaded(store, model, after)[1]
@@ -193,7 +193,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
 @stored
 def rollback(configuration: config.Configuration, model: str, version: int | None) -> None:
     """Let nodes answer with an older version of MODEL, and keep it so until ``omdml unpin``."""
-    from workers.versions import moves
+    from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
     pointer = moves.rollback(store, model, version, kind=kind_here(configuration, model))
@@ -206,7 +206,7 @@ def rollback(configuration: config.Configuration, model: str, version: int | Non
 @stored
 def pin(configuration: config.Configuration, model: str, version: int | None) -> None:
     """Keep one version of MODEL live, whatever is learned."""
-    from workers.versions import moves
+    from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
     pointer = moves.pin(store, model, version, kind=kind_here(configuration, model))
@@ -218,7 +218,7 @@ def pin(configuration: config.Configuration, model: str, version: int | None) ->
 @stored
 def unpin(configuration: config.Configuration, model: str) -> None:
     """Let MODEL follow what is learned again."""
-    from workers.versions import moves
+    from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
     was = "" if moves.live(store, model).pinned else "was not pinned, "

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workers.commands.options import configured, print_table, say, stored
+from omdml.workers.commands.options import configured, print_table, say, stored
 
 if TYPE_CHECKING:
-    from workers.configuration import config
+    from omdml.workers.configuration import config
 
 PARTITIONS = 4  # of a topic, unless asked otherwise
 
@@ -33,8 +33,8 @@ def create(configuration: config.Configuration, partitions: int | None) -> None:
 
     Ends with 1 if that one has fewer partitions than asked for.
     """
-    from workers import wiring
-    from workers.configuration.wording import amount
+    from omdml.workers import wiring
+    from omdml.workers.configuration.wording import amount
 
     name, made, count = wiring.create_log(configuration.log, partitions or PARTITIONS)
     if made:
@@ -54,7 +54,7 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
 
     Workers may run: they go on with the old partitions, and models live on the new ones after omdml topics rehome.
     """
-    from workers import wiring
+    from omdml.workers import wiring
 
     homes, before = wiring.grow_log(configuration, partitions)
     say(f"the topic has {partitions} partitions, it had {before}")
@@ -70,7 +70,7 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
 def status(configuration: config.Configuration) -> None:
     """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong; ends with 1 where
     something is."""
-    from workers import wiring
+    from omdml.workers import wiring
 
     lines = wiring.survey_topic(configuration)
     columns = ("partition", "begin", "end", "commit", "mark", "lag", "models", "worker", "wrong")
@@ -105,9 +105,9 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     If partitions were added since the log began, models live on the first ones again: omdml topics rehome, once these
     are learned.
     """
-    from workers import wiring
-    from workers.configuration.wording import amount
-    from workers.operate import topics
+    from omdml.workers import wiring
+    from omdml.workers.configuration.wording import amount
+    from omdml.workers.operate import topics
 
     if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
@@ -139,8 +139,8 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
     there is. Events that a sender puts on a model's old partition afterwards are dead letters, to be sent again: all
     senders should know of the new partitions by now (five minutes with Kafka's defaults, ten seconds with omdml's own).
     """
-    from workers import wiring
-    from workers.operate import topics
+    from omdml.workers import wiring
+    from omdml.workers.operate import topics
 
     wiring.require_stopped(configuration.log)
     extents = wiring.look_at_topic(configuration.log)

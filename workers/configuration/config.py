@@ -17,12 +17,12 @@ import msgspec
 
 from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, ParameterError
-from streams.addresses import masked, shown
-from streams.kafka.options import KafkaOptions
-from streams.regular import DOCUMENT_BYTES, read_regular
-from workers.configuration.access import check_token
-from workers.configuration.process import address
-from workers.configuration.secret_files import SECRETS, read_secrets
+from omdml.streams.addresses import masked, shown
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.regular import DOCUMENT_BYTES, read_regular
+from omdml.workers.configuration.access import check_token
+from omdml.workers.configuration.process import address
+from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
 COORDINATES = ("features", "mapped")  # what describes an item to a learner
@@ -169,6 +169,16 @@ class LoggingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whom a worker tells of what needs an operator, and how many seconds of silence of theirs it bears."""
+
+    url: str = ""
+    timeout_s: float = 5.0
+
+    def __repr__(self) -> str:
+        return f"WebhookConfig(url={masked(self.url)!r}, timeout_s={self.timeout_s})"
+
+
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything; every option has a default but catalogues and models."""
 
@@ -181,6 +191,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     node: NodeConfig = NodeConfig()
     metrics: MetricsConfig = MetricsConfig()
     logging: LoggingConfig = LoggingConfig()
+    webhook: WebhookConfig = WebhookConfig()
 
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
         """The name or pattern that covers a model, and what it says; exact names first, then in the order given."""
@@ -322,6 +333,19 @@ def _check_all_but_models(found: Configuration) -> None:
     address(found.node.bind, "node.bind")
     if found.worker.bind:
         address(found.worker.bind, "worker.bind")
+    _check_webhook(found)
+
+
+def _check_webhook(found: Configuration) -> None:
+    url = found.webhook.url
+    # The address may hold a secret: it is not shown.
+    if url and not re.fullmatch(r"https?://[^\s/?#]+(/\S*)?", url):
+        raise ConfigurationError("webhook.url is no address, expected http://HOST/PATH or https://HOST/PATH")
+    if url and found.logging.level == "error":
+        raise ConfigurationError(
+            "webhook.url is set and logging.level is error: lines that are not written are not sent; expected warning, "
+            "info or debug"
+        )
 
 
 def _check_numbers(found: Configuration) -> None:
@@ -332,6 +356,7 @@ def _check_numbers(found: Configuration) -> None:
         "worker.memory_mb": found.worker.memory_mb,
         "worker.save_mb_s": found.worker.save_mb_s,
         "metrics.models": found.metrics.models,
+        "webhook.timeout_s": found.webhook.timeout_s,
     }
     if not LEAST_RATE <= found.worker.new_models_s < math.inf:
         raise ConfigurationError(

@@ -8,24 +8,42 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO, cast
 
 from omdml.errors import ConfigurationError
-from streams.addresses import shown
+from omdml.streams.addresses import shown
 
 # The configuration is checked with a part of this module: what is slow to import comes with the functions that need it.
 if TYPE_CHECKING:
     import structlog
     from prometheus_client import CollectorRegistry
 
-    from workers.telemetry.condition import Condition
+    from omdml.workers.telemetry.condition import Condition
+
+
+class LogStream:
+    """Standard error, for the log. A line that it does not take is left out: whether a process goes on must not depend
+    on the disk or the reader of its log. Lines are counted before (telemetry/log_events.py), so /metrics has them."""
+
+    def write(self, text: str) -> None:
+        """Write, if that is possible."""
+        with suppress(OSError, ValueError):
+            if sys.stderr is not None:
+                sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Flush, if that is possible."""
+        with suppress(OSError, ValueError):
+            if sys.stderr is not None:
+                sys.stderr.flush()
 
 
 def configure_log(form: str = "logfmt", level: str = "info") -> None:
     """Lines of key=value, or of JSON, on standard error, from this level on."""
     import structlog
 
-    from workers.telemetry import log_events
+    from omdml.workers.telemetry import log_events
 
     fields_of_line = structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], bool_as_flag=False)
 
@@ -39,7 +57,7 @@ def configure_log(form: str = "logfmt", level: str = "info") -> None:
             *([structlog.processors.JSONRenderer()] if form == "json" else [printable, fields_of_line]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, LogStream())),
     )
     # The client tells of every reconnection; our source says it once.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -103,7 +121,7 @@ def serve_metrics(
     """
     if not bind:
         return
-    from workers.telemetry.probes import serve_probes
+    from omdml.workers.telemetry.probes import serve_probes
 
     host, port = address(bind, where)
     try:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from omdml.errors import ConfigurationError
-from streams.regular import SECRET_BYTES, read_regular
+from omdml.streams.regular import SECRET_BYTES, read_regular
 
 SECRETS = ("sasl_plain_password", "ssl_password", "token")
-IN_FILES = {"log": SECRETS[:2], "store": ("url",), "node": SECRETS[2:]}
+IN_FILES = {"log": SECRETS[:2], "store": ("url",), "node": SECRETS[2:], "webhook": ("url",)}
 # A path may be the address of a server, password included.
 OF_CATALOGUES = ("path",)
 ENDING = "_file"

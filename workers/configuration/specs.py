@@ -11,10 +11,10 @@ from omdml.errors import CatalogueError, ConfigurationError, CorruptError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint
-from streams.protocols import Catalogue
-from streams.stores.retention import OF_MANY, RETENTION, Retention
-from workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
-from workers.configuration.names import check_name
+from omdml.streams.protocols import Catalogue
+from omdml.streams.stores.retention import OF_MANY, RETENTION, Retention
+from omdml.workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
+from omdml.workers.configuration.names import check_name
 
 REMEMBERED = 4096  # names
 # Hyperparameters that a state has the shape of.

@@ -8,8 +8,19 @@ SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def when(seconds: float | None) -> str:
-    """A time in seconds since the epoch; empty for none."""
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """A time in seconds since the epoch; empty for none.
+
+    Senders name times, and may name any number: one that no calendar has stays a number.
+
+    Examples
+    --------
+    >>> when(1.5), when(1e308)
+    ('1970-01-01 00:00:01 UTC', '1e+308 s since 1970')
+    """
+    try:
+        return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:g} s since 1970"
 
 
 def day(seconds: float | None) -> str:

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple, Self
 import redis
 
 from omdml.errors import ConfigurationError
-from streams.catalogues.build import build_catalogue
-from workers.configuration.config import PREFIX
-from workers.configuration.warm_up import warm_up
-from workers.demo.digits import Digits
-from workers.demo.external_servers import own_keys, own_topic
-from workers.demo.interruption import shielded
-from workers.demo.node_client import NodeClient, NodeError
-from workers.demo.processes import Child, ProcessError, free_port
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.workers.configuration.config import PREFIX
+from omdml.workers.configuration.warm_up import warm_up
+from omdml.workers.demo.digits import Digits
+from omdml.workers.demo.external_servers import own_keys, own_topic
+from omdml.workers.demo.interruption import shielded
+from omdml.workers.demo.node_client import NodeClient, NodeError
+from omdml.workers.demo.processes import Child, ProcessError, free_port
 
 MODEL = "digits"
 READY_S = 60.0  # for a process to serve
@@ -124,7 +124,7 @@ class Stage:
         configuration = self._configure(log, address)
         self._say("starting a worker and a node")
         for role in ("worker", "node"):
-            self._start(role, [sys.executable, "-m", "workers.cli", role, "--config", str(configuration)])
+            self._start(role, [sys.executable, "-m", "omdml.workers.cli", role, "--config", str(configuration)])
         self._wait(self._serves, "version 0 at the node")
 
     def _open_store(self) -> str:

@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from kafka.errors import UnknownTopicOrPartitionError
 
 from omdml.errors import SourceError
-from streams.addresses import masked, without_prefix
-from streams.kafka.options import KafkaOptions, translated
-from streams.kafka.topic import create_topic, open_admin
-from streams.stores.redis.client import connect, reaching
-from streams.stores.redis.keys import StoreKeys
+from omdml.streams.addresses import masked, without_prefix
+from omdml.streams.kafka.options import KafkaOptions, translated
+from omdml.streams.kafka.topic import create_topic, open_admin
+from omdml.streams.stores.redis.client import connect, reaching
+from omdml.streams.stores.redis.keys import StoreKeys
 
 
 @contextmanager

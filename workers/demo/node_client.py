@@ -13,7 +13,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError, OmdmlError
 from omdml.feedback import AnyFeedback, encode
-from workers.node.live_model import Answer
+from omdml.workers.node.live_model import Answer
 
 JSON_LINES = {"Content-Type": "application/x-ndjson"}
 

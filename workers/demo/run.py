@@ -14,16 +14,16 @@ from omdml import DEFAULT_LEARNER
 from omdml.errors import OmdmlError
 from omdml.learners import LEARNERS
 from omdml.snapshot import Snapshot
-from streams.stores.opening import open_store
-from workers.demo.digits import load_digits
-from workers.demo.environment import MODEL, Servers, Stage, own_folder
-from workers.demo.interruption import Interrupted, interruptible
-from workers.demo.observer import Learned, Measure, Observer
-from workers.demo.people.crowd import Crowd, Task
-from workers.demo.people.held_out import HeldOut
-from workers.demo.people.person import Habits
-from workers.demo.scenarios import Subject, subject
-from workers.demo.screen import Figures, open_screen
+from omdml.streams.stores.opening import open_store
+from omdml.workers.demo.digits import load_digits
+from omdml.workers.demo.environment import MODEL, Servers, Stage, own_folder
+from omdml.workers.demo.interruption import Interrupted, interruptible
+from omdml.workers.demo.observer import Learned, Measure, Observer
+from omdml.workers.demo.people.crowd import Crowd, Task
+from omdml.workers.demo.people.held_out import HeldOut
+from omdml.workers.demo.people.person import Habits
+from omdml.workers.demo.scenarios import Subject, subject
+from omdml.workers.demo.screen import Figures, open_screen
 
 COMPARISONS = 10_000
 # Comparisons a second: it leaves two cores room to answer quickly.

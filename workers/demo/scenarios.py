@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from omdml.learners import LEARNERS
-from workers.configuration.config import defaults
-from workers.demo.digits import Digits
-from workers.demo.people.albums import Albums, made_albums
-from workers.demo.people.event_forms import Form, judgement, ordered_pair, pair, triplet
-from workers.demo.people.ground_truth import Truth
-from workers.demo.people.labels import Labels
-from workers.demo.people.orders import Order
+from omdml.workers.configuration.config import defaults
+from omdml.workers.demo.digits import Digits
+from omdml.workers.demo.people.albums import Albums, made_albums
+from omdml.workers.demo.people.event_forms import Form, judgement, ordered_pair, pair, triplet
+from omdml.workers.demo.people.ground_truth import Truth
+from omdml.workers.demo.people.labels import Labels
+from omdml.workers.demo.people.orders import Order
 
 ALBUMS = 600
 

@@ -12,17 +12,17 @@ from rich.console import Console
 from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError
 from omdml.learners import LEARNERS
-from workers.demo.interruption import Interrupted, interruptible
-from workers.demo.node_client import NodeClient, Served
-from workers.demo.observer import Measure, Observer
-from workers.demo.people.crowd import Crowd, Task
-from workers.demo.people.event_forms import ordered_pair, pair, triplet
-from workers.demo.people.held_out import PAGE, HeldOut
-from workers.demo.people.labels import Labels, read_labels
-from workers.demo.people.orders import Order
-from workers.demo.people.person import Habits
-from workers.demo.scenarios import Subject
-from workers.demo.screen import open_screen
+from omdml.workers.demo.interruption import Interrupted, interruptible
+from omdml.workers.demo.node_client import NodeClient, Served
+from omdml.workers.demo.observer import Measure, Observer
+from omdml.workers.demo.people.crowd import Crowd, Task
+from omdml.workers.demo.people.event_forms import ordered_pair, pair, triplet
+from omdml.workers.demo.people.held_out import PAGE, HeldOut
+from omdml.workers.demo.people.labels import Labels, read_labels
+from omdml.workers.demo.people.orders import Order
+from omdml.workers.demo.people.person import Habits
+from omdml.workers.demo.scenarios import Subject
+from omdml.workers.demo.screen import open_screen
 
 PRECISION = Measure(f"precision@{PAGE}", HeldOut.precision)
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from omdml.errors import ConfigurationError, CorruptError
-from streams.extents import Extent
-from streams.protocols import ModelPosition, Store
-from workers.configuration.specs import Specs
-from workers.configuration.wording import amount
-from workers.doctor.findings import Remark, error, warning
-from workers.doctor.gathering import gathered
+from omdml.streams.extents import Extent
+from omdml.streams.protocols import ModelPosition, Store
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.configuration.wording import amount
+from omdml.workers.doctor.findings import Remark, error, warning
+from omdml.workers.doctor.gathering import gathered
 
 # Spent on all models, because thousands of checkpoints take longer.
 LOOK_S = 10.0

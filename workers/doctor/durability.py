@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from streams.addresses import SCHEMES, masked
-from streams.kafka.safety import TopicSafety, offsets_kept_s, topic_safety
-from streams.kafka.topic import look_up
-from streams.stores.redis.safety import ServerSafety, server_safety
-from workers import wiring
-from workers.configuration.config import FileLog, KafkaLog
-from workers.doctor.findings import Remark, warning
+from omdml.streams.addresses import SCHEMES, masked
+from omdml.streams.kafka.safety import TopicSafety, offsets_kept_s, topic_safety
+from omdml.streams.kafka.topic import look_up
+from omdml.streams.stores.redis.safety import ServerSafety, server_safety
+from omdml.workers import wiring
+from omdml.workers.configuration.config import FileLog, KafkaLog
+from omdml.workers.doctor.findings import Remark, warning
 
 DAY_S = 86_400
 # A worker that ends on a Friday is mended before its events are gone.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from workers.doctor.findings import Remark
+from omdml.workers.doctor.findings import Remark
 
 NAMED = 5  # models named beside the first one
 
@@ -17,7 +17,7 @@ def gathered(problems: Mapping[str, str], remark: Callable[[str], Remark]) -> li
     problems
         By model, the whole sentence about it.
     remark
-        Makes the remark: :func:`workers.doctor.findings.warning` or :func:`workers.doctor.findings.error`.
+        Makes the remark: :func:`omdml.workers.doctor.findings.warning` or :func:`omdml.workers.doctor.findings.error`.
     """
     if not problems:
         return []

@@ -8,30 +8,33 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
+import msgspec
+
 from omdml.errors import ConfigurationError, StoreRefused
-from streams.addresses import masked
-from streams.extents import Extent
-from streams.files.reader import has_begun
-from streams.letters import read_book
-from streams.placement import Placement
-from streams.protocols import Partition
-from streams.stores.redis.client import check_eviction
-from workers import wiring
-from workers.configuration.access import check_reach
-from workers.configuration.config import Configuration, FileLog, KafkaLog, NodeConfig
-from workers.configuration.process import address
-from workers.configuration.wording import amount
-from workers.doctor import durability
-from workers.doctor.checkpoints import checkpoints
-from workers.doctor.findings import Finding, Remark, all_well, look, warning
-from workers.doctor.letters import unsent
-from workers.doctor.partitions import partitions
-from workers.doctor.rate_check import inert_rates
-from workers.doctor.reading import file_log, is_no_log, log_to_come
-from workers.doctor.senders import advise, look_at_senders
-from workers.doctor.serving import serving
-from workers.operate.topics import survey
-from workers.versions.serving import catalogue_kinds
+from omdml.streams.addresses import masked
+from omdml.streams.catalogues.redis import is_redis_url
+from omdml.streams.extents import Extent
+from omdml.streams.files.reader import has_begun
+from omdml.streams.letters import read_book
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition
+from omdml.streams.stores.redis.client import check_eviction
+from omdml.workers import wiring
+from omdml.workers.configuration.access import check_reach
+from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, NodeConfig
+from omdml.workers.configuration.process import address
+from omdml.workers.configuration.wording import amount
+from omdml.workers.doctor import durability
+from omdml.workers.doctor.checkpoints import checkpoints
+from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, look, warning
+from omdml.workers.doctor.letters import unsent
+from omdml.workers.doctor.partitions import partitions
+from omdml.workers.doctor.rate_check import inert_rates
+from omdml.workers.doctor.reading import file_log, is_no_log, log_to_come
+from omdml.workers.doctor.senders import advise, look_at_senders
+from omdml.workers.doctor.serving import serving
+from omdml.workers.operate.topics import survey
+from omdml.workers.versions.serving import catalogue_kinds
 
 
 def examine(configuration: Configuration) -> Iterator[Finding]:
@@ -57,6 +60,21 @@ def examine(configuration: Configuration) -> Iterator[Finding]:
         yield from look("partitions", lambda: _partitions(configuration, readable))
         yield from look("senders", lambda: _senders(configuration, readable))
     yield from look("node", lambda: _node(configuration.node))
+
+
+def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
+    """Look at what needs no server: catalogues in folders, and the models on them."""
+    near = {name: one for name, one in configuration.catalogues.items() if not is_redis_url(one.path)}
+    models = {name: one for name, one in configuration.models.items() if one.catalogue in near}
+    alone = msgspec.structs.replace(configuration, catalogues=near, models=models)
+    opened = look("catalogues", lambda: _catalogues(alone))
+    yield from opened
+    if all_well(opened) and (models or not configuration.models):
+        yield from look("models", lambda: _models(alone))
+        yield from look("rates", lambda: _rates(alone))
+    yield from look("node", lambda: _node(configuration.node))
+    if far := sorted(configuration.catalogues.keys() - near.keys()):
+        yield Finding("not looked at", Level.OK, f"in Redis: {', '.join(far)}, and the models on it; omdml doctor does")
 
 
 def _versions() -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from streams.letters import Book, Letter
-from workers.configuration.wording import amount, day, when
-from workers.doctor.findings import Remark, warning
+from omdml.streams.letters import Book, Letter
+from omdml.workers.configuration.wording import amount, day, when
+from omdml.workers.doctor.findings import Remark, warning
 
 # Older letters are told of, but are no warning any more.
 FRESH_S = 7 * 86_400.0

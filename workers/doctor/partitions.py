@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from streams.placement import Placement
-from workers.configuration.wording import amount, span, when
-from workers.doctor.findings import Remark, error, warning
-from workers.doctor.reading import BEHIND_S
-from workers.operate.topics import Line, advice
+from omdml.streams.placement import Placement
+from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.findings import Remark, error, warning
+from omdml.workers.doctor.reading import BEHIND_S
+from omdml.workers.operate.topics import Line, advice
 
 
 def partitions(

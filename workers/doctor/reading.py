@@ -7,15 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from streams.files.group_state import GroupState
-from streams.files.log import OFFSET_BITS, reaching
-from streams.files.reader import LogReader, open_log
-from streams.files.tail import MAX_LINE_BYTES
-from streams.protocols import MarkStore, Partition
-from streams.regular import opened
-from workers.configuration.config import FileLog
-from workers.configuration.wording import amount, span, when
-from workers.doctor.findings import Remark, error, warning
+from omdml.streams.files.group_state import GroupState
+from omdml.streams.files.log import OFFSET_BITS, reaching
+from omdml.streams.files.reader import LogReader, open_log
+from omdml.streams.files.tail import MAX_LINE_BYTES
+from omdml.streams.protocols import MarkStore, Partition
+from omdml.streams.regular import opened
+from omdml.workers.configuration.config import FileLog
+from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.findings import Remark, error, warning
 
 MOST = 10_000  # waiting events that are counted
 # A worker saves once a second, so what waits for longer than this is worth a look.

@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from omdml.errors import FeedbackError
 from omdml.feedback import decode
-from streams.letters import RESENT
-from streams.newest import EVENTS
-from streams.partitioners import PARTITIONERS
-from streams.placement import Placement
-from streams.protocols import Record
-from workers.configuration.wording import amount, span, when
-from workers.doctor.findings import Remark, error, warning
-from workers.events.decoding import JSON, content_type
-from workers.operate.topics import advice as advice_on_added
+from omdml.streams.letters import RESENT
+from omdml.streams.newest import EVENTS
+from omdml.streams.partitioners import PARTITIONERS
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Record
+from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.findings import Remark, error, warning
+from omdml.workers.events.decoding import JSON, content_type
+from omdml.workers.operate.topics import advice as advice_on_added
 
 # Senders that were corrected longer ago than this are no error any more.
 RECENT_S = 3600.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from streams.protocols import SnapshotStore
-from workers.configuration.wording import amount, span, when
-from workers.doctor.findings import Remark, error, warning
-from workers.doctor.gathering import gathered
-from workers.versions.serving import KindOf, Standing, standing
+from omdml.streams.protocols import SnapshotStore
+from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.findings import Remark, error, warning
+from omdml.workers.doctor.gathering import gathered
+from omdml.workers.versions.serving import KindOf, Standing, standing
 
 # Spent on all models, because thousands of snapshots take longer.
 LOOK_S = 10.0

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, get_args
 from omdml.comparisons import Conversion, conversion
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_COMPARISONS, AnyFeedback, decode
-from streams.letters import RESENT
-from streams.placement import Placement
-from streams.protocols import Partition, Record
+from omdml.streams.letters import RESENT
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Record
 
 JSON = "application/json"
 UNKNOWN = "unknown"  # kind of what does not decode

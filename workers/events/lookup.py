@@ -14,9 +14,9 @@ from omdml.comparisons import Judgement
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import AnyFeedback, SetJudgement
 from omdml.learners import Learner
-from streams.catalogues.inline import InlineTable, unknown_item
-from streams.protocols import Catalogue, Record
-from workers.events.decoding import Batch, Refusal, refusal, said_as
+from omdml.streams.catalogues.inline import InlineTable, unknown_item
+from omdml.streams.protocols import Catalogue, Record
+from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as
 
 Array = NDArray[Any]
 Compared = Array | list[Judgement]  # rows (T, w) of as many comparisons, or a judgement each

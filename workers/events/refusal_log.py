@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from workers.events.decoding import Refusal
+from omdml.workers.events.decoding import Refusal
 
 EVERY_S = 60.0
 HINT = "omdml letters list; omdml letters explain PARTITION/OFFSET; resend, once the cause is fixed"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError
-from workers.events.decoding import Batch, Refusal
+from omdml.workers.events.decoding import Batch, Refusal
 
 WINDOW = 4096  # ids
 ID_BYTES = 8

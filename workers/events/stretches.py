@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError
-from streams.letters import position_of_copy
-from streams.protocols import Partition
-from workers.events.decoding import Batch
+from omdml.streams.letters import position_of_copy
+from omdml.streams.protocols import Partition
+from omdml.workers.events.decoding import Batch
 
 WINDOW = 4096  # offsets of refused events that a model remembers
 EARLIER = 8  # stretches before the present one that it remembers

@@ -7,20 +7,22 @@ from collections.abc import Iterable, Iterator
 from typing import IO, NamedTuple
 
 from omdml.comparisons import conversion, kind_of
-from omdml.errors import FeedbackError
+from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import MAX_EVENT_BYTES, AnyFeedback, Pair, decode
 from omdml.learners.shared.pairs import ONLY_TASK, task_numbers
-from streams.catalogues.inline import InlineTable
-from streams.protocols import Sink
-from workers.configuration.names import check_name
-from workers.configuration.specs import Spec, Specs
-from workers.configuration.wording import amount
-from workers.events.decoding import unknown_model
-from workers.events.lookup import compared
+from omdml.streams.catalogues.inline import InlineTable
+from omdml.streams.protocols import Sink
+from omdml.workers.configuration.names import check_name
+from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.configuration.wording import amount
+from omdml.workers.events.decoding import unknown_model
+from omdml.workers.events.lookup import compared
 
 SHOWN = 20  # refused lines that are told of
 MAX_LINE_BYTES = 2 * MAX_EVENT_BYTES  # white space around the event included
 ENDLESS_BYTES = 1 << 30
+# Events. What of them is in the log after an error, nobody knows.
+FLUSH_EVERY = 1000
 
 
 class Refused(NamedTuple):
@@ -61,27 +63,46 @@ def check(event: AnyFeedback, spec: Spec | None) -> None:
         task_numbers(event.task, spec.parameters.get("tasks") or ONLY_TASK, 1)
 
 
-def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None) -> Fed:
-    """Send every line that holds a sound event; blank ones are skipped. Without a sink nothing is sent."""
+def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None, name: str = "input") -> Fed:
+    """Send every line that holds a sound event; blank ones are skipped. Without a sink nothing is sent.
+
+    If the log or the lines fail, the error also says at which line of the input of this ``name`` to go on.
+    """
     accepted: Counter[str] = Counter()
     refused: list[Refused] = []
-    count = 0
-    for number, line in enumerate(lines, start=1):
-        payload = line.strip()
-        if not payload:
-            continue
-        try:
-            event = validate(payload, specs)
-        except FeedbackError as error:
-            count += 1
-            refused += [Refused(number, error)] if count <= SHOWN else []
-            continue
+    count = number = sure = 0  # refused lines, the line at hand, and up to which line all is in the log
+    try:
+        for number, line in enumerate(lines, start=1):
+            payload = line.strip()
+            if not payload:
+                continue
+            try:
+                event = validate(payload, specs)
+            except FeedbackError as error:
+                count += 1
+                refused += [Refused(number, error)] if count <= SHOWN else []
+                continue
+            if sink is not None:
+                sink.send(payload, key=event.model)
+            accepted[kind_of(event)] += 1
+            if sink is not None and accepted.total() % FLUSH_EVERY == 0:
+                sink.flush()
+                sure = number
         if sink is not None:
-            sink.send(payload, key=event.model)
-        accepted[kind_of(event)] += 1
-    if sink is not None:
-        sink.flush()
+            sink.flush()
+    except (SourceError, FeedbackError) as error:
+        if sink is not None and accepted:
+            error.args = (f"{error}; {broken_off(name, sure, number)}",)
+        raise
     return Fed(accepted, refused, count)
+
+
+def broken_off(name: str, sure: int, number: int) -> str:
+    """What to do with the rest of an input: up to which line it is in the log for certain, and may be."""
+    return (
+        f"{name} was sent up to line {sure} for certain, and of what follows perhaps some, up to line {number}: go on "
+        f'at line {sure + 1} (tail -n +{sure + 1}). What is sent twice is learned twice, unless it has an "id"'
+    )
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes]:

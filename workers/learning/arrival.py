@@ -5,12 +5,12 @@ from __future__ import annotations
 import structlog
 
 from omdml.errors import Fenced, GapError
-from streams.placement import Placement, PlacementChanged
-from streams.protocols import Partition, Written
-from workers.learning.services import Services
-from workers.learning.unreadable_checkpoints import Misplaced
-from workers.model.claim import Claimed, out_of_reach
-from workers.model.owned_model import OwnedModel
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols import Partition, Written
+from omdml.workers.learning.services import Services
+from omdml.workers.learning.unreadable_checkpoints import Misplaced
+from omdml.workers.model.claim import Claimed, out_of_reach
+from omdml.workers.model.owned_model import OwnedModel
 
 log = structlog.get_logger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 
 from omdml.errors import ConfigurationError, StoreError
-from streams.placement import Placement
-from workers.learning.services import Services
+from omdml.streams.placement import Placement
+from omdml.workers.learning.services import Services
 
 log = structlog.get_logger(__name__)
 

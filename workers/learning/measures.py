@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Mapping
 
 from omdml.errors import OmdmlError, StoreError
-from streams.protocols import Partition, Record
-from workers.learning.partition import OwnedPartition
-from workers.learning.pending_letters import LettersAway
-from workers.learning.services import Services
-from workers.telemetry.condition import STARTING, Condition
+from omdml.streams.protocols import Partition, Record
+from omdml.workers.learning.partition import OwnedPartition
+from omdml.workers.learning.pending_letters import LettersAway
+from omdml.workers.learning.services import Services
+from omdml.workers.telemetry.condition import STARTING, Condition
 
 STUCK_AFTER_S = 60.0  # without a turn of the loop: longer than the timeouts of any store or log
 LOOKS = 600  # ends remembered of a partition; of more every other one is forgotten

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from omdml.letter_reasons import REASONS
-from streams.protocols import Partition, Written
-from workers.configuration.config import is_pattern
-from workers.events.decoding import KINDS, UNKNOWN
-from workers.model.guard import WHY
-from workers.model.memory_budget import Allowance, Residents
-from workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero
+from omdml.streams.protocols import Partition, Written
+from omdml.workers.configuration.config import is_pattern
+from omdml.workers.events.decoding import KINDS, UNKNOWN
+from omdml.workers.model.guard import WHY
+from omdml.workers.model.memory_budget import Allowance, Residents
+from omdml.workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero
 
 if TYPE_CHECKING:
-    from workers.model.owned_model import OwnedModel
+    from omdml.workers.model.owned_model import OwnedModel
 
 OUTCOMES = ("learned", "held_out", "repeated", "refused")
 STAGES = ("fetch", "decode", "look-up", "learn", "judge", "publish", "save", "idle")

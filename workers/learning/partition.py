@@ -31,23 +31,22 @@ import msgspec
 import structlog
 
 from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
-from streams.placement import Placement, PlacementChanged
-from streams.protocols import ModelPosition, Partition, Record
-from streams.stores.checkpoints import none_valid
-from workers.configuration.names import can_be_kept
-from workers.events.decoding import Batch, Refusal, sort_out, span_of, wrong_partition
-from workers.learning.arrival import Arrival
-from workers.learning.interruptions import Rewind
-from workers.learning.newcomers import begin_turn, claim_next, too_many_models
-from workers.learning.partition_models import OwnedModels
-from workers.learning.pending_letters import PendingLetters
-from workers.learning.portions import portions
-from workers.learning.services import Services
-from workers.learning.unreadable_checkpoints import Blocked
-from workers.learning.watermark import Mark
-from workers.model.claim import Change, Claimed, claim, snapshot
-from workers.model.owned_model import OwnedModel
-from workers.model.relocation import close_stretch, take_back
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols import ModelPosition, Partition, Record
+from omdml.streams.stores.checkpoints import none_valid
+from omdml.workers.events.decoding import Batch, Refusal, span_of
+from omdml.workers.learning.arrival import Arrival
+from omdml.workers.learning.interruptions import Rewind
+from omdml.workers.learning.partition_models import OwnedModels
+from omdml.workers.learning.pending_letters import PendingLetters
+from omdml.workers.learning.portions import portions
+from omdml.workers.learning.services import Services
+from omdml.workers.learning.turn import claim_next, turn_of
+from omdml.workers.learning.unreadable_checkpoints import Blocked
+from omdml.workers.learning.watermark import Mark
+from omdml.workers.model.claim import Change, Claimed, claim, snapshot
+from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.model.relocation import close_stretch, take_back
 
 log = structlog.get_logger(__name__)
 
@@ -77,13 +76,13 @@ class OwnedPartition:
 
     # 1
     def start(self, committed: int | None) -> int | None:
-        """Where to read from; see :meth:`workers.learning.watermark.Mark.start`."""
+        """Where to read from; see :meth:`omdml.workers.learning.watermark.Mark.start`."""
         begin = self.mark.start(committed)
         return 0 if begin is None and committed is not None else begin
 
     # 2
     def claim(self, name: str) -> Claimed:
-        """Become the owner of a model that lives here; see :meth:`workers.learning.arrival.Arrival.admit`."""
+        """Become the owner of a model that lives here; see :meth:`omdml.workers.learning.arrival.Arrival.admit`."""
         return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
 
     def _own(self, claimed: Claimed) -> Claimed:
@@ -113,37 +112,19 @@ class OwnedPartition:
             records = [record for record in records if record.offset >= self._taken]  # the letters were what failed
         since = self.placement.since(self.partition.number)
         for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
-            if part and (left := self._take(part, before_rehome=part[0].offset < since)):
+            if part and (left := self._take(part)):
                 self._letters.send()
                 return [one for one in records if one.offset >= left[0].offset]
         self._letters.send()
         return []
 
-    def _take(self, records: list[Record], before_rehome: bool) -> list[Record]:
-        with self.services.metrics.timed("decode"):
-            batches, refused = sort_out(records, self._accepts)
-        if before_rehome:
-            # Everything below a rehome was learned, or became a letter, before the models moved.
-            refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
-                       for name, some in refused.items()}  # fmt: skip
-        alone = self._refused_alone(batches, refused)
-        kept = self.services.store.positions([*alone, *(name for name in batches if name not in self.models.loaded)])
-        new = [
-            name for name in batches if not (name in self.models.loaded or name in kept or self._blocked.waits(name))
-        ]
-        begin, beyond, end = begin_turn(new, batches, self.services)
-        records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
-        self.crowded = 2 * len(begin) >= len(records)
-        if not records:
-            return left
-        if left:
-            batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
-            refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
-        of_nobody: list[Refusal] = []
-        for name in beyond & batches.keys():
-            error = too_many_models(name, self.services.specs.of(name))
-            of_nobody += [Refusal(record, error, name) for record in batches.pop(name).records]
-        self._note_refused_alone([name for name in alone if name in kept and refused[name]], batches, refused)
+    def _take(self, records: list[Record]) -> list[Record]:
+        turn = turn_of(records, self.partition, self.placement, self.models.loaded, self._blocked.waits, self.services)
+        self.crowded = turn.crowded
+        if not turn.records:
+            return turn.left
+        batches, refused, kept = turn.batches, turn.refused, turn.kept
+        self._note_refused_alone(turn.refused_alone, batches, refused)
         claimed: dict[str, Claimed | CorruptError | StoreLost] = {}
         reach = {name: span_of(batch, refused.get(name, [])) for name, batch in batches.items()}
         needed = [name for name in batches if self._must_claim(name, reach[name][1], kept.get(name))]
@@ -154,7 +135,7 @@ class OwnedPartition:
                     if name not in claimed and name in needed:
                         claimed |= claim_next(needed, name, self.services)
                         self._look()
-                    self._meet(name, last, kept.get(name), records[0].offset, claimed.get(name))
+                    self._meet(name, last, kept.get(name), turn.records[0].offset, claimed.get(name))
                 except CorruptError as error:
                     self._blocked.add(name, first, error)
             if name in self.models.loaded:
@@ -163,21 +144,11 @@ class OwnedPartition:
             if model in self.models.loaded:
                 self._take_up(self.models.loaded[model], Batch(), refusals)
             else:
-                of_nobody += refusals
-        self._letters.add(of_nobody)
+                self._letters.add(refusals)
         if self.first is None:
-            self.first = records[0].offset
-        self._taken = records[-1].offset + 1
-        return left
-
-    def _refused_alone(self, batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]) -> list[str]:
-        """Models that live here, are not in memory, and whose events among these were all refused."""
-        return [
-            name
-            for name in refused
-            if name and name not in batches and name not in self.models.loaded and can_be_kept(name)
-            if self.placement.home(name) == self.partition.number
-        ]
+            self.first = turn.records[0].offset
+        self._taken = turn.records[-1].offset + 1
+        return turn.left
 
     def _note_refused_alone(
         self, names: list[str], batches: dict[str, Batch], refused: dict[str | None, list[Refusal]]
@@ -191,13 +162,6 @@ class OwnedPartition:
                 if (answer := close_stretch(self.services.store, name, self.placement)) is not None:
                     self.models.written(answer, name)
                 self._unconfigured.add(name)
-
-    def _accepts(self, name: str) -> frozenset[str] | None:
-        """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
-        kinds = self.services.specs.accepts(name)
-        if kinds is not None and self.placement.home(name) != self.partition.number:
-            raise wrong_partition(name, self.partition, self.placement)
-        return kinds
 
     def _meet(
         self,

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
-from streams.placement import Placement, PlacementChanged
-from streams.protocols import Partition, Written
-from workers.learning.interruptions import Rewind
-from workers.learning.metrics import HELD
-from workers.learning.pending_letters import PendingLetters
-from workers.learning.portions import portions
-from workers.learning.services import Services
-from workers.learning.watermark import Mark
-from workers.model.owned_model import OwnedModel
-from workers.versions.targets import TAKEN_BACK, why_taken_back
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols import Partition, Written
+from omdml.workers.learning.interruptions import Rewind
+from omdml.workers.learning.metrics import HELD
+from omdml.workers.learning.pending_letters import PendingLetters
+from omdml.workers.learning.portions import portions
+from omdml.workers.learning.services import Services
+from omdml.workers.learning.watermark import Mark
+from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
 

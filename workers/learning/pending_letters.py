@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from omdml.errors import SourceError, SourceRefused
-from streams.letters import DeadLetters
-from workers.configuration.specs import Specs
-from workers.events.decoding import Refusal, kind_of
-from workers.events.refusal_log import RefusalLog
-from workers.learning.metrics import WorkerMetrics
+from omdml.streams.letters import DeadLetters
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.decoding import Refusal, kind_of
+from omdml.workers.events.refusal_log import RefusalLog
+from omdml.workers.learning.metrics import WorkerMetrics
 
 FLUSH_S = 30.0  # that the dead letters' sink may take
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import TypeVar
 
-from workers.model.owned_model import OwnedModel
+from omdml.workers.model.owned_model import OwnedModel
 
 PORTION = 16
 PORTION_BYTES = 4_000_000  # of models in memory

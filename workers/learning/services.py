@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from streams.letters import DeadLetters
-from streams.protocols import Source, Store
-from workers.configuration.specs import Specs
-from workers.events.refusal_log import RefusalLog
-from workers.learning.metrics import WorkerMetrics
-from workers.learning.newcomers import Newcomers
-from workers.model.memory_budget import Allowance, Residents
+from omdml.streams.letters import DeadLetters
+from omdml.streams.protocols import Source, Store
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.refusal_log import RefusalLog
+from omdml.workers.learning.metrics import WorkerMetrics
+from omdml.workers.model.memory_budget import Allowance, Residents
+from omdml.workers.model.newcomers import Newcomers
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from omdml.errors import StoreLost
-from streams.protocols import MarkStore, Partition
-from workers.learning.interruptions import StoreChanged
+from omdml.streams.protocols import MarkStore, Partition
+from omdml.workers.learning.interruptions import StoreChanged
 
 
 class Mark:

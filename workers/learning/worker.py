@@ -20,18 +20,18 @@ from omdml.errors import (
     StoreLost,
     StoreRefused,
 )
-from streams.placement import PlacementChanged
-from streams.protocols import Partition, Record
-from workers.configuration.config import WorkerConfig
-from workers.events.decoding import by_partition, piece
-from workers.learning.interruptions import Rewind, StoreChanged
-from workers.learning.log_placement import LogPlacement
-from workers.learning.measures import Measures
-from workers.learning.newcomers import A_TURN
-from workers.learning.partition import OwnedPartition
-from workers.learning.portions import by_owner
-from workers.learning.services import Services
-from workers.telemetry.condition import Condition
+from omdml.streams.placement import PlacementChanged
+from omdml.streams.protocols import Partition, Record
+from omdml.workers.configuration.config import WorkerConfig
+from omdml.workers.events.decoding import by_partition, piece
+from omdml.workers.learning.interruptions import Rewind, StoreChanged
+from omdml.workers.learning.log_placement import LogPlacement
+from omdml.workers.learning.measures import Measures
+from omdml.workers.learning.partition import OwnedPartition
+from omdml.workers.learning.portions import by_owner
+from omdml.workers.learning.services import Services
+from omdml.workers.model.newcomers import A_TURN
+from omdml.workers.telemetry.condition import Condition
 
 log = structlog.get_logger(__name__)
 # Between two tries of what the store or the dead letters refused.
@@ -41,7 +41,7 @@ PAUSE_S = 0.005  # when no more models may begin for now
 FINISH_S = 5.0
 STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
 # Shares of its time that a worker publishes for at most: while it keeps up, and while polls bring all that they may.
-PUBLISHING, CATCHING_UP = 0.5, 0.25
+PUBLISHING, CATCHING_UP = 0.75, 0.25
 # A poll that waited for this long and found nothing means that there is nothing.
 DRAINED_S = 0.005
 # Between two looks at how far behind the log's end the partitions are.
@@ -57,7 +57,7 @@ class LearnerWorker:
         What partitions work with.
     config
         Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``. While events
-        wait, publishing takes at most half of the time: what is slow to publish goes live less often.
+        wait, publishing takes at most three quarters of the time: what is slow to publish goes live less often.
     accept_gap
         Go on where the log no longer holds the events at a position; else that ends the worker.
     hand_over_s

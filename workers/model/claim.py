@@ -11,12 +11,12 @@ import structlog
 from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Claim, Pointer, Store
-from streams.stores.journal import PUBLICATIONS
-from workers.configuration.config import GuardConfig, is_pattern
-from workers.configuration.specs import Spec
-from workers.model.guard import Guard
-from workers.model.owned_model import OwnedModel
+from omdml.streams.protocols import Claim, Pointer, Store
+from omdml.streams.stores.journal import PUBLICATIONS
+from omdml.workers.configuration.config import GuardConfig, is_pattern
+from omdml.workers.configuration.specs import Spec
+from omdml.workers.model.guard import Guard
+from omdml.workers.model.owned_model import OwnedModel
 
 STARTS = 64  # patterns, and generations of their catalogues
 

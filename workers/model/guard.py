@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import metric_to_bytes
-from workers.configuration.config import GuardConfig
-from workers.model.held_out_window import HeldEvent, Window, in_pairs, told
+from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.model.held_out_window import HeldEvent, Window, in_pairs, told
 
 Array = NDArray[Any]
 # So many held-out events, and queries among them, must there be before they say anything.

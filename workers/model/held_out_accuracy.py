@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from omdml.learners import LEARNERS
 from omdml.metrics import Metric, SetMetric
-from streams.protocols import Catalogue
-from workers.model.held_out_window import told
-from workers.model.hold_out import HoldOut
+from omdml.streams.protocols import Catalogue
+from omdml.workers.model.held_out_window import told
+from omdml.workers.model.hold_out import HoldOut
 
 
 class Order(NamedTuple):

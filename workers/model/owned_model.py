@@ -19,16 +19,16 @@ from omdml.learners import Learner
 from omdml.learners.shared.pairs import ONLY_TASK
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot, Trail, metric_from_bytes
-from streams.protocols import Catalogue, Partition, Record
-from workers.events.decoding import Batch, Refusal, said_as
-from workers.events.lookup import Located, Lookup
-from workers.events.repeats import Part, SeenIds
-from workers.events.stretches import Stretch, Stretches
-from workers.model.drift import Drift
-from workers.model.guard import Guard, Yardstick
-from workers.model.held_out_window import Window
-from workers.model.hold_out import Draw, HeldOut, HoldOut, part
-from workers.model.tally import Tally
+from omdml.streams.protocols import Catalogue, Partition, Record
+from omdml.workers.events.decoding import Batch, Refusal, said_as
+from omdml.workers.events.lookup import Located, Lookup
+from omdml.workers.events.repeats import Part, SeenIds
+from omdml.workers.events.stretches import Stretch, Stretches
+from omdml.workers.model.drift import Drift
+from omdml.workers.model.guard import Guard, Yardstick
+from omdml.workers.model.held_out_window import Window
+from omdml.workers.model.hold_out import Draw, HeldOut, HoldOut, part
+from omdml.workers.model.tally import Tally
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
@@ -332,6 +332,7 @@ class OwnedModel:
             progress={
                 "mistake_rate": self.progress.mistakes.mistake_rate,
                 "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
+                **self.learner.figures,
             },
             metric=self.metric,
             trails=(*self._trails, self.trail) if self.trail else self._trails,

@@ -6,8 +6,8 @@ import msgspec
 
 from omdml.errors import CorruptError, Fenced
 from omdml.snapshot import Checkpoint
-from streams.placement import Placement, PlacementChanged
-from streams.protocols import Partition, Store, Written
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols import Partition, Store, Written
 
 
 def take_back(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:
@@ -36,7 +36,7 @@ def take_back(store: Store, placement: Placement, partition: Partition, offset: 
 
 def close_stretch(store: Store, name: str, placement: Placement) -> Written | None:
     """Have a model that is not configured know that events of it are refused from where it stands on, by a worker that
-    cannot tell it which (:mod:`workers.events.stretches`). None if it knows that, or has learned nothing.
+    cannot tell it which (:mod:`omdml.workers.events.stretches`). None if it knows that, or has learned nothing.
 
     A crash before the save leaves it as it was, and the same events are read again.
     """

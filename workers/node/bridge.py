@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from omdml.blas import one_blas_thread
 from omdml.errors import CorruptError
 from omdml.metrics import CHUNK_ROWS, ProjectionMetric
-from workers.node.gallery import Features, Gallery, Hits, Query, closest, squared_distances
+from omdml.workers.node.gallery import Features, Gallery, Hits, Query, closest, squared_distances
 
 # Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.
 REFINED = 500

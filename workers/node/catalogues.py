@@ -8,9 +8,10 @@ import structlog
 
 from omdml.errors import CatalogueError, ConfigurationError, FeedbackError
 from omdml.feedback import AnyFeedback
-from streams.protocols import Catalogue
-from workers.configuration.specs import Spec, Specs
-from workers.events.validation import check
+from omdml.snapshot import Snapshot
+from omdml.streams.protocols import Catalogue
+from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.events.validation import check
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +34,22 @@ class Current:
             raise ConfigurationError(f"no model {model!r} is configured")
         self._refresh(spec)
         return spec.catalogue
+
+    def first(self, model: str) -> Snapshot:
+        """What a worker would publish of a model before its first event; raises StartError, ConfigurationError."""
+        spec = self._specs.find(model)
+        if spec is None:
+            raise ConfigurationError(f"no model {model!r} is configured")
+        return Snapshot(
+            model=model,
+            learner=spec.learner.name,
+            version=0,
+            generation=spec.catalogue.generation,
+            event_time=None,
+            oldest_event_time=None,
+            progress={},
+            metric=spec.first_metric(),
+        )
 
     def check(self, event: AnyFeedback) -> None:
         """Raise FeedbackError where a worker would make a dead letter of this event."""

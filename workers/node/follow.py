@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import structlog
 
 from omdml.errors import StoreError
-from streams.protocols import SnapshotStore, Watch
-from workers.node.hot_swap import Refresher
+from omdml.streams.protocols import SnapshotStore, Watch
+from omdml.workers.node.hot_swap import Refresher
 
 OVERDUE_S = 5.0  # without a turn: nobody knows then whether models are up to date
 HINT_WAIT_S = 0.2  # how long a stop may have to wait for the thread

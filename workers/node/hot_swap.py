@@ -12,10 +12,11 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import CorruptError, OmdmlError
-from streams.protocols import Catalogue, Pointer, SnapshotStore
-from workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view
-from workers.node.metrics import NodeMetrics
-from workers.versions.targets import readable, since_reset
+from omdml.streams.protocols import Catalogue, Pointer, SnapshotStore
+from omdml.workers.node.first_views import FirstViews
+from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view
+from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.versions.targets import readable, since_reset
 
 # Older snapshots that a node tries to load if the newest is damaged.
 OLDER_TRIED = 10
@@ -48,6 +49,8 @@ class Refresher:
         The name of a model in metrics.
     patience_s
         Where embedding a gallery takes longer, a new metric answers over a bridge meanwhile.
+    first
+        What answers for models of which the store has nothing; None: nothing does.
     """
 
     def __init__(
@@ -57,10 +60,12 @@ class Refresher:
         metrics: NodeMetrics,
         label: Callable[[str], str],
         patience_s: float = PATIENCE_S,
+        first: FirstViews | None = None,
     ) -> None:
         self.views: dict[str, View] = {}
         self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
         self._patience_s = patience_s
+        self._first = first
         # For writers only: two loads at once could swap in the wrong order.
         self._loading = threading.RLock()
         # Monotonic time at which a model's view was what the store points at.
@@ -115,6 +120,10 @@ class Refresher:
 
     def _follow(self, model: str, pointer: Pointer | None, began: float) -> None:
         view = self.views.get(model)
+        if self._first and pointer is None and view is None:
+            self._first.prepare(model)
+        elif self._first:
+            self._first.drop(model)
         if pointer is None and view and self._store.store_id == view.pointer.store_id:
             _log.warning("model_deleted", model=model, was=view.snapshot.version)
             self.forget(model)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from omdml.errors import CatalogueError, FeedbackError, MeasureError, OmdmlError
 from omdml.metrics import Metric, ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
-from streams.catalogues.inline import scaled_item
-from streams.protocols import Catalogue, Pointer
-from workers.node.bridge import Bridge, Spread
-from workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
-from workers.node.set_gallery import SetGallery
+from omdml.streams.catalogues.inline import scaled_item
+from omdml.streams.protocols import Catalogue, Pointer
+from omdml.workers.node.bridge import Bridge, Spread
+from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
+from omdml.workers.node.set_gallery import SetGallery
 
 MAX_K = 10_000
 MAX_QUERY_ITEMS = 1000
@@ -41,6 +41,16 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     distance: float
+
+
+class Page(NamedTuple):
+    """Which part of an answer is asked for: ``offset`` items are passed over, those to ``exclude`` never count."""
+
+    offset: int = 0
+    exclude: Sequence[str] = ()
+
+
+FIRST_PAGE = Page()
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -95,21 +105,39 @@ class View:
         """Numbers looked at to answer one query."""
         return self.indexes[None].work
 
-    def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None) -> Answer:
-        """The ``k`` closest items under one snapshot; raises SearchError."""
+    def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None, page: Page = FIRST_PAGE) -> Answer:
+        """The ``k`` closest items of a page under one snapshot; raises SearchError."""
         began = time.perf_counter()
         if not 1 <= k <= MAX_K:
             raise SearchError(f"k is {k}, expected 1 to {MAX_K}", "bad_k")
+        if not 0 <= page.offset <= MAX_K - k:
+            raise SearchError(f"offset is {page.offset}, expected 0 to {MAX_K - k}: {MAX_K} with k", "bad_k")
+        left_out = self._left_out(page.exclude)
         if task not in self.indexes:
             tasks = ", ".join(name for name in self.indexes if name is not None)
             raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
         try:
-            hits = self.indexes[task].nearest(query, k)
+            hits = self.indexes[task].nearest(query, page.offset + k + len(left_out))
         except MeasureError as error:
             raise SearchError(f"{too_large(query)}: {error}", "not_finite") from error
         if hits is None:
-            return self.complete.search(query, k, task)
-        return self._answer(hits, time.perf_counter() - began)
+            return self.complete.search(query, k, task, page)
+        if len(left_out):
+            shown = ~np.isin(hits.rows, left_out)
+            hits = Hits(hits.rows[shown], hits.distances[shown])
+        part = slice(page.offset, page.offset + k)
+        return self._answer(Hits(hits.rows[part], hits.distances[part]), time.perf_counter() - began)
+
+    def _left_out(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Rows of what must not be answered; what is not there is not answered anyway. SearchError for too many."""
+        if len(ids) > MAX_QUERY_ITEMS:
+            raise SearchError(f"{len(ids)} ids to exclude, expected at most {MAX_QUERY_ITEMS}", "invalid")
+        rows = self._rows(ids)
+        return np.unique(rows[rows >= 0])
+
+    def _rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Rows of the gallery, -1 for an unknown id."""
+        return self.catalogue.rows(ids) if ids else np.empty(0, np.int64)
 
     def _answer(self, hits: Hits, took_s: float) -> Answer:
         ids = self.names
@@ -173,6 +201,9 @@ class SetView(View):
     def covers(self, catalogue: Catalogue) -> bool:
         """Whether this catalogue's sets are the ones searched in."""
         return super().covers(catalogue) and self.sets is catalogue.sets
+
+    def _rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        return np.array([self._places.get(one, -1) for one in ids], np.int64) if self.sets else super()._rows(ids)
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for these elements, a set standing for its own; raises SearchError for an unknown one."""

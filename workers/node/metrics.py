@@ -16,9 +16,9 @@ from prometheus_client.registry import Collector
 
 from omdml.letter_reasons import REASONS
 from omdml.snapshot import Trail
-from workers.configuration.config import is_pattern
-from workers.node.live_model import View
-from workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
+from omdml.workers.configuration.config import is_pattern
+from omdml.workers.node.live_model import View
+from omdml.workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
 
 # Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
 OLD_NEWS_S = 86_400.0

@@ -10,18 +10,20 @@ from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 
-from omdml.errors import StoreError
+from omdml.errors import OmdmlError, StoreError
 from omdml.feedback import AnyFeedback
-from streams.protocols import Catalogue, Sink, SnapshotStore
-from workers.configuration.config import is_pattern, suggestion
-from workers.configuration.process import one_thread
-from workers.node.follow import Follower
-from workers.node.gallery import Query
-from workers.node.hot_swap import Refresher
-from workers.node.http.inbox import Inbox
-from workers.node.live_model import DEFAULT_K, PATIENCE_S, Answer, SearchError, View
-from workers.node.metrics import NodeMetrics
-from workers.telemetry.registry import MODELS, ModelLabels
+from omdml.snapshot import Snapshot
+from omdml.streams.protocols import Catalogue, Sink, SnapshotStore
+from omdml.workers.configuration.config import is_pattern, suggestion
+from omdml.workers.configuration.process import one_thread
+from omdml.workers.node.first_views import FirstViews
+from omdml.workers.node.follow import Follower
+from omdml.workers.node.gallery import Query
+from omdml.workers.node.hot_swap import Refresher
+from omdml.workers.node.http.inbox import Inbox
+from omdml.workers.node.live_model import DEFAULT_K, FIRST_PAGE, PATIENCE_S, Answer, Page, SearchError, View
+from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.telemetry.registry import MODELS, ModelLabels
 
 BUDGET_BYTES = 1 << 30
 
@@ -40,6 +42,9 @@ class RetrievalNode:
         Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
     sink
         Where posted feedback goes; None: none is taken.
+    first
+        The snapshot that a worker would publish of a model before its first event: it answers for models of which
+        the store has nothing. None: nothing does.
     check
         Raises FeedbackError where no worker would learn a posted event; None: whatever can be decoded is taken.
     registry
@@ -69,6 +74,7 @@ class RetrievalNode:
         check: Callable[[AnyFeedback], None] | None = None,
         models_in_metrics: int = MODELS,
         ready: str = "all",
+        first: Callable[[str], Snapshot] | None = None,
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
@@ -79,7 +85,8 @@ class RetrievalNode:
         self._ready = ready
         self.store = store
         self.catalogues = catalogues
-        self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s)
+        self._first = FirstViews(first, catalogues, self._label, self.named) if first else None
+        self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
         self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
@@ -121,7 +128,11 @@ class RetrievalNode:
 
     def missing(self) -> list[str]:
         """Models configured by name that cannot answer yet."""
-        return [name for name in self.named if name not in self._refresher.views]
+        return [name for name in self.named if name not in self._refresher.views and not self._begins(name)]
+
+    def _begins(self, name: str) -> bool:
+        """Whether a named model answers as it begins, because nothing of it was published."""
+        return self._first is not None and name in self._first.ready
 
     def awaited(self) -> list[str]:
         """Models that cannot answer yet and without which this node is not ready."""
@@ -173,6 +184,7 @@ class RetrievalNode:
         task: str | None = None,
         by: str | None = None,
         rerank: int | None = None,
+        page: Page = FIRST_PAGE,
     ) -> Answer:
         """The ``k`` items closest to the mean of ``ids``, which are no answers, or to raw vectors.
 
@@ -183,7 +195,7 @@ class RetrievalNode:
         Raises SearchError.
         """
         view = self.view(model)
-        return self.answer(view, self.query(view, ids, features, by, rerank), k, task)
+        return self.answer(view, self.query(view, ids, features, by, rerank), k, task, page)
 
     @staticmethod
     def query(
@@ -199,20 +211,31 @@ class RetrievalNode:
         query = view.items(ids) if ids is not None else view.vectors(features or {})
         return view.searched(query, by, rerank)
 
-    def answer(self, view: View, query: Query, k: int = DEFAULT_K, task: str | None = None) -> Answer:
+    def answer(
+        self,
+        view: View,
+        query: Query,
+        k: int = DEFAULT_K,
+        task: str | None = None,
+        page: Page = FIRST_PAGE,
+    ) -> Answer:
         """Search in a view, and measure; raises SearchError."""
-        answer = view.search(query, k, task)
+        answer = view.search(query, k, task, page)
         self.metrics.searched(self._label(answer.model), view, answer.version, answer.took_s)
         return answer
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
         views, instead = dict(self._refresher.views), self.instead()
-        names = dict.fromkeys([*self.named, *sorted(views)])
-        return [
-            self._described(name, views.get(name), since) | ({"refused": instead[name]} if name in instead else {})
-            for name in names
-        ]
+        told = []
+        for name in dict.fromkeys([*self.named, *sorted(views)]):
+            described = self._described(name, views.get(name) or self._beginning(name), since)
+            told.append(described | ({"refused": instead[name]} if name in instead else {}))
+        return told
+
+    def _beginning(self, name: str) -> View | None:
+        """What answers for a named model before anything of it is published."""
+        return self._first.view(name) if self._first and self._begins(name) else None
 
     def _described(self, model: str, view: View | None, since: float) -> dict[str, Any]:
         if view is None:
@@ -260,15 +283,27 @@ class RetrievalNode:
             view = self._refresher.refresh(model)
         except StoreError as error:
             raise SearchError(f"model {model!r} is not loaded, and its store fails: {error}", "not_ready") from error
+        refusal = self._refresher.refused.get(model)
+        if view is None and refusal is None and self._first:
+            return self._first_view(self._first, model)
         if view is None:
             hint = "is a worker running?"
             if model not in self.named:
                 hint = "a pattern's model can be searched from its first event on; send one, or start a worker"
-            if refusal := self._refresher.refused.get(model):
+            if refusal:
                 hint = refusal.reason
             raise SearchError(f"model {model!r} has no snapshot that can be served: {hint}", "not_ready")
         self._make_room(model)
         return view
+
+    @staticmethod
+    def _first_view(first: FirstViews, model: str) -> View:
+        try:
+            return first.view(model)
+        except OmdmlError as error:
+            raise SearchError(
+                f"model {model!r} has learned nothing yet and cannot begin: {error}", "not_ready"
+            ) from error
 
     def _make_room(self, newest: str) -> None:
         """Let go of the patterns' models not asked for lately, as far as the budget demands."""

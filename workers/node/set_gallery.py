@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError
 from omdml.metrics import SetMetric
-from workers.node.gallery import AGGREGATE, ELEMENTS, Array, Features, Hits, Query, closest, lowest
+from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, Array, Features, Hits, Query, closest, lowest
 
 
 class SetGallery:

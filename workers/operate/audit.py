@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import decode
-from streams.placement import Placement
-from streams.protocols import Partition, Record, Store
-from workers.events.decoding import JSON, by_partition, content_type
-from workers.events.stretches import Stretches
-from workers.model.owned_model import Progress
-from workers.model.tally import Tally
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Record, Store
+from omdml.workers.events.decoding import JSON, by_partition, content_type
+from omdml.workers.events.stretches import Stretches
+from omdml.workers.model.owned_model import Progress
+from omdml.workers.model.tally import Tally
 
 MOST_LETTERS = 10_000_000
 

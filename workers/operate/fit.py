@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from omdml.batch import batch_learners, batch_start
 from omdml.errors import Fenced, StartError, StoreError
 from omdml.learners import DCA, LEARNERS, OMDML, Learner
-from streams.letters import DeadLetters
-from streams.placement import Placement, PlacementChanged
-from streams.protocols import Record, Store, Written
-from workers.configuration.specs import Spec
-from workers.events.decoding import Batch, sort_out
-from workers.events.lookup import Located
-from workers.operate.replay import ReplayedModel
+from omdml.streams.letters import DeadLetters
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols import Record, Store, Written
+from omdml.workers.configuration.specs import Spec
+from omdml.workers.events.decoding import Batch, sort_out
+from omdml.workers.events.lookup import Located
+from omdml.workers.operate.replay import ReplayedModel
 
 # Comparisons of the first part by default: a minute's work at 1,000 dimensions.
 MOST = 5000

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
-from streams.letters import Letter, Position
-from streams.protocols import ModelPosition, Partition, Store
-from workers.configuration.specs import Specs
-from workers.events.decoding import content_type
-from workers.events.validation import check
+from omdml.streams.letters import Letter, Position
+from omdml.streams.protocols import ModelPosition, Partition, Store
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.decoding import content_type
+from omdml.workers.events.validation import check
 
 NOWHERE = ModelPosition(Partition("", 0), 0)  # of a model without a checkpoint
 

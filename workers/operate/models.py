@@ -5,12 +5,12 @@ from __future__ import annotations
 from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, StoreError, StoreLost
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
-from streams.placement import Placement, PlacementChanged
-from streams.protocols import Partition, Store, Written
-from workers.configuration.config import suggestion
-from workers.configuration.specs import Spec, Specs
-from workers.model.guard import Guard
-from workers.model.owned_model import OwnedModel
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.streams.protocols import Partition, Store, Written
+from omdml.workers.configuration.config import suggestion
+from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.model.guard import Guard
+from omdml.workers.model.owned_model import OwnedModel
 
 # A worker that learns the model may claim it back between our claim and our save.
 ATTEMPTS = 5

@@ -15,15 +15,15 @@ from rich.table import Table
 from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
-from streams.placement import Placement
-from streams.protocols import Partition, Record, Source
-from workers.configuration.config import ModelConfig
-from workers.configuration.specs import Spec, Specs
-from workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
-from workers.events.lookup import Located
-from workers.model.guard import Guard
-from workers.model.held_out_accuracy import Order, order_right, plain_metric
-from workers.model.owned_model import OwnedModel, offsets_of
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Record, Source
+from omdml.workers.configuration.config import ModelConfig
+from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
+from omdml.workers.events.lookup import Located
+from omdml.workers.model.guard import Guard
+from omdml.workers.model.held_out_accuracy import Order, order_right, plain_metric
+from omdml.workers.model.owned_model import OwnedModel, offsets_of
 
 POLL_RECORDS = 1000
 POLL_S = 0.5

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from omdml.errors import ConfigurationError, StoreError
-from streams.extents import Extent, Member
-from streams.placement import Placement
-from streams.protocols import Store
+from omdml.streams.extents import Extent, Member
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Store
 
 GROW = "omdml topics grow --partitions"
 REHOME = "stop the workers, then omdml topics rehome"

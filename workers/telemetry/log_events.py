@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.metrics_core import CounterMetricFamily
@@ -27,19 +27,21 @@ EVENTS = {
         "dead_letters drift expelled fenced gap_accepted kafka_commit_refused kafka_leave_failed kafka_out_of_reach "
         "learning_waits letter_skipped letters_not_closed log_thinned model_deleted partition_lost partitions_not_read "
         "revoked_unsaved routing_again snapshot_damaged snapshot_taken_back snapshot_withheld stopped_partly_unsaved "
-        "stopped_unsaved store_fell_back store_out_of_reach topic_missing"
+        "stopped_unsaved store_fell_back store_out_of_reach topic_missing webhook_failed"
     ),
     "error": (
         "checkpoint_damaged checkpoint_damaged_previous_used checkpoint_of_another_model embedding_failed "
-        "feedback_not_accepted kafka_client_failed kafka_fetching_stopped model_deleted model_goes_on "
-        "model_not_published model_waits refresh_failed request_failed snapshot_refused state_file_unfit store_changed "
-        "store_lost waiting_events_lost"
+        "feedback_not_accepted kafka_client_failed kafka_fetching_stopped model_cannot_begin model_deleted "
+        "model_goes_on model_not_published model_waits refresh_failed request_failed snapshot_refused state_file_unfit "
+        "store_changed store_lost waiting_events_lost"
     ),
 }
 KNOWN = frozenset((level, event) for level, events in EVENTS.items() for event in events.split())
 
 _lock = threading.Lock()
 _counts: Counter[tuple[str, str]] = Counter()
+# Who hears of every line, too; it must be quick.
+listener: Callable[[Mapping[str, Any]], None] | None = None
 
 
 def count(_: object, __: str, event: EventDict) -> EventDict:
@@ -47,6 +49,8 @@ def count(_: object, __: str, event: EventDict) -> EventDict:
     said = (event["level"], event["event"])
     with _lock:
         _counts[said if said in KNOWN else (event["level"], OTHER)] += 1
+    if hears := listener:
+        hears(event)
     return event
 
 

@@ -12,10 +12,12 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from workers.telemetry.condition import Condition
+from omdml.workers.telemetry.condition import Condition
 
 # Seconds that a client may keep a thread waiting.
 REQUEST_S = 10.0
+# At once. Others are ended.
+MAX_CONNECTIONS = 200
 
 
 class Silent(WSGIRequestHandler):
@@ -42,6 +44,26 @@ def server_class(host: str) -> type[ThreadingWSGIServer]:
 
     class Server(ThreadingWSGIServer):
         address_family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            self._room = threading.BoundedSemaphore(MAX_CONNECTIONS)
+            super().__init__(*arguments, **more)
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            # Each connection has a thread: what learns must have some of the process's files and memory left.
+            if self._room.acquire(blocking=False):
+                super().process_request(request, client_address)
+            else:
+                self.shutdown_request(request)
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                self._room.release()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Say nothing: the client hung up, or said nothing for too long."""
 
     return Server
 

@@ -19,7 +19,7 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-from workers.telemetry.log_events import LogEvents
+from omdml.workers.telemetry.log_events import LogEvents
 
 # Upper bounds of buckets, in seconds: of what happens inside a process, ...
 FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)

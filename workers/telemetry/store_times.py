@@ -9,8 +9,8 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from omdml.errors import OmdmlError
-from streams.protocols import Store
-from workers.telemetry.registry import STORE, at_zero
+from omdml.streams.protocols import Store
+from omdml.workers.telemetry.registry import STORE, at_zero
 
 # What a method of a store is counted as; others are asked by commands only.
 OPERATIONS = {

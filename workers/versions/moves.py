@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from omdml.errors import NotKept
-from streams.protocols import Pointer, SnapshotStore
-from workers.versions.targets import Kind, check_target, not_taken_back, servable, since_reset
+from omdml.streams.protocols import Pointer, SnapshotStore
+from omdml.workers.versions.targets import Kind, check_target, not_taken_back, servable, since_reset
 
 
 def rollback(store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None) -> Pointer:

@@ -7,12 +7,12 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from omdml.errors import CatalogueError, CorruptError, StoreError, StoreRefused
-from streams.catalogues.opening import glance
-from streams.protocols import Pointer, SnapshotStore
-from streams.stores.journal import PINNED, PUBLICATIONS, Entry, destination
-from workers.configuration.config import Configuration
-from workers.configuration.wording import span, when
-from workers.versions.targets import Kind, Line, misfit, publications_of, since_reset
+from omdml.streams.catalogues.opening import glance
+from omdml.streams.protocols import Pointer, SnapshotStore
+from omdml.streams.stores.journal import PINNED, PUBLICATIONS, Entry, destination
+from omdml.workers.configuration.config import Configuration
+from omdml.workers.configuration.wording import span, when
+from omdml.workers.versions.targets import Kind, Line, misfit, publications_of, since_reset
 
 
 class Withheld(NamedTuple):

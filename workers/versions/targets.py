@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from omdml.errors import CorruptError, StoreError
 from omdml.snapshot import Snapshot
-from streams.protocols import SnapshotStore
-from streams.stores.journal import PUBLICATIONS
+from omdml.streams.protocols import SnapshotStore
+from omdml.streams.stores.journal import PUBLICATIONS
 
 # A line of a model's history.
 Line = Mapping[str, Any]

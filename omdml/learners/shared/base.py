@@ -119,6 +119,11 @@ class Learner(base.Base):
                 raise StartError(f"{name}: init={self.init!r} is not finite in {self.dtype}: scale the features")
         return sampled
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """What people who inspect a snapshot are told of the learner, as shares; none of most learners."""
+        return {}
+
     @abstractmethod
     def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
         """Learn comparisons in order, all of them or none."""

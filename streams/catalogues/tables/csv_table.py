@@ -13,8 +13,8 @@ import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
-from streams.regular import LINE_CHARACTERS, text_lines
+from omdml.streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
+from omdml.streams.regular import LINE_CHARACTERS, text_lines
 
 CHUNK_CELLS = 500_000  # text in memory at a time: about 60 bytes a cell
 
@@ -53,7 +53,7 @@ class CsvTable:
         self.places = {modality: [header.index(name) for name in names] for modality, names in chosen.items()}
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
-        """See :class:`streams.catalogues.tables.table.Table`."""
+        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         rows = max(1, min(rows, CHUNK_CELLS // len(self.header)))
         lines = islice(self._lines(), 1, None)
         while some := list(islice(lines, rows)):

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from omdml.errors import CatalogueError
-from streams.catalogues.manifest import MODALITY_NAME
-from streams.catalogues.tables.csv_table import CsvTable
-from streams.catalogues.tables.numpy_tables import ID_BYTES, ArrayTable, NpzTable, check_header
-from streams.catalogues.tables.parquet_table import ParquetTable
-from streams.catalogues.tables.table import UNREADABLE, Columns, Table
-from streams.regular import opened, read_regular
+from omdml.streams.catalogues.manifest import MODALITY_NAME
+from omdml.streams.catalogues.tables.csv_table import CsvTable
+from omdml.streams.catalogues.tables.numpy_tables import ID_BYTES, ArrayTable, NpzTable, check_header
+from omdml.streams.catalogues.tables.parquet_table import ParquetTable
+from omdml.streams.catalogues.tables.table import UNREADABLE, Columns, Table
+from omdml.streams.regular import opened, read_regular
 
 Inputs = Sequence[str | Path] | Mapping[str, Any]
 SUFFIXES = ".npy, .npz, .csv, .parquet"
@@ -24,7 +24,7 @@ SUFFIXES = ".npy, .npz, .csv, .parquet"
 def open_tables(
     inputs: Inputs, *, ids: str | Path | Sequence[str] | None, id_column: str, columns: Columns | None
 ) -> list[Table]:
-    """One table an input; the arguments are those of :func:`streams.catalogues.build.build_catalogue`.
+    """One table an input; the arguments are those of :func:`omdml.streams.catalogues.build.build_catalogue`.
 
     Raises
     ------

@@ -15,8 +15,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.catalogues.tables.table import Chunk, require_modality, rows_at_once
-from streams.regular import opened
+from omdml.streams.catalogues.tables.table import Chunk, require_modality, rows_at_once
+from omdml.streams.regular import opened
 
 PREFIX = "X_"
 HEADER_BYTES = 10_000  # of a .npy file: numpy's own limit, which it looks at too late
@@ -37,7 +37,7 @@ class ArrayTable:
         self.count: int | None = row_count(name, {what: array.shape for what, array in arrays.items()}, ids)
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
-        """See :class:`streams.catalogues.tables.table.Table`."""
+        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         rows = rows_at_once(self.name, rows, {name: array.shape[1] for name, array in self.arrays.items()})
         for start in range(0, self.count or 0, rows):
             vectors = {name: array[start : start + rows] for name, array in self.arrays.items()}
@@ -69,7 +69,10 @@ class NpzTable:
         self.count = row_count(self.name, shapes, ids)
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
-        """See :class:`streams.catalogues.tables.table.Table`. Arrays are decompressed as they are read, never whole."""
+        """See :class:`omdml.streams.catalogues.tables.table.Table`.
+
+        Arrays are decompressed as they are read, never whole.
+        """
         rows = rows_at_once(self.name, rows, self.dims)
         with ExitStack() as stack:
             archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(opened(self.path))))

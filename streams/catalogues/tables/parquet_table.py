@@ -12,7 +12,7 @@ import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from streams.catalogues.tables.table import (
+from omdml.streams.catalogues.tables.table import (
     ID_LENGTH,
     Chunk,
     Columns,
@@ -21,7 +21,7 @@ from streams.catalogues.tables.table import (
     require_modality,
     rows_at_once,
 )
-from streams.regular import opened
+from omdml.streams.regular import opened
 
 NUMBER_BYTES = 8
 EXPANDED_BYTES = 256 << 20  # that a row group of any file may become in memory; more only if the file itself is large:
@@ -85,7 +85,7 @@ class ParquetTable:
         return [self.id_column, *(name for names in self.columns.values() for name in names)]
 
     def chunks(self, rows: int) -> Iterator[Chunk]:
-        """See :class:`streams.catalogues.tables.table.Table`."""
+        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
         dims = {modality: sum(self.widest[name] for name in names) for modality, names in self.columns.items()}
         rows = rows_at_once(self.name, rows, dims)
         # ids stay in their dictionary until their lengths are known: one long id may stand in every row

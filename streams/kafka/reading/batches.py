@@ -10,8 +10,8 @@ from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
 from kafka.record.util import decode_varint
 
 from omdml.feedback import TooLarge
-from streams.kafka import internals
-from streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
+from omdml.streams.kafka import internals
+from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
 
 # The record's length, its attributes, and how much later and how far behind the batch's first it is.
 FIELDS_BEFORE_KEY = 4

@@ -13,8 +13,8 @@ from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from omdml.errors import SourceRefused
-from streams.kafka.options import KafkaOptions, connecting
-from streams.protocols import Partition, Record
+from omdml.streams.kafka.options import KafkaOptions, connecting
+from omdml.streams.protocols import Partition, Record
 
 ANSWER_LIMIT_S = 3.0
 FETCH_BYTES = 16 << 20  # what may lie in memory unread

@@ -8,7 +8,7 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from streams.kafka import internals
+from omdml.streams.kafka import internals
 
 
 class Epochs:

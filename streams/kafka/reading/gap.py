@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from kafka import TopicPartition
 
 from omdml.errors import GapError
-from streams.kafka.reading.batches import Unreadable
-from streams.protocols import Partition
+from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.protocols import Partition
 
 WORKER = "omdml worker"
 

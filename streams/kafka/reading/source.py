@@ -21,12 +21,12 @@ from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from omdml.errors import GapError, OmdmlError, SourceError, SourceRefused
-from streams.kafka import internals
-from streams.kafka import topic as topics
-from streams.kafka.options import KafkaOptions, translated
-from streams.kafka.reading import gap
-from streams.kafka.reading.batches import Unreadable
-from streams.kafka.reading.consumer import (
+from omdml.streams.kafka import internals
+from omdml.streams.kafka import topic as topics
+from omdml.streams.kafka.options import KafkaOptions, translated
+from omdml.streams.kafka.reading import gap
+from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.kafka.reading.consumer import (
     ANSWER_LIMIT_S,
     EXPELLED,
     Rebalance,
@@ -38,9 +38,9 @@ from streams.kafka.reading.consumer import (
     remove_static_member,
     replaced,
 )
-from streams.kafka.reading.epochs import Epochs
-from streams.kafka.reading.watch import Absence, Failures, Flow, Outage
-from streams.protocols import Listener, Partition, Record
+from omdml.streams.kafka.reading.epochs import Epochs
+from omdml.streams.kafka.reading.watch import Absence, Failures, Flow, Outage
+from omdml.streams.protocols import Listener, Partition, Record
 
 # How often it looks at the ends, the topic's identity and the way to the cluster.
 LOOK_EVERY_S = 1.0
@@ -71,7 +71,7 @@ class KafkaSource:
     session_timeout_s
         A member not heard of for so long loses its partitions.
     partitioner
-        What senders choose a partition by: a name in :data:`streams.partitioners.PARTITIONERS`.
+        What senders choose a partition by: a name in :data:`omdml.streams.partitioners.PARTITIONERS`.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class KafkaSource:
             self._consumer.partitions_for_topic(self.topic)
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
-        """Records in order within each partition; see :meth:`streams.protocols.Source.poll`.
+        """Records in order within each partition; see :meth:`omdml.streams.protocols.Source.poll`.
 
         Raises
         ------

@@ -18,8 +18,8 @@ from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.structs import OffsetAndMetadata
 
 from omdml.errors import SourceRefused
-from streams.kafka.options import KafkaOptions, translated
-from streams.kafka.topic import open_admin, require
+from omdml.streams.kafka.options import KafkaOptions, translated
+from omdml.streams.kafka.topic import open_admin, require
 
 # A new cluster first has to make the topic that it keeps offsets in.
 RETRY_S = 0.5

@@ -9,12 +9,12 @@ import kafka.errors
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from streams.kafka import internals
-from streams.kafka.options import KafkaOptions, translated
-from streams.kafka.reading.consumer import ANSWER_LIMIT_S, milliseconds, offset_range
-from streams.kafka.reading.source import KafkaSource
-from streams.kafka.routing.beginning import forgotten, is_known
-from streams.protocols import Partition
+from omdml.streams.kafka import internals
+from omdml.streams.kafka.options import KafkaOptions, translated
+from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, milliseconds, offset_range
+from omdml.streams.kafka.reading.source import KafkaSource
+from omdml.streams.kafka.routing.beginning import forgotten, is_known
+from omdml.streams.protocols import Partition
 
 
 class RoutedSource(KafkaSource):

@@ -11,9 +11,9 @@ from typing import Any, Self
 import kafka.errors
 from kafka import KafkaProducer
 
-from streams.kafka import internals
-from streams.kafka.options import KafkaOptions, connecting, translated
-from streams.kafka.sink import METADATA_AGE_S, KeyPartitioner
+from omdml.streams.kafka import internals
+from omdml.streams.kafka.options import KafkaOptions, connecting, translated
+from omdml.streams.kafka.sink import METADATA_AGE_S, KeyPartitioner
 
 TIMEOUT_S = 20.0
 BATCH_BYTES = 256 << 10
@@ -30,7 +30,7 @@ class KafkaTransactions:
     Parameters
     ----------
     partitioner
-        How a key decides the partition: a name in :data:`streams.partitioners.PARTITIONERS`.
+        How a key decides the partition: a name in :data:`omdml.streams.partitioners.PARTITIONERS`.
     timeout_s
         How long a step may take (being made, sending what a transaction holds, committing it).
     open_s

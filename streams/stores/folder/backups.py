@@ -19,9 +19,9 @@ import msgspec
 
 from omdml.errors import CorruptError, StoreError
 from omdml.formats import FOLDER_STORE
-from streams.disk import ASIDE, sync
-from streams.regular import STATE_BYTES, opened, read_regular
-from streams.stores.folder.store import DirectoryStore, reaching
+from omdml.streams.disk import ASIDE, sync
+from omdml.streams.regular import STATE_BYTES, opened, read_regular
+from omdml.streams.stores.folder.store import DirectoryStore, reaching
 
 SEAL = "backup.json"
 NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
@@ -44,7 +44,10 @@ def back_up(store: DirectoryStore, target: Path) -> None:
     """Write everything in the store into one file, over one of this name; only its owner may read it.
 
     A crash leaves a file whose name begins with a dot. A store that cannot be read leaves the file that was there.
+    Raises StoreError if something else than a regular file has this name: a device or a pipe would be gone then.
     """
+    if target.exists() and not target.is_file():
+        raise StoreError(f"{target}: a backup would replace it, and it is no regular file: choose another name")
     with reaching(store):
         store.secret()
         unfinished = target.with_name(f"{ASIDE}{target.name}.{secrets.token_hex(8)}")

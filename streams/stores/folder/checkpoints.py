@@ -16,10 +16,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from omdml.snapshot import Checkpoint
-from streams.disk import put, sync
-from streams.protocols import Claim, ModelPosition, Written
-from streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
-from streams.stores.folder.states import read_state
+from omdml.streams.disk import put, sync
+from omdml.streams.protocols import Claim, ModelPosition, Written
+from omdml.streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
+from omdml.streams.stores.folder.states import read_state
 
 EPOCH = re.compile(r"\d{10}-[0-9a-f]{16}")
 NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|damaged)")

@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 
 from omdml.errors import StoreError
-from streams.disk import ASIDE, put, put_if_absent
-from streams.regular import DOCUMENT_BYTES, read_regular
-from streams.stores.folder.states import read_state
-from streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
+from omdml.streams.disk import ASIDE, put, put_if_absent
+from omdml.streams.regular import DOCUMENT_BYTES, read_regular
+from omdml.streams.stores.folder.states import read_state
+from omdml.streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
 
 # A snapshot that no entry names for so long has no publisher any more.
 NAMELESS_S = 600.0

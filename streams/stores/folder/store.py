@@ -32,17 +32,17 @@ from urllib.parse import quote, unquote
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.formats import FOLDER_STORE
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.disk import ASIDE, put, put_if_absent, take_lock
-from streams.files.log import identify
-from streams.placement import Placement
-from streams.protocols import Claim, Marks, ModelPosition, Partition, Pointer, Watch, Written
-from streams.regular import DOCUMENT_BYTES, open_regular, read_regular
-from streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
-from streams.stores.folder.checkpoints import CheckpointFolder
-from streams.stores.folder.journal import DirectoryJournal, DirectoryWatch
-from streams.stores.journaled import JournaledSnapshots
-from streams.stores.many import the_only, together
-from streams.stores.retention import RETENTION, RetentionOf
+from omdml.streams.disk import ASIDE, put, put_if_absent, take_lock
+from omdml.streams.files.log import identify
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Claim, Marks, ModelPosition, Partition, Pointer, Watch, Written
+from omdml.streams.regular import DOCUMENT_BYTES, open_regular, read_regular
+from omdml.streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
+from omdml.streams.stores.folder.checkpoints import CheckpointFolder
+from omdml.streams.stores.folder.journal import DirectoryJournal, DirectoryWatch
+from omdml.streams.stores.journaled import JournaledSnapshots
+from omdml.streams.stores.many import the_only, together
+from omdml.streams.stores.retention import RETENTION, RetentionOf
 
 MAX_NUMBER_BYTES = 100
 RESTORE_S = 60.0  # that an owner waits for a backup to be put in place

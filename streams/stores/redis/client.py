@@ -15,7 +15,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 
 from omdml.errors import ConfigurationError, StoreError, StoreRefused
-from streams.addresses import SCHEMES, masked, without_prefix
+from omdml.streams.addresses import SCHEMES, masked, without_prefix
 
 TIMEOUT_S = 2.0  # to connect, and of each answer
 # All that is sent twice is a compare-and-set, or means the same twice.

@@ -11,16 +11,16 @@ from redis import exceptions
 
 from omdml.errors import StoreError
 from omdml.formats import REDIS_STORE
-from streams.addresses import masked, without_prefix
-from streams.stores.redis import scripts
-from streams.stores.redis.client import connect, reaching
-from streams.stores.redis.keys import StoreKeys, understanding
+from omdml.streams.addresses import masked, without_prefix
+from omdml.streams.stores.redis import scripts
+from omdml.streams.stores.redis.client import connect, reaching
+from omdml.streams.stores.redis.keys import StoreKeys, understanding
 
 PREFIX = "omdml"
 
 
 class RedisDatabase:
-    """What every part of a store works with. The address is that of :class:`~streams.stores.redis.store.RedisStore`."""
+    """What every part of a store works with; the address is :class:`~omdml.streams.stores.redis.store.RedisStore`'s."""
 
     def __init__(self, url: str) -> None:
         self._url, prefix = without_prefix(url)

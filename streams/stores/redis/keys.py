@@ -8,8 +8,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from omdml.errors import StoreError
-from streams.protocols import ModelPosition, Partition, Pointer
-from streams.stores.journal import Entry
+from omdml.streams.protocols import ModelPosition, Partition, Pointer
+from omdml.streams.stores.journal import Entry
 
 
 class StoreKeys:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from streams.placement import Placement
-from streams.protocols import Marks, Partition
-from streams.stores.checkpoints import new_secret, read_secret
-from streams.stores.redis.client import reaching, run_of
-from streams.stores.redis.database import RedisDatabase
-from streams.stores.redis.keys import understanding
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Marks, Partition
+from omdml.streams.stores.checkpoints import new_secret, read_secret
+from omdml.streams.stores.redis.client import reaching, run_of
+from omdml.streams.stores.redis.database import RedisDatabase
+from omdml.streams.stores.redis.keys import understanding
 
 
 class RedisMarks(RedisDatabase):

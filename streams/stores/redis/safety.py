@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from redis import exceptions
 
-from streams.addresses import masked, without_prefix
-from streams.stores.redis.client import connect, reaching
+from omdml.streams.addresses import masked, without_prefix
+from omdml.streams.stores.redis.client import connect, reaching
 
 
 class ServerSafety(NamedTuple):

@@ -31,25 +31,25 @@ from typing import Any
 from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.placement import Placement
-from streams.protocols import Claim, ModelPosition, Pointer, Watch, Written
-from streams.stores.checkpoints import (
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Claim, ModelPosition, Pointer, Watch, Written
+from omdml.streams.stores.checkpoints import (
     Saved,
     none_left,
     none_valid,
     read_checkpoint,
     store_lost,
 )
-from streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, superfluous
-from streams.stores.many import the_only
-from streams.stores.redis import scripts
-from streams.stores.redis.client import reaching
-from streams.stores.redis.database import run
-from streams.stores.redis.keys import ClaimAnswer, read_entry, read_pointer, read_position
-from streams.stores.redis.marks import RedisMarks
-from streams.stores.redis.watch import RedisWatch
-from streams.stores.retention import RETENTION, SPARE, RetentionOf
-from streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
+from omdml.streams.stores.journal import PUBLICATIONS, Entry, destination, kind_of_move, superfluous
+from omdml.streams.stores.many import the_only
+from omdml.streams.stores.redis import scripts
+from omdml.streams.stores.redis.client import reaching
+from omdml.streams.stores.redis.database import run
+from omdml.streams.stores.redis.keys import ClaimAnswer, read_entry, read_pointer, read_position
+from omdml.streams.stores.redis.marks import RedisMarks
+from omdml.streams.stores.redis.watch import RedisWatch
+from omdml.streams.stores.retention import RETENTION, SPARE, RetentionOf
+from omdml.streams.stores.snapshots import bytes_gone, not_kept, read_snapshot
 
 # Bytes that no script made permanent vanish after so long.
 UNPUBLISHED_S = 600

@@ -9,8 +9,8 @@ from typing import Any
 import redis
 import structlog
 
-from streams.addresses import masked
-from streams.stores.redis.client import connect
+from omdml.streams.addresses import masked
+from omdml.streams.stores.redis.client import connect
 
 # Of an attempt to subscribe. A wait may take so much longer than its timeout.
 PATIENCE_S = 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from streams.files.lines import encode_line
+from omdml.streams.files.lines import encode_line
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import omdml
 from tests.fault.attacks.store import CONFIGURATION

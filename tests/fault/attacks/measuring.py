@@ -36,7 +36,7 @@ def omdml(folder: Path, *arguments: str, limit_s: float = LIMIT_S, until: str = 
     begin, log = time.monotonic(), folder / f"{name}.log"
     with log.open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "workers.cli", *arguments],
+            [sys.executable, "-m", "omdml.workers.cli", *arguments],
             cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip

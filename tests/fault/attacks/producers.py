@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploy.local import KafkaServer
-from streams.partitioners import by_crc32
+from omdml.streams.partitioners import by_crc32
 from tests.fault.attacks.attack import Attack, Measured
 from tests.support.routes import PARTITIONS, Route
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from omdml.workers import wiring
+from omdml.workers.configuration.config import load
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import Run, omdml
 from tests.support import worlds
 from tests.support.misfits import device, huge, loop, pipe
-from workers import wiring
-from workers.configuration.config import load
 
 MOST_MB, MOST_S = 400, 20
 BOUND = f"each command ends, within {MOST_S} s of processor time and {MOST_MB} MB, without a traceback"

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from omdml.errors import SourceError
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
 from tests.fault.chaos.service import PARTITIONS, Service
 
 ALL = {1, 2, 3}

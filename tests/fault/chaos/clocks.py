@@ -54,6 +54,6 @@ def scraped(port: int) -> str:
 
 if __name__ == "__main__":
     time.time = jumping(time.time)
-    from workers.cli import main
+    from omdml.workers.cli import main
 
     main(sys.argv[1:])

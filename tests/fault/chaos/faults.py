@@ -57,7 +57,7 @@ class Fault(NamedTuple):
     inject: Callable[[Service, Random], None]
     times: int
     store: str = "valkey"
-    entry: str = "workers.cli"
+    entry: str = "omdml.workers.cli"
     anew: bool = False
     cluster: bool = False
 

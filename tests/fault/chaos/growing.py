@@ -29,7 +29,7 @@ def more_partitions(service: Service, chance: Random) -> None:
     service.wait(lambda: not oracle.findings(service.checkpoints(), service.letters()), "the old partitions be learned")
     for worker in service.workers:
         assert worker.stop() == 0, worker.said[-2000:]
-    rehome = service.start_process(NODE, "workers.cli", "topics", "rehome")
+    rehome = service.start_process(NODE, "omdml.workers.cli", "topics", "rehome")
     assert rehome.wait(LIMIT_S) == 0, rehome.said[-2000:]
     for number in range(WORKERS):
         service.start(number)

@@ -48,7 +48,7 @@ def amid_a_rebalance(service: Service, chance: Random) -> None:
     worker, detours = service.workers[FAR], (service.servers.valkey.detour, service.servers.kafka.detour)
     detour = detours[service.injected % 2]
     worker.pause()
-    guest = service.start_process(service.name(GUEST), "workers.cli", "worker")
+    guest = service.start_process(service.name(GUEST), "omdml.workers.cli", "worker")
     before = guest.said.count(ASSIGNED)
     # The fault is to come at any moment of the rebalance.
     time.sleep(chance.uniform(2.0, 4.0))

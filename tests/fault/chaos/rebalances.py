@@ -13,9 +13,9 @@ from random import Random
 
 from prometheus_client import CollectorRegistry
 
+from omdml.workers import wiring
+from omdml.workers.configuration import config, process
 from tests.fault.chaos.service import GUEST, Service
-from workers import wiring
-from workers.configuration import config, process
 
 STORM_S = 25.0
 STAY_S = (0.2, 2.0)  # at least and at most

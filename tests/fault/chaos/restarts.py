@@ -26,7 +26,7 @@ def store_lost(service: Service, chance: Random) -> None:
     for worker in service.workers:
         assert worker.wait(LIMIT_S) == 3, worker.said[-2000:]
         assert SENTENCE in worker.said, worker.said[-2000:]
-    rewind = service.start_process("node", "workers.cli", "topics", "rewind", "--yes")
+    rewind = service.start_process("node", "omdml.workers.cli", "topics", "rewind", "--yes")
     assert rewind.wait(LIMIT_S) == 0, rewind.said
     for number in range(WORKERS):
         service.start(number)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
 from tests.fault.chaos.load import Sender
 from tests.fault.chaos.service import NODE, PARTITIONS, Service
 
@@ -39,4 +39,4 @@ def router(service: Service, number: int):
     service.configuration(name).write_text(text)
     # Senders may be faster than the first router, and others write to the feedback topic directly.
     options = ("--from", f"{service.topic}.clicks", "--begin", "beginning")
-    return service.start_process(name, "workers.cli", "route", *options)
+    return service.start_process(name, "omdml.workers.cli", "route", *options)

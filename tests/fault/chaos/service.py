@@ -10,9 +10,9 @@ from typing import Any, Self
 import redis
 
 from omdml import DEFAULT_LEARNER
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
 from tests.fault.asking import version_served
 from tests.fault.chaos.load import Load, Sender
 from tests.fault.chaos.servers import Servers
@@ -68,7 +68,9 @@ class Service:
         Who watches the versions in the store, and those that the node answers with.
     """
 
-    def __init__(self, folder: Path, servers: Servers, url: str, far_url: str, entry: str = "workers.cli") -> None:
+    def __init__(
+        self, folder: Path, servers: Servers, url: str, far_url: str, entry: str = "omdml.workers.cli"
+    ) -> None:
         self.folder, self.servers, self.entry, self.injected = folder, servers, entry, 0
         self.topic = f"chaos-{next(_topics)}"
         servers.kafka.create_topic(self.topic, PARTITIONS)
@@ -100,7 +102,7 @@ class Service:
         return self.folder / f"{name}.toml"
 
     def __enter__(self) -> Self:
-        self.node = self.start_process(NODE, "workers.cli", "node")
+        self.node = self.start_process(NODE, "omdml.workers.cli", "node")
         self.workers = [self._worker(number) for number in range(WORKERS)]
         *proper, foreign = map(Sender, self.sinks)
         keyless = Sender(self.sinks[0], keyed=False)

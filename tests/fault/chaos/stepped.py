@@ -62,4 +62,4 @@ if __name__ == "__main__":
         build(here)
     if not (here / FILE).exists():
         step(here, 0)
-    os.execve(sys.executable, [sys.executable, "-m", "workers.cli", *sys.argv[1:]], environment(here))
+    os.execve(sys.executable, [sys.executable, "-m", "omdml.workers.cli", *sys.argv[1:]], environment(here))

@@ -11,19 +11,19 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewPartitions
 
 from omdml.feedback import Triplet, encode
-from streams.kafka.extents import extents
-from streams.kafka.newest import first_records, newest_records
-from streams.kafka.options import KafkaOptions
-from streams.partitioners import PARTITIONERS
-from streams.placement import Placement
-from streams.protocols import Partition
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.kafka.extents import extents
+from omdml.streams.kafka.newest import first_records, newest_records
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.partitioners import PARTITIONERS
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.cli import main
+from omdml.workers.configuration.config import load
+from omdml.workers.doctor import installation
+from omdml.workers.doctor.findings import Level
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue
-from workers.cli import main
-from workers.configuration.config import load
-from workers.doctor import installation
-from workers.doctor.findings import Level
 
 MODELS = [f"user-{number}" for number in range(20)]
 

@@ -6,11 +6,11 @@ import pytest
 import redis
 
 from deploy.local import ValkeyServer
-from streams.kafka.options import KafkaOptions
-from streams.kafka.routing.beginning import decide_beginning
-from workers.configuration.config import KafkaLog
-from workers.doctor.durability import of_log, of_store
-from workers.doctor.findings import Level
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.routing.beginning import decide_beginning
+from omdml.workers.configuration.config import KafkaLog
+from omdml.workers.doctor.durability import of_log, of_store
+from omdml.workers.doctor.findings import Level
 
 
 def texts(found):

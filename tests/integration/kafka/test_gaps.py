@@ -11,11 +11,11 @@ from kafka.structs import OffsetAndMetadata
 
 from deploy.local import KafkaServer
 from omdml.errors import GapError, SourceError
-from streams.kafka.options import KafkaOptions
-from streams.kafka.reading import source as kafka_source
-from streams.kafka.reading.source import KafkaSource
-from streams.kafka.topic import create_topic
-from streams.protocols import Partition
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.reading import source as kafka_source
+from omdml.streams.kafka.reading.source import KafkaSource
+from omdml.streams.kafka.topic import create_topic
+from omdml.streams.protocols import Partition
 from tests.integration.waiting import until
 from tests.support.kafka_reader import NewTopic, Open, Reader, administer, cut, numbered, write
 

@@ -3,10 +3,10 @@
 import uuid
 
 from deploy.local import KafkaServer
+from omdml.workers.configuration.config import KafkaLog
+from omdml.workers.operate.replay import read_whole
+from omdml.workers.wiring import open_bystander
 from tests.support.kafka_reader import NewTopic, Open, administer, numbered, write
-from workers.configuration.config import KafkaLog
-from workers.operate.replay import read_whole
-from workers.wiring import open_bystander
 
 
 def test_a_topic_is_read_whole_and_its_group_notices_nothing(

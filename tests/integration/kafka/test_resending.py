@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from omdml.errors import SourceError
-from streams.letters import Letter
-from streams.protocols import Partition
-from workers import wiring
-from workers.configuration.config import KafkaLog
+from omdml.streams.letters import Letter
+from omdml.streams.protocols import Partition
+from omdml.workers import wiring
+from omdml.workers.configuration.config import KafkaLog
 
 
 def test_who_sends_letters_when_another_one_begins_to_is_fenced_and_told(kafka, new_topic):

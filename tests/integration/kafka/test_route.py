@@ -13,16 +13,16 @@ from prometheus_client import CollectorRegistry
 
 from omdml.errors import SourceError, SourceRefused
 from omdml.feedback import MESSAGEPACK, Triplet, encode
-from streams.kafka.options import KafkaOptions
-from streams.kafka.routing.beginning import decide_beginning
-from streams.kafka.routing.origin import RoutedSource
-from streams.kafka.routing.router import Router, Targets
-from streams.kafka.routing.transaction import KafkaTransactions
-from streams.letters import Letter
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.routing.beginning import decide_beginning
+from omdml.streams.kafka.routing.origin import RoutedSource
+from omdml.streams.kafka.routing.router import Router, Targets
+from omdml.streams.kafka.routing.transaction import KafkaTransactions
+from omdml.streams.letters import Letter
+from omdml.workers.cli import main
+from omdml.workers.events.routing import RouterMetrics, key_of
 from tests.support.processes import wait_for
 from tests.support.routes import PARTITIONS, Route, read_committed
-from workers.cli import main
-from workers.events.routing import RouterMetrics, key_of
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from omdml.errors import SourceRefused
-from streams.kafka.options import KafkaOptions
-from streams.kafka.reading.source import KafkaSource
-from streams.kafka.sink import KafkaSink
-from streams.kafka.topic import create_topic
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.reading.source import KafkaSource
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic import create_topic
 from tests.support.certificates import Authority
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.secured import SecuredKafka, password

@@ -9,13 +9,13 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from deploy.local import KafkaServer
 from omdml.errors import FeedbackError, SourceError
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.letters import read_letters
-from streams.protocols import Partition, Record
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.letters import read_letters
+from omdml.streams.protocols import Partition, Record
+from omdml.workers.configuration.config import KafkaLog
+from omdml.workers.wiring import open_letters
 from tests.integration.waiting import until
-from workers.configuration.config import KafkaLog
-from workers.wiring import open_letters
 
 NewTopic = Callable[..., str]
 Open = Callable[..., KafkaSink]

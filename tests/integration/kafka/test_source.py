@@ -12,10 +12,10 @@ from kafka.errors import KafkaTimeoutError
 
 from deploy.local import KafkaServer
 from omdml.errors import SourceError, SourceRefused
-from streams.kafka.reading import source as kafka_source
-from streams.kafka.reading import watch
-from streams.partitioners import by_murmur2
-from streams.protocols import Partition
+from omdml.streams.kafka.reading import source as kafka_source
+from omdml.streams.kafka.reading import watch
+from omdml.streams.partitioners import by_murmur2
+from omdml.streams.protocols import Partition
 from tests.integration.waiting import until
 from tests.support.kafka_reader import NewTopic, Open, administer, numbered, write
 

@@ -7,9 +7,9 @@ import uuid
 from click.testing import CliRunner
 
 from deploy.local import KafkaServer
-from streams.kafka.options import KafkaOptions
-from streams.kafka.topic import open_admin, require
-from workers.cli import main
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.topic import open_admin, require
+from omdml.workers.cli import main
 
 
 def run(*arguments, command="create", **environment):

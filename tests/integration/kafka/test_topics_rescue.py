@@ -7,18 +7,18 @@ import socket
 import pytest
 from click.testing import CliRunner
 
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.kafka.topic import open_admin
-from streams.partitioners import by_murmur2
-from streams.stores.opening import open_store
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic import open_admin
+from omdml.streams.partitioners import by_murmur2
+from omdml.streams.stores.opening import open_store
+from omdml.workers.cli import main
+from omdml.workers.configuration.config import load
+from omdml.workers.doctor.installation import examine
+from omdml.workers.wiring import look_at_topic, survey_topic
 from tests.support.kafka_reader import cut, write
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events
-from workers.cli import main
-from workers.configuration.config import load
-from workers.doctor.installation import examine
-from workers.wiring import look_at_topic, survey_topic
 
 NAMES = [f"user-{number}" for number in range(8)]
 SAID = {name: list(events(20, seed=number, model=name)) for number, name in enumerate(NAMES)}

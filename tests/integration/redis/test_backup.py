@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from deploy.local import RedisServer, ValkeyServer
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.redis.store import RedisStore
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.redis.store import RedisStore
 from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import World, events, run_until_idle
 

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 from numpy.testing import assert_array_equal
 
-from streams.catalogues.build import build_catalogue
-from streams.catalogues.opening import open_catalogue
-from workers.commands.catalogue import build
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.workers.commands.catalogue import build
 
 RANDOM = np.random.default_rng(0)
 RAW = {"color": RANDOM.normal(size=(30, 3)), "text": RANDOM.normal(size=(30, 12))}

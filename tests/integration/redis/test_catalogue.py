@@ -9,12 +9,12 @@ from numpy.testing import assert_array_equal
 
 from deploy.local import Server, ValkeyServer
 from omdml.errors import CatalogueError
-from streams.catalogues import redis as redis_catalogue
-from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue
-from streams.catalogues.opening import open_catalogue
-from streams.catalogues.redis import RedisCatalogue, upload_catalogue
-from streams.protocols import Catalogue
+from omdml.streams.catalogues import redis as redis_catalogue
+from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.folder import MappedCatalogue
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
+from omdml.streams.protocols import Catalogue
 
 RANDOM = np.random.default_rng(0)
 RAW = {"color": RANDOM.normal(size=(25, 3)), "text": RANDOM.normal(size=(25, 12))}

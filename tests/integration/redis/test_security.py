@@ -7,9 +7,9 @@ import redis
 
 from deploy.local import RedisServer, ValkeyServer, ports
 from omdml.errors import ConfigurationError, OmdmlError, StoreRefused
-from streams.catalogues.redis import RedisCatalogue, upload_catalogue
-from streams.protocols import Partition, Written
-from streams.stores.redis.store import RedisStore
+from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
+from omdml.streams.protocols import Partition, Written
+from omdml.streams.stores.redis.store import RedisStore
 from tests.support.certificates import Authority
 from tests.support.processes import ROOT
 from tests.support.shops import Shop

@@ -13,18 +13,18 @@ import redis
 from deploy.local import RedisServer
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
-from streams.protocols import Partition, Written
-from streams.stores.journal import MOVES_KEPT
-from streams.stores.redis import scripts
-from streams.stores.redis.store import RedisStore
-from streams.stores.retention import Retention
+from omdml.streams.protocols import Partition, Written
+from omdml.streams.stores.journal import MOVES_KEPT
+from omdml.streams.stores.redis import scripts
+from omdml.streams.stores.redis.store import RedisStore
+from omdml.streams.stores.retention import Retention
+from omdml.workers.configuration.config import load
+from omdml.workers.doctor.installation import examine
+from omdml.workers.versions.moves import pin, rollback
 from tests.contracts.test_checkpoint_stores import Damage, TestCheckpointsOfAnyStore
 from tests.contracts.test_snapshot_stores import TestSnapshotsOfAnyStore
 from tests.integration.waiting import until
 from tests.support.store_samples import checkpoint, live, published, snapshot, told
-from workers.configuration.config import load
-from workers.doctor.installation import examine
-from workers.versions.moves import pin, rollback
 
 __all__ = [
     "TestCheckpointsOfAnyStore",

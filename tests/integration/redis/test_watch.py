@@ -7,7 +7,7 @@ import redis
 import structlog
 
 from deploy.local import RedisServer
-from streams.stores.redis.store import RedisStore
+from omdml.streams.stores.redis.store import RedisStore
 from tests.integration.waiting import until
 from tests.support.store_samples import published, snapshot
 
@@ -28,8 +28,8 @@ def store(redis_url: str) -> RedisStore:
 def test_a_watch_comes_back_after_an_outage_with_two_log_lines(
     store: RedisStore, any_redis: RedisServer, outage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streams.stores.redis.watch.ANSWER_S", 0.2)
-    monkeypatch.setattr("streams.stores.redis.client.HEALTH_CHECK_S", 0.1)
+    monkeypatch.setattr("omdml.streams.stores.redis.watch.ANSWER_S", 0.2)
+    monkeypatch.setattr("omdml.streams.stores.redis.client.HEALTH_CHECK_S", 0.1)
     epoch = published(store, 1)
     watch = store.watch(["shop"])
     with structlog.testing.capture_logs() as logs:
@@ -64,7 +64,7 @@ def test_a_connection_that_was_cut_counts_as_news(store: RedisStore, client: red
 
 
 def test_an_idle_watch_still_hears(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.stores.redis.client.HEALTH_CHECK_S", 0.1)
+    monkeypatch.setattr("omdml.streams.stores.redis.client.HEALTH_CHECK_S", 0.1)
     epoch = published(store, 1)
     watch = store.watch(["shop"])
     with structlog.testing.capture_logs() as logs:

@@ -17,7 +17,7 @@ from tests.support.deep import deep_after
 from tests.support.processes import Process, wait_for
 
 SET_UP_S = 180.0  # with kernels compiled
-ROLES = {"valkey": "valkey-server", "worker": "workers.cli worker", "node": "workers.cli node"}
+ROLES = {"valkey": "valkey-server", "worker": "omdml.workers.cli worker", "node": "omdml.workers.cli node"}
 LAST_LINE = re.compile(
     r"mAP (0\.\d{3}) -> (0\.\d{3}) after ([\d,]+) comparisons; click-to-live p50 (\d+) ms, p99 (\d+) ms"
 )

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from omdml import LOMDML
-from streams.catalogues.opening import open_catalogue
-from streams.stores.opening import open_store
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.streams.stores.opening import open_store
+from omdml.workers.cli import main
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.worlds import ITEMS, events, items, triplets
-from workers.cli import main
 
 
 class Place:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.stores.opening import open_store
+from omdml.streams.stores.opening import open_store
 from tests.integration.waiting import until
 from tests.support.shops import Shop
 

@@ -9,16 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from omdml import LOMDML
-from streams.catalogues.build import add_items
-from streams.files.source import FileSink
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.catalogues.build import add_items
+from omdml.streams.files.source import FileSink
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
+from omdml.workers import wiring
+from omdml.workers.cli import main
 from tests.fault.asking import version_served
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.worlds import catalogue, events, items, triplets
-from workers import wiring
-from workers.cli import main
 
 
 class Place:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from omdml import LOMDML
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.stores.opening import open_store
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.stores.opening import open_store
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events, triplets
 

@@ -12,17 +12,17 @@ from click.testing import CliRunner
 from kafka import KafkaProducer, TopicPartition
 
 from omdml import LOMDML
-from streams.kafka.options import KafkaOptions
-from streams.kafka.sink import KafkaSink
-from streams.kafka.topic import describe, open_admin
-from streams.partitioners import by_murmur2
-from streams.protocols import Partition
-from streams.stores.opening import open_store
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic import describe, open_admin
+from omdml.streams.partitioners import by_murmur2
+from omdml.streams.protocols import Partition
+from omdml.streams.stores.opening import open_store
+from omdml.workers.cli import main
 from tests.integration.waiting import until
 from tests.support.kafka_reader import write
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events, triplets
-from workers.cli import main
 
 SAID, ROWS = list(events(60)), triplets(60)
 

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from deploy.local import RedisServer, ValkeyServer
-from streams.stores.redis.store import RedisStore
+from omdml.streams.stores.redis.store import RedisStore
 from tests.support.pauses import _no_waiting  # noqa: F401
 from tests.support.worlds import World, events, learned_directly, run_until_idle
 

@@ -1,10 +1,9 @@
-"""DCA against its slow twin, its closed form and the golden numbers, in any chunking, to the byte."""
+"""DCA against its slow twin, its closed form and the golden numbers, in any chunking, to the byte; what it refuses."""
 
 from __future__ import annotations
 
 import copy
 import itertools
-import math
 from pathlib import Path
 
 import numpy as np
@@ -13,37 +12,18 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml import DCA, LOMDML, merge, start_from_pairs
+from omdml import DCA
 from omdml.engines import covariance
 from omdml.engines.covariance import next_refresh
 from omdml.engines.discriminant import discriminant_rows
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
-from omdml.evaluate import mean_average_precision
 from omdml.initial import coordinates_start, principal_start
-from omdml.kernels.counts import FILLED
-from omdml.kernels.covariance import tally
-from omdml.metrics.cosine import projected
 from omdml.snapshot import pack, unpack
 from tests.naive import dca as naive
+from tests.support.dca import learner, served, world
 from tests.support.deep import examples
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-
-
-def world(seed, dims=(7, 5), items=80, events=150, classes=4):
-    """Items of a few classes that only the first modality tells, and triplets of their labels."""
-    draw = np.random.default_rng(seed)
-    labels = np.arange(items) % classes
-    features = {f"m{i}": draw.normal(0, 1, (items, d)) for i, d in enumerate(dims)}
-    features["m0"] += 1.5 * draw.normal(0, 1, (classes, dims[0]))[labels]
-    query = draw.integers(0, items, events)
-    relevant = (query + classes * draw.integers(1, items // classes, events)) % items
-    irrelevant = (relevant + draw.integers(1, classes, events)) % items
-    return features, np.stack([query, relevant, irrelevant], axis=1), labels, draw
-
-
-def learner(features, **options):
-    return DCA(dims={name: x.shape[1] for name, x in features.items()}, **options)
 
 
 def in_chunks(model, rows, features, sizes):
@@ -64,16 +44,6 @@ def centred(model, features):
     items = np.concatenate(list(features.values()), axis=1) - state.mean
     basis = state.basis if len(state.basis) else np.eye(items.shape[1])
     return items, basis, state.deviations.astype(float) ** 2
-
-
-def served(model):
-    """M (d, d) of each expert that is served, in principal coordinates, scaled to trace 1."""
-    found = {}
-    for name, rows in model.metric.experts.items():
-        if name != "plain":
-            rows = projected(rows.astype(float), model._engine.state.basis)
-            found[name] = rows.T @ rows / np.trace(rows.T @ rows)
-    return found
 
 
 def assert_serves(model, experts, shares, **exact):
@@ -252,158 +222,6 @@ def iterated(function, value):
         value = function(value)
 
 
-def test_a_few_triplets_beat_plain_features_and_wrong_answers_hardly_matter():
-    features, rows, labels, draw = world(5, dims=(8, 40), items=400, events=3000, classes=8)
-    swapped = rows.copy()
-    wrong = draw.random(len(rows)) < 0.3
-    swapped[wrong] = rows[wrong][:, [0, 2, 1]]
-    queries = np.arange(100)
-
-    def right(metric):
-        return mean_average_precision(metric.embed(features), labels, queries)
-
-    few, clean, noisy = (learner(features) for _ in range(3))
-    few.start(features)
-    plain = right(few.metric)
-    few.learn_many(rows[:100], features)
-    clean.learn_many(rows, features)
-    noisy.learn_many(swapped, features)
-    assert right(few.metric) > plain + 0.1
-    assert right(clean.metric) > right(few.metric) > plain
-    assert right(noisy.metric) > right(clean.metric) - 0.05
-
-
-def test_plain_coordinates_are_all_there_is_at_the_start_and_fade_out():
-    features, rows, _, _ = world(6, events=1200)
-    model = learner(features)
-    model.start(features)
-    assert model.shares == {"plain": 1.0}
-    model.learn_many(rows[:100], features)
-    assert 0.04 < model.shares["plain"] < 0.06
-    model.learn_many(rows[100:], features)
-    assert model.shares.keys() <= {"items", "far"}
-    assert sum(model.shares.values()) == pytest.approx(1.0)
-
-
-def test_hedge_loses_no_more_than_its_bound_and_leans_on_the_better_expert():
-    features, rows, _, draw = world(23, dims=(8, 40), items=400, events=3000, classes=8)
-    wrong = draw.random(len(rows)) < 0.4
-    rows[wrong] = rows[wrong][:, [0, 2, 1]]
-    model = learner(features)
-    assert (model.hedge_loss, model.hedge_loss_bound) == (0.0, math.inf)
-    for part in np.split(rows, [1, 30, 500]):
-        model.learn_many(part, features)
-        assert 0 < model.hedge_loss <= model.hedge_loss_bound
-    items, far = model._engine.state.hedge[:2]
-    assert items < far
-    assert model.shares["items"] > 0.7
-    assert learner(features, memory=50).hedge_loss_bound == math.inf
-
-
-def heard(model, margins):
-    """Have experts that have rows say these margins (2, T) of triplets of different queries, and count them."""
-    state, count = model._engine.state, margins.shape[1]
-    said = np.concatenate([np.zeros((1, count)), margins])
-    queries = np.arange(1, count + 1, dtype=np.uint64)
-    rest = state.hedge, np.zeros(2), np.zeros(count), state.counts
-    assert tally(said, 0.0, 1.0, queries, state.asked, 0, *rest) == count
-    state.counts[FILLED], state.sums[:] = 0, model.version
-    state.made[0], state.next[0] = model.version, next_refresh(model.version)
-
-
-@settings(max_examples=examples(30), deadline=None)
-@given(data=st.data(), parts=st.integers(1, 12), steps=st.integers(1, 4))
-def test_what_hedge_loses_stays_within_its_bound_whatever_is_said_and_merged(data, parts, steps):
-    features, _, _, _ = world(26)
-    first = learner(features)
-    first.start(features)
-    models = [copy.deepcopy(first) for _ in range(parts)]
-    for _ in range(steps):
-        for model in models:
-            draw = np.random.default_rng(data.draw(st.integers(0, 1000)))
-            worst = data.draw(st.booleans())
-            for _ in range(data.draw(st.integers(1, 20))):
-                losses = model._engine.state.hedge[:2]
-                # the worst there can be: who has lost less is wrong by as much as possible
-                margins = np.where(losses <= losses.min(), 1.0, -1.0) if worst else draw.normal(0, 1, 2)
-                heard(model, margins[:, None])
-                assert model.hedge_loss <= model.hedge_loss_bound + 1e-9
-        while len(models) > 1 and data.draw(st.booleans()):
-            models = [merge(models[0], models[1]), *models[2:]]
-            assert models[0].hedge_loss <= models[0].hedge_loss_bound + 1e-9
-            assert DCA.from_bytes(models[0].to_bytes()).hedge_loss_bound == models[0].hedge_loss_bound
-
-
-def test_the_bound_of_many_merged_learners_is_the_sum_of_theirs():
-    features, _, _, _ = world(26)
-    model = learner(features)
-    model.start(features)
-    part = copy.deepcopy(model)
-    heard(part, np.array([[-1.0], [1.0]]))
-    for _ in range(9):
-        model = merge(model, part)
-    assert model._engine.state.hedge[:2].tolist() == [0.0, 9.0]
-    assert 4.5 == model.hedge_loss <= model.hedge_loss_bound
-
-
-def test_losses_that_have_faded_have_no_bound_even_if_nothing_fades_from_now_on():
-    features, rows, _, _ = world(27)
-    model = learner(features, memory=20)
-    model.learn_many(rows[:100], features)
-    faithful = model.learning_on(memory=0)
-    faithful.learn_many(rows[100:], features)
-    assert (model.hedge_loss_bound, faithful.hedge_loss_bound) == (math.inf, math.inf)
-
-
-def test_a_few_triplets_after_many_pairs_do_not_spoil_what_these_say():
-    features, rows, labels, _ = world(28, dims=(8, 40), items=400, events=3000, classes=8)
-    model, scores = start_from_pairs(rows[:2000, :2], features), []
-    for part in np.split(rows[2000:], [0, 1, 20, 200])[:4]:
-        if len(part):
-            model.learn_many(part, features)
-        scores.append(mean_average_precision(model.metric.embed(features), labels, np.arange(100)))
-    assert min(scores) > scores[0] - 0.01
-    # an expert that has seen no far pair yet is not behind for that
-    items, far, _, count, _ = model._engine.state.hedge
-    assert abs(items - far) < 0.05 * count
-
-
-def test_queries_of_pairs_and_of_merged_learners_are_remembered():
-    features, rows, _, _ = world(29, events=300)
-    first, second, whole = (learner(features, dtype="float64") for _ in range(3))
-    for model in (first, second, whole):
-        model.start(features)
-    for parted, count in ((31, 80), (100, 230), (90, 91)):
-        one, other, both = (copy.deepcopy(model) for model in (first, second, whole))
-        one.learn_many(rows[:parted], features)
-        other.learn_many(rows[parted:count], features)
-        both.learn_many(rows[:count], features)
-        pairs = start_from_pairs(rows[:count, :2], features, dtype="float64")
-        for model in (merge(one, other), pairs):
-            np.testing.assert_array_equal(model._engine.state.asked, both._engine.state.asked)
-
-
-def test_what_all_items_of_a_page_have_in_common_is_not_taken_for_what_people_mean():
-    draw = np.random.default_rng(24)
-    labels = draw.integers(0, 10, 500)
-    light = 6.0 * draw.normal(0, 1, (500, 3))
-    meant = draw.normal(0, 1, (10, 8))[labels] + 0.3 * draw.normal(0, 1, (500, 8))
-    features = {"x": np.concatenate([light, meant], axis=1)}
-    model = learner(features)
-    model.start(features)
-    while model.version < 300:
-        embedded, query = model.metric.embed(features), int(draw.integers(500))
-        apart = ((embedded - embedded[query]) ** 2).sum(axis=1)
-        page = np.argsort(apart, kind="stable")[1:31]
-        near, far = (page[(labels[page] == labels[query]) == alike] for alike in (True, False))
-        count = min(len(near), len(far))
-        if count:
-            model.learn_many(np.stack([np.full(count, query), near[:count], far[:count]], axis=1), features)
-    shares = model.shares
-    assert shares["far"] > shares["items"]
-    assert mean_average_precision(model.metric.embed(features), labels, np.arange(200)) > 0.6
-
-
 def test_features_that_are_principal_coordinates_need_no_basis():
     features, rows, _, _ = world(25, dims=(20,), items=300, events=400)
     identity = learner(features, init="coordinates", dtype="float64")
@@ -420,236 +238,6 @@ def test_features_that_are_principal_coordinates_need_no_basis():
     first = coordinates_start(features, 5, seed=0)
     np.testing.assert_array_equal(first["basis"], np.eye(5, 20))
     np.testing.assert_allclose(first["deviations"], features["m0"].std(axis=0)[:5])
-
-
-def test_models_of_one_start_share_what_they_know_of_the_catalogue():
-    features, rows, _, _ = world(17)
-    first = learner(features)
-    first.start(features)
-    second = copy.deepcopy(first)
-    assert second._engine.state.basis is first._engine.state.basis
-    assert second._engine.state.near is not first._engine.state.near
-    before = second.to_bytes()
-    first.learn_many(rows, features)
-    assert second.to_bytes() == before
-    second.learn_many(rows, features)
-    assert second.to_bytes() == first.to_bytes()
-
-
-@pytest.mark.parametrize("memory", [0, 200])
-def test_merged_learners_know_what_both_were_told(memory):
-    features, rows, _, _ = world(7, dims=(9, 30), events=500)
-    first, second, both = (learner(features, dtype="float64", memory=memory) for _ in range(3))
-    for model in (first, second, both):
-        model.start(features)
-    first.learn_many(rows[:211], features)
-    second.learn_many(rows[211:], features)
-    before = first.to_bytes(), second.to_bytes()
-    merged = merge(first, second)
-    assert (first.to_bytes(), second.to_bytes()) == before
-    assert merged.version == 500
-    if not memory:
-        both.learn_many(rows, features)
-        np.testing.assert_allclose(merged.matrices["near"], both.matrices["near"], rtol=1e-12, atol=1e-12)
-    assert merged.to_bytes() == merge(first, second).to_bytes()
-    again = DCA.from_bytes(merged.to_bytes())
-    for model in (merged, again):
-        model.learn_many(rows[:90], features)
-    assert merged.to_bytes() == again.to_bytes()
-
-
-@pytest.mark.parametrize("memory", [0, 200])
-@pytest.mark.parametrize("count", [1, 32, 33, 64, 500])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_start_from_pairs_is_what_learning_them_one_by_one_leads_to(count, memory, dtype):
-    features, rows, _, _ = world(18, dims=(9, 30), events=500)
-    features = {name: x.astype(dtype) for name, x in features.items()}
-    learned = learner(features, dtype=dtype, memory=memory)
-    for row in rows[:count]:
-        learned.learn_one(row, features)
-    started = start_from_pairs(rows[:count, :2], features, dtype=dtype, memory=memory)
-    exact = {"rtol": 1e-5, "atol": 1e-6} if dtype == "float32" else {"rtol": 1e-10, "atol": 1e-12}
-    assert (started.version, started.updates, started.mistakes) == (count, count, 0)
-    np.testing.assert_allclose(started.matrices["near"], learned.matrices["near"], **exact)
-    ours, theirs = started._engine.moments(), learned._engine.moments()
-    for name in ("near", "middle", "centre", "seen"):
-        expected = getattr(theirs, name)
-        close = float(np.abs(expected).max()) * exact["rtol"]
-        np.testing.assert_allclose(getattr(ours, name), expected, rtol=1e-10, atol=close)
-    # nobody said what is far
-    assert ours.sums.tolist() == pytest.approx([*theirs.sums[:2], 0.0])
-    assert not ours.far.any()
-    assert started.shares.get("far") == started.shares.get("items")
-    M = served(learned)["items"]
-    np.testing.assert_allclose(served(started)["items"], M, atol=1e-3 if dtype == "float32" else 1e-7)
-    assert DCA.from_bytes(started.to_bytes()).to_bytes() == started.to_bytes()
-
-
-def test_parts_of_a_log_add_up_to_the_whole_and_learn_on():
-    features, rows, _, _ = world(19, dims=(9, 30), events=500)
-    parts = [start_from_pairs(part[:, :2], features, dtype="float64") for part in np.array_split(rows[:400], 3)]
-    whole = start_from_pairs(rows[:400, :2], features, dtype="float64")
-    added = merge(merge(parts[0], parts[1]), parts[2])
-    np.testing.assert_allclose(added.matrices["near"], whole.matrices["near"], rtol=1e-12, atol=1e-12)
-    for model in (added, whole):
-        model.learn_many(rows[400:], features)
-    assert added.version == whole.version == 500
-    np.testing.assert_allclose(added.matrices["near"], whole.matrices["near"], rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "says"),
-    [(np.zeros((0, 2), int), "no pair"), ([[0, 80]], "rows 0 to 79"), ([[0, 1, 2]], r"integers \(T, 2\)"),
-     ([[0, 1], [2, 3]], "item in row 3 of modality 'm0'")],
-)  # fmt: skip
-def test_pairs_that_say_nothing_are_refused(pairs, says):
-    features, _, _, _ = world(20)
-    start = {"mean": np.zeros(12), "basis": np.eye(5, 12), "deviations": np.arange(5, 0, -1.0)}
-    features["m0"][3, 1] = np.nan
-    with pytest.raises(FeedbackError, match=says):
-        start_from_pairs(pairs, features, init=start)
-
-
-def test_learners_that_begin_from_one_start_given_as_arrays_are_merged():
-    features, rows, _, _ = world(22)
-    first = learner(features)
-    first.start(features)
-    state = first._engine.state
-    start = {"mean": state.mean, "basis": state.basis, "deviations": state.deviations}
-    one, other = (learner(features, init=start) for _ in range(2))
-    one.learn_many(rows[:50], features)
-    other.learn_many(rows[50:], features)
-    assert merge(one, DCA.from_bytes(other.to_bytes())).version == len(rows)
-    swapped = DCA(dims=dict(reversed(one.dims.items())), init=start)
-    with pytest.raises(ParameterError, match="merge"):
-        merge(one, swapped)
-    with pytest.raises(ParameterError, match="merge"):
-        merge(one, LOMDML(dims={"a": 3}))
-
-
-def test_learners_of_other_parameters_or_other_items_are_not_merged():
-    features, rows, _, _ = world(8)
-    other = {name: x + 1 for name, x in features.items()}
-    one = learner(features)
-    one.learn_many(rows, features)
-    for model, table in ((learner(features, memory=9), features), (learner(features), other)):
-        model.learn_many(rows, table)
-        with pytest.raises(ParameterError, match="merge"):
-            merge(one, model)
-
-
-def sound(model, features):
-    """Embeddings of unit length, or 0, and finite; a checkpoint that resumes."""
-    embedded = model.metric.embed(features)
-    lengths = np.linalg.norm(embedded.astype(float), axis=1)
-    assert np.isfinite(embedded).all()
-    assert (lengths < 1 + 1e-5).all()
-    assert DCA.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
-    return lengths
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    "kind",
-    ["few items", "two items", "one item", "constant", "one constant", "scales", "tiny", "huge", "alike", "subnormal"],
-)
-def test_odd_features_give_a_metric_that_is_bounded(kind, dtype):
-    features, rows, _, draw = world(9, dims=(30, 6), events=200)
-    count = {"few items": 5, "two items": 2, "one item": 1}.get(kind, 80)
-    features = {name: x[:count] for name, x in features.items()}
-    if kind == "constant":
-        features = {name: np.ones_like(x) for name, x in features.items()}
-    if kind == "one constant":
-        features["m1"] = np.full_like(features["m1"], 7.0)
-    if kind == "scales":
-        features = {name: x * 10.0 ** draw.integers(-9, 9, x.shape[1]) for name, x in features.items()}
-    if kind in ("tiny", "huge"):
-        features = {name: x * (1e-15 if kind == "tiny" else 1e15) for name, x in features.items()}
-    if kind == "subnormal":
-        features = {name: x * (1e-40 if dtype == "float32" else 1e-310) for name, x in features.items()}
-    if kind == "alike":
-        features = {name: np.repeat(x[:4], 20, axis=0) for name, x in features.items()}
-    model = learner(features, dtype=dtype)
-    model.learn_many(rows % count, features)
-    lengths = sound(model, {name: x.astype(dtype) for name, x in features.items()})
-    assert kind in ("constant", "one item", "subnormal") or lengths.max() > 0.99
-
-
-def test_fewer_items_than_coordinates_keep_what_they_span():
-    features, rows, _, _ = world(10, dims=(50, 20), items=12, classes=3)
-    model = learner(features)
-    model.learn_many(rows, features)
-    assert len(model._engine.state.deviations) == 11
-    sound(model, features)
-
-
-def test_contradictory_answers_alone_leave_the_order_of_plain_features():
-    features, rows, labels, _ = world(11, dims=(8, 12), items=200, events=2000)
-    both = np.concatenate([rows, rows[:, [0, 2, 1]]])
-    model = learner(features)
-    model.start(features)
-    plain = mean_average_precision(model.metric.embed(features), labels, np.arange(50))
-    model.learn_many(both, features)
-    assert mean_average_precision(model.metric.embed(features), labels, np.arange(50)) > plain - 0.06
-    sound(model, features)
-
-
-def test_answers_about_three_items_alone_stay_bounded():
-    features, _, _, _ = world(12, dims=(8, 30), items=200)
-    model = learner(features)
-    model.start(features)
-    model.learn_many(np.tile([0, 1, 2], (3000, 1)), features)
-    sound(model, features)
-    identical = learner(features)
-    identical.start(features)
-    identical.learn_many(np.tile([0, 0, 2], (300, 1)), features)
-    assert identical.shares == {"plain": 1.0}
-    sound(identical, features)
-
-
-def test_items_that_nobody_clicks_do_not_mislead_however_long_people_click():
-    features, _, labels, draw = world(17, dims=(60, 60), items=600, classes=6)
-    clicked = np.arange(120)
-    query, relevant = (draw.choice(clicked, 12_000) for _ in range(2))
-    alike = labels[query] == labels[relevant]
-    rows = np.stack([query, relevant, draw.choice(clicked, 12_000)], axis=1)[alike]
-    # some are wrong: what a shop's own items look like is all that tells noise from meaning
-    wrong = draw.random(len(rows)) < 0.2
-    rows[wrong, 1] = draw.choice(clicked, wrong.sum())
-    model, scores = learner(features), []
-    model.start(features)
-    for part in np.split(rows, [200, 600]):
-        model.learn_many(part, features)
-        scores.append(mean_average_precision(model.metric.embed(features), labels, np.arange(300, 600)))
-    assert scores[2] > max(scores[:2]) - 0.02
-
-
-def test_few_items_that_are_clicked_over_and_over_do_not_spoil_the_order_of_the_others():
-    features, _, labels, draw = world(18, dims=(20, 20), items=400)
-    clicked = np.arange(12)
-    rows = draw.choice(clicked, (60_000, 3))
-    rows = rows[(labels[rows[:, 0]] == labels[rows[:, 1]]) & (labels[rows[:, 0]] != labels[rows[:, 2]])]
-    model, scores = learner(features), []
-    model.start(features)
-    for part in np.split(rows, [0, 100, 1000]):
-        if len(part):
-            model.learn_many(part, features)
-        scores.append(mean_average_precision(model.metric.embed(features), labels, np.arange(100, 200)))
-    assert min(scores[1:]) > scores[0] - 0.02
-
-
-def test_one_click_on_a_broken_item_does_not_spoil_what_was_learned():
-    features, rows, labels, _ = world(19, dims=(10, 10), items=300, events=1500)
-    broken = {name: np.concatenate([x, x[:1]]) for name, x in features.items()}
-    broken["m0"][300, 3] = 1e6
-    model, twin = learner(features), learner(features)
-    for one in (model, twin):
-        one.start(features)
-    model.learn_many([[0, 300, 1]], broken)
-    for one in (model, twin):
-        one.learn_many(rows, features)
-    scores = [mean_average_precision(m.metric.embed(features), labels, np.arange(100)) for m in (model, twin)]
-    assert scores[0] > scores[1] - 0.02
 
 
 @pytest.mark.parametrize("version", [14, 900])
@@ -685,18 +273,6 @@ def test_a_bad_row_behind_a_refresh_or_a_closed_block_changes_nothing(version, e
         model.learn_many(bad, broken)
     assert caught.value.row == events - 1
     assert model.to_bytes() == twin.to_bytes()
-
-
-def test_memory_forgets_what_was_meant_before():
-    features, rows, labels, _ = world(13, dims=(8, 8), items=200, events=4000)
-    turned = {"m0": features["m1"], "m1": features["m0"]}
-    forgetful, faithful = learner(features, memory=100), learner(features)
-    for model in (forgetful, faithful):
-        model.start(features)
-        model.learn_many(rows[:3700], features)
-        model.learn_many(rows[3700:], turned)
-    scores = [mean_average_precision(m.metric.embed(turned), labels, np.arange(50)) for m in (forgetful, faithful)]
-    assert scores[0] > scores[1] + 0.02
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from omdml.coordinates import CoordinateMap
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Triplet
-from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue, read_manifest
-from streams.catalogues.inline import InlineTable, scaled_item
-from streams.catalogues.opening import glance
-from streams.protocols import Catalogue
+from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
+from omdml.streams.catalogues.inline import InlineTable, scaled_item
+from omdml.streams.catalogues.opening import glance
+from omdml.streams.protocols import Catalogue
+from omdml.workers.cli import main
 from tests.support import worlds
-from workers.cli import main
 
 MAPPED = "mapped"
 OLDER = Path(__file__).parents[2] / "formats" / "catalogue-1"

@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from numpy.testing import assert_array_equal
 
 from omdml.errors import CatalogueError
-from streams.catalogues.build import add_items, build_catalogue
-from streams.catalogues.folder import MappedCatalogue
-from streams.catalogues.opening import open_catalogue
-from workers.cli import main
+from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.catalogues.folder import MappedCatalogue
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.workers.cli import main
 
 FACES = {"face": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]}
 IDS = ["f-1", "f-2", "f-3", "f-4"]

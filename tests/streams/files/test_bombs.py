@@ -15,8 +15,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from omdml.workers.cli import main
 from tests.support.forks import ended
-from workers.cli import main
 
 Bomb = Callable[[Path], Path]
 PIECE = 1 << 24

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, OmdmlError, SourceError, StoreError
-from streams.catalogues.build import build_catalogue
-from streams.catalogues.folder import MappedCatalogue
-from streams.files.group_state import GroupState
-from streams.files.segments import SegmentedLog
-from streams.files.source import FileSink
-from streams.protocols import Partition
-from streams.regular import STATE_BYTES, Unfit, open_regular, read_regular, text_lines
-from streams.stores.folder.states import read_state
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.folder import MappedCatalogue
+from omdml.streams.files.group_state import GroupState
+from omdml.streams.files.segments import SegmentedLog
+from omdml.streams.files.source import FileSink
+from omdml.streams.protocols import Partition
+from omdml.streams.regular import STATE_BYTES, Unfit, open_regular, read_regular, text_lines
+from omdml.streams.stores.folder.states import read_state
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.configuration.config import load
+from omdml.workers.demo.people.labels import read_labels
 from tests.support import store_samples, worlds
 from tests.support.files import read_records
 from tests.support.misfits import device, folder, huge, pipe
 from tests.support.processes import ROOT
-from workers.configuration.config import load
-from workers.demo.people.labels import read_labels
 
 Put = Callable[[Path], None]
 PARTITION = Partition("t", 0)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import GapError, SourceError
-from streams.files.log import OFFSET_BITS
-from streams.files.source import FileSink, FileSource
+from omdml.streams.files.log import OFFSET_BITS
+from omdml.streams.files.source import FileSink, FileSource
 from tests.support.files import read_records
 from tests.support.listeners import Recorder
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.files import tail
-from streams.files.tail import Lines, Tail
+from omdml.streams.files import tail
+from omdml.streams.files.tail import Lines, Tail
 
 LONGEST, KEPT = 20, 12
 

@@ -8,9 +8,9 @@ from kafka.errors import UnsupportedCodecError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from streams.kafka.reading import gap
-from streams.kafka.reading.batches import RecordBatch, Unreadable
-from streams.protocols import Partition
+from omdml.streams.kafka.reading import gap
+from omdml.streams.kafka.reading.batches import RecordBatch, Unreadable
+from omdml.streams.protocols import Partition
 
 FIRST = 500  # offset of the batch
 VALUE = b"\xff\xfename" * 20  # long enough to be compressed

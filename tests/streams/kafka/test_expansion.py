@@ -13,15 +13,15 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from omdml.errors import FeedbackError
 from omdml.feedback import decode
-from streams.kafka.reading import expansion
-from streams.kafka.reading.batches import Unreadable
-from streams.kafka.reading.consumer import as_records
-from streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
-from streams.kafka.routing.router import Targets, copy_of
-from streams.letters import Letter
-from streams.protocols import Partition
+from omdml.streams.kafka.reading import expansion
+from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.kafka.reading.consumer import as_records
+from omdml.streams.kafka.reading.expansion import MAX_EXPANDED_BYTES, too_large
+from omdml.streams.kafka.routing.router import Targets, copy_of
+from omdml.streams.letters import Letter
+from omdml.streams.protocols import Partition
+from omdml.workers.events.routing import key_of
 from tests.streams.kafka.test_batches import FIRST, RECORDS, opened, sealed, written
-from workers.events.routing import key_of
 
 GZIP, LZ4, ZSTD = DefaultRecordBatch.CODEC_GZIP, DefaultRecordBatch.CODEC_LZ4, DefaultRecordBatch.CODEC_ZSTD
 COMPRESS = {GZIP: gzip.compress, LZ4: lz4.frame.compress, ZSTD: zstandard.ZstdCompressor().compress}

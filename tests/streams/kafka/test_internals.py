@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.record.default_records import DefaultRecordBatch
 from kafka.record.memory_records import MemoryRecords
 
-import streams.kafka
+from omdml.streams import kafka as ours
 from tests.streams.kafka.test_batches import FIRST, RECORDS, Name, sealed, written
 
 PUBLIC = [name for name in dir(KafkaConsumer) if not name.startswith("_")]
@@ -25,7 +25,7 @@ def parameters(method):
 
 
 def test_nothing_else_of_ours_reaches_inside_the_client():
-    folder = Path(streams.kafka.__file__).parent
+    folder = Path(ours.__file__).parent
     inside = [path.name for path in sorted(folder.rglob("*.py")) if PRIVATE.search(path.read_text())]
     assert inside == ["internals.py"]
 

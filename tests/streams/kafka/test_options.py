@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from omdml.errors import SourceError
-from streams.kafka.options import KafkaOptions, connecting, translated
+from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
 SECRET = KafkaOptions(
     servers="one:9092, two:9092",

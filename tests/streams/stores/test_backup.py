@@ -15,15 +15,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from omdml import LOMDML
-from streams.files.source import FileSink
-from streams.protocols import Partition, Written
-from streams.stores.folder.backups import back_up, put_back
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.retention import Retention
+from omdml.errors import StoreError
+from omdml.streams.files.source import FileSink
+from omdml.streams.protocols import Partition, Written
+from omdml.streams.stores.folder.backups import back_up, put_back
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.retention import Retention
+from omdml.workers.cli import main
 from tests.support.processes import Process, wait_for
 from tests.support.store_samples import checkpoint, live, published, snapshot
 from tests.support.worlds import catalogue, events, learned_of
-from workers.cli import main
 
 CONFIGURATION = """
 [log]
@@ -253,3 +254,18 @@ def test_only_a_store_in_a_folder_has_such_backups(place: Path) -> None:
         refused = omdml(command, "copy.omdml")
         assert refused.exit_code == 2
         assert "for a store in a folder" in refused.output
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_or_a_device_is_not_replaced_by_a_backup(place: Path, linked: bool) -> None:
+    store = DirectoryStore(place / "state")
+    os.mkfifo(place / "pipe")
+    target = place / "pipe"
+    if linked:
+        target = place / "link"
+        target.symlink_to("pipe")
+    with pytest.raises(StoreError, match="no regular file"):
+        back_up(store, target)
+    assert stat.S_ISFIFO(os.stat(target).st_mode)
+    assert target.is_symlink() == linked
+    assert "no regular file" in omdml("backup", str(target)).output

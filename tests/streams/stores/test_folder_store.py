@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import CorruptError, StoreError
-from streams import disk
-from streams.protocols import Partition, Written
-from streams.stores.folder import checkpoints, journal
-from streams.stores.folder.journal import NAMELESS_S
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.retention import Retention
+from omdml.streams import disk
+from omdml.streams.protocols import Partition, Written
+from omdml.streams.stores.folder import checkpoints, journal
+from omdml.streams.stores.folder.journal import NAMELESS_S
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.retention import Retention
 from tests.support.store_samples import ODD_NAMES, checkpoint, live, published, snapshot
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import ConfigurationError
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.memory import MemoryStore
-from streams.stores.opening import open_store
-from streams.stores.redis.store import RedisStore
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryStore
+from omdml.streams.stores.opening import open_store
+from omdml.streams.stores.redis.store import RedisStore
 
 
 def test_a_store_is_opened_by_its_address(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from streams.protocols import Written
-from streams.stores import journaled
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.memory import MemoryModel, MemoryStore
-from streams.stores.retention import SPARE, Retention
+from omdml.streams.protocols import Written
+from omdml.streams.stores import journaled
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryModel, MemoryStore
+from omdml.streams.stores.retention import SPARE, Retention
 from tests.support.store_samples import live, published, snapshot
 
 FEW = Retention(last=2, minutes=0, hours=0, days=0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redis import exceptions
 from redis.connection import Encoder, PythonRespSerializer
 
-from streams.stores.redis.client import WholeCommands
+from omdml.streams.stores.redis.client import WholeCommands
 
 WORDS = st.one_of(
     st.binary(max_size=40), st.text(st.characters(codec="utf-8"), max_size=20), st.integers(), st.floats(),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.stores.retention import OF_MANY, Retention
+from omdml.streams.stores.retention import OF_MANY, Retention
 
 HOUR, DAY = 3600, 86400
 

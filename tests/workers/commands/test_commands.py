@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import ConfigurationError
+from omdml.workers import wiring
+from omdml.workers.cli import main
+from omdml.workers.configuration.config import load
 from tests.support.worlds import catalogue, run_until_idle
-from workers import wiring
-from workers.cli import main
-from workers.configuration.config import load
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,34 @@ def test_every_letter_is_explained_without_what_a_terminal_would_obey(named):
         answer = CliRunner().invoke(main, ["letters", "explain", place, "-c", str(named)])
         assert answer.exit_code == 0, answer.output
         assert [sign for sign in answer.output if not sign.isprintable() and sign != "\n"] == []
+
+
+def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    catalogue(tmp_path / "items")
+    (tmp_path / "omdml.toml").write_text(
+        '[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n'
+    )
+    event = {"type": "triplet", "model": "shop", "query": "i0", "relevant": "i1", "irrelevant": "i2"}
+    lines = [json.dumps(event | {"at": at}) for at in (1e308, 1e15)]  # learned
+    refused = json.dumps(event | {"query": "nobody"})
+    lines += [json.dumps({"record": {"logged": at, "key": None, "headers": [], "value": refused}})
+              for at in (1e308, -1e308, 1e12)]  # fmt: skip
+    (tmp_path / "feedback").mkdir()
+    (tmp_path / "feedback" / "00000001.jsonl").write_text("\n".join(lines) + "\n")
+    worker = wiring.build_worker(load("omdml.toml", {}, {}), CollectorRegistry())
+    run_until_idle(worker)
+    worker.stop()
+    worker.run()
+    for command in (("inspect", "shop"), ("letters", "list"), ("models", "list"), ("history", "shop"), ("doctor",)):
+        answer = CliRunner().invoke(main, command)
+        assert answer.exception is None or isinstance(answer.exception, SystemExit), command
+        assert "does not foresee" not in answer.output
+    listed = CliRunner().invoke(main, ["letters", "list"]).output
+    assert ("3 unknown_item" in listed, "1e+308 s since 1970" in listed) == (True, True), listed
+    for letter in map(json.loads, CliRunner().invoke(main, ["letters", "list", "--json"]).output.splitlines()):
+        place = f"{letter['partition'][1]}/{letter['offset']}"
+        assert CliRunner().invoke(main, ["letters", "explain", place]).exit_code == 0
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])

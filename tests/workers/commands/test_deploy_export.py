@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from omdml.workers.cli import main
+from omdml.workers.operate import deployment
 from tests.support.documents import read
 from tests.support.processes import ROOT
-from workers.cli import main
-from workers.operate import deployment
 
 WANTED = {
     "OPERATIONS.md",

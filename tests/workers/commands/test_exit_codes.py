@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import click
@@ -11,10 +12,13 @@ import pytest
 import structlog
 
 from omdml import errors
-from streams.placement import PlacementChanged
-from workers.cli import Omdml
-from workers.configuration import config
-from workers.configuration.process import configure_log
+from omdml.streams.files.source import FileSink
+from omdml.streams.placement import PlacementChanged
+from omdml.workers.cli import Omdml
+from omdml.workers.configuration import config
+from omdml.workers.configuration.process import configure_log
+from tests.support.processes import wait_for
+from tests.support.worlds import catalogue, events
 
 CODES = {
     2: (errors.ConfigurationError, errors.CatalogueError),
@@ -66,3 +70,28 @@ def test_lines_of_the_log_have_the_form_and_the_level_of_the_configuration(form,
 def test_a_level_that_is_none_is_refused():
     with pytest.raises(errors.ConfigurationError, match="logging"):
         config.load(None, {"OMDML_LOGGING__LEVEL": "loud"})
+
+
+@pytest.mark.parametrize(("settings", "code"), [("[worker]\nmemory_mb = -1\n", 2), ("", 0)])
+def test_a_full_disk_under_the_log_changes_neither_what_a_worker_does_nor_its_exit_code(tmp_path, settings, code):
+    catalogue(tmp_path / "items")
+    (tmp_path / "omdml.toml").write_text(
+        f'[catalogues.items]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 2\n{settings}'
+    )
+    learned = tmp_path / "state" / "models" / "shop" / "checkpoints"
+    sink = FileSink(tmp_path / "feedback")
+    sink.send_many([(event, "shop") for event in events(20)])
+    sink.flush()
+    with open("/dev/full", "w") as full:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "omdml.workers.cli", "worker"], cwd=tmp_path, stdout=full, stderr=full
+        )
+    try:
+        if code == 0:
+            wait_for(lambda: worker.poll() is not None or any(learned.glob("**/*.checkpoint")), "a checkpoint")
+            assert worker.poll() is None
+            worker.terminate()
+        assert worker.wait(60) == code
+    finally:
+        worker.kill()
+        worker.wait()

@@ -10,14 +10,14 @@ import sys
 import pytest
 
 from omdml.learners import LEARNERS
+from omdml.workers.commands.options import LEARNER
 from tests.support.processes import ROOT
-from workers.commands.options import LEARNER
 
 SLOW = ("numba", "scipy", "numpy", "kafka", "redis", "river", "fastapi", "starlette", "uvicorn", "rich", "structlog")
 # What omdml's own entry point does, command after command: none may import anything slow, so one process does for all.
 RUN = """
 import contextlib, io, json, os, sys
-from workers.cli import main
+from omdml.workers.cli import main
 for line in sys.stdin:
     folder, slow, arguments = json.loads(line)
     os.chdir(folder)

@@ -11,7 +11,7 @@ import pytest
 
 from omdml import DEFAULT_LEARNER, LEARNERS
 from omdml.errors import ConfigurationError
-from workers.configuration import config
+from omdml.workers.configuration import config
 
 SAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "omdml.toml"
 MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"learner": "lomdml", "catalogue": "c"}}}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
+
 import pytest
 import structlog
 
+from omdml.workers.configuration.process import configure_log
 from tests.support.worlds import World, events, run_until_idle
-from workers.configuration.process import configure_log
 
 
 @pytest.fixture
@@ -50,3 +53,25 @@ def test_a_partition_that_was_handed_over_is_told_with_its_mark(tmp_path):
         worker.services.source.close()
     (line,) = [line for line in said if line["event"] == "partition_revoked"]
     assert (line["partition"], line["mark"]) == (str(world.log.partitions[0]), 20)
+
+
+def test_a_process_goes_on_whose_log_nobody_can_write(monkeypatch):
+    # its disk is full; what reads it has ended; it was closed
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Unread(io.StringIO):
+        def flush(self):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    closed = io.StringIO()
+    closed.close()
+    before = structlog.get_config()
+    try:
+        for stream in (Full(), Unread(), closed, None):
+            monkeypatch.setattr("sys.stderr", stream)
+            configure_log()
+            structlog.get_logger().error("store_lost", error="out of reach")
+    finally:
+        structlog.configure(**before)

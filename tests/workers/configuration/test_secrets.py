@@ -7,14 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from omdml.errors import ConfigurationError, OmdmlError
-from streams.addresses import masked
-from streams.catalogues.opening import open_catalogue
-from streams.stores.opening import open_store
+from omdml.streams.addresses import masked
+from omdml.streams.catalogues.opening import open_catalogue
+from omdml.streams.stores.opening import open_store
+from omdml.workers.cli import main
+from omdml.workers.configuration.config import load
+from omdml.workers.doctor.installation import examine
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.worlds import catalogue
-from workers.cli import main
-from workers.configuration.config import load
-from workers.doctor.installation import examine
 
 SECRET = "hush-0123456789-hush"
 MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"learner": "lomdml", "catalogue": "c"}}}

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from omdml.errors import FeedbackError
-from streams.letters import Letter
-from streams.protocols import Partition, Record
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.redis.keys import StoreKeys
+from omdml.streams.letters import Letter
+from omdml.streams.protocols import Partition, Record
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.redis.keys import StoreKeys
+from omdml.workers.configuration.process import configure_log
+from omdml.workers.learning.metrics import WorkerMetrics
 from tests.support.processes import ROOT
 from tests.support.shops import Shop
-from workers.configuration.process import configure_log
-from workers.learning.metrics import WorkerMetrics
 
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "code"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}

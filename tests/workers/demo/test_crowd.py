@@ -11,15 +11,15 @@ import pytest
 from omdml.errors import ConfigurationError, MeasureError
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import decode
+from omdml.workers.demo import run_simulation
+from omdml.workers.demo.node_client import NodeClient, NodeError
+from omdml.workers.demo.people.crowd import Crowd, Task
+from omdml.workers.demo.people.held_out import HeldOut
+from omdml.workers.demo.people.labels import Labels
 from tests.integration.waiting import until
 from tests.support.shops import Shop, listening
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, items
-from workers.demo import run_simulation
-from workers.demo.node_client import NodeClient, NodeError
-from workers.demo.people.crowd import Crowd, Task
-from workers.demo.people.held_out import HeldOut
-from workers.demo.people.labels import Labels
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_what_is_no_url_is_refused(url):
 
 
 def test_a_simulation_tells_load_and_what_came_of_it(shop, labels_file, capsys, monkeypatch):
-    monkeypatch.setattr("workers.demo.observer.STILL_S", 0.0)  # nobody learns here: no version will come
+    monkeypatch.setattr("omdml.workers.demo.observer.STILL_S", 0.0)  # nobody learns here: no version will come
     with shop.serving() as node, listening(node) as server:
         assert run_simulation(server.url, labels_file, comparisons=40, people=2) == 0
     load, last = capsys.readouterr().out.splitlines()[-2:]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from omdml.evaluate import mean_average_precision
-from workers.demo.digits import AROUND, DESCRIPTORS, fourier, gradients, load_digits, patterns, projections
+from omdml.workers.demo.digits import AROUND, DESCRIPTORS, fourier, gradients, load_digits, patterns, projections
 
 DIMS = {"pixels": 64, "gradients": 128, "projections": 46, "patterns": 90, "fourier": 40}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from omdml.workers.demo.run import learned_by
 from tests.support.shops import Shop
-from workers.demo.run import learned_by
 
 
 def test_before_anything_was_learned_there_is_no_mistake_rate(tmp_path):

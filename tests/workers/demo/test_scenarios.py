@@ -11,18 +11,18 @@ import pytest
 from omdml import LEARNERS
 from omdml.errors import ConfigurationError
 from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet, decode
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.demo import run_simulation
+from omdml.workers.demo.digits import load_digits
+from omdml.workers.demo.people.albums import Albums, made_albums
+from omdml.workers.demo.people.crowd import Task, Voice
+from omdml.workers.demo.people.labels import Labels
+from omdml.workers.demo.people.orders import Order
+from omdml.workers.demo.people.person import Habits
+from omdml.workers.demo.scenarios import subject
+from omdml.workers.node.catalogues import Current
 from tests.support.shops import Shop, listening
 from tests.support.worlds import ITEMS, TASKS, configuration, items
-from workers.configuration.specs import Specs
-from workers.demo import run_simulation
-from workers.demo.digits import load_digits
-from workers.demo.people.albums import Albums, made_albums
-from workers.demo.people.crowd import Task, Voice
-from workers.demo.people.labels import Labels
-from workers.demo.people.orders import Order
-from workers.demo.people.person import Habits
-from workers.demo.scenarios import subject
-from workers.node.catalogues import Current
 
 FORMS = {"triplet": Triplet, "pair": Pair, "quadruplet": Quadruplet, "set": SetJudgement}
 AMOUNTS = {f"i{number}": number // 4 for number in range(400)}
@@ -135,7 +135,7 @@ class Serving(Shop):
 @pytest.fixture(autouse=True)
 def _no_waiting_for_versions(monkeypatch):
     # Nobody learns here, so no version will come.
-    monkeypatch.setattr("workers.demo.observer.STILL_S", 0.0)
+    monkeypatch.setattr("omdml.workers.demo.observer.STILL_S", 0.0)
 
 
 def test_a_simulation_needs_a_column_a_task_and_speaks_of_all_of_them(tmp_path):

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from workers.demo.node_client import Freshness
-from workers.demo.screen import Figures, line, open_screen
+from omdml.workers.demo.node_client import Freshness
+from omdml.workers.demo.screen import Figures, line, open_screen
 
 KNOWN = Figures(
     sent=10_000,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streams.kafka.safety import TopicSafety
-from streams.stores.redis.safety import ServerSafety
-from workers.configuration.config import FileLog
-from workers.doctor.durability import (
+from omdml.streams.kafka.safety import TopicSafety
+from omdml.streams.stores.redis.safety import ServerSafety
+from omdml.workers.configuration.config import FileLog
+from omdml.workers.doctor.durability import (
     LETTERS,
     ROUTED,
     forgotten_routers,

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import StoreRefused
-from streams.catalogues.build import build_catalogue
-from streams.files.reader import open_log
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.files.reader import open_log
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers import wiring
+from omdml.workers.configuration.config import load
+from omdml.workers.doctor import installation
+from omdml.workers.doctor.findings import Level
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
-from workers import wiring
-from workers.configuration.config import load
-from workers.doctor import installation
-from workers.doctor.findings import Level
 
 
 @pytest.fixture

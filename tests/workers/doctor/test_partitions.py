@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from streams.extents import Extent, Member
-from streams.placement import Placement
-from streams.protocols import Partition
-from streams.stores.memory import MemoryStore
-from workers.doctor.findings import Level
-from workers.doctor.partitions import partitions
-from workers.operate.topics import survey
+from omdml.streams.extents import Extent, Member
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.doctor.findings import Level
+from omdml.workers.doctor.partitions import partitions
+from omdml.workers.operate.topics import survey
 
 PARTITIONS = [Partition("topic", number) for number in range(8)]
 NOW = 1_800_000_000.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from omdml.feedback import Triplet, encode
-from streams.letters import resent_header
-from streams.partitioners import PARTITIONERS
-from streams.placement import Placement
-from streams.protocols import Partition, Record
-from workers.doctor.findings import Level
-from workers.doctor.senders import advise, look_at_senders
+from omdml.streams.letters import resent_header
+from omdml.streams.partitioners import PARTITIONERS
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Record
+from omdml.workers.doctor.findings import Level
+from omdml.workers.doctor.senders import advise, look_at_senders
 
 NOW = 1_000_000.0
 MODELS = [f"shop-{number}" for number in range(40)]

@@ -11,22 +11,22 @@ import pytest
 from click.testing import CliRunner
 
 from omdml.snapshot import Snapshot
-from streams.catalogues.build import build_catalogue
-from streams.files.group_state import GroupState
-from streams.files.log import OFFSET_BITS
-from streams.files.newest import newest_records
-from streams.files.reader import open_log
-from streams.files.source import FileSink, FileSource
-from streams.letters import Resent, read_book
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.files.group_state import GroupState
+from omdml.streams.files.log import OFFSET_BITS
+from omdml.streams.files.newest import newest_records
+from omdml.streams.files.reader import open_log
+from omdml.streams.files.source import FileSink, FileSource
+from omdml.streams.letters import Resent, read_book
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.cli import main
+from omdml.workers.configuration.config import load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.doctor import installation, serving
+from omdml.workers.doctor.findings import Level
+from omdml.workers.doctor.letters import FRESH_S, unsent
+from omdml.workers.operate import models
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
-from workers.cli import main
-from workers.configuration.config import load
-from workers.configuration.specs import Specs
-from workers.doctor import installation, serving
-from workers.doctor.findings import Level
-from workers.doctor.letters import FRESH_S, unsent
-from workers.operate import models
 
 UNKNOWN = b'{"type":"triplet","model":"shop","query":"i1","relevant":"i2","irrelevant":"nobody"}'
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import structlog
 
 from omdml.errors import FeedbackError
-from streams.files.source import FileSink
-from streams.letters import Letter, read_letters
-from streams.protocols import Partition, Record
+from omdml.streams.files.source import FileSink
+from omdml.streams.letters import Letter, read_letters
+from omdml.streams.protocols import Partition, Record
+from omdml.workers import wiring
+from omdml.workers.configuration.config import FileLog
+from omdml.workers.events import decoding
+from omdml.workers.events.decoding import Refusal
+from omdml.workers.events.refusal_log import EVERY_S, RefusalLog
 from tests.support.files import read_records
 from tests.support.worlds import World, events, run_until_idle
-from workers import wiring
-from workers.configuration.config import FileLog
-from workers.events import decoding
-from workers.events.decoding import Refusal
-from workers.events.refusal_log import EVERY_S, RefusalLog
 
 PARTITION = Partition("t", 3)
 

@@ -13,20 +13,20 @@ from msgspec.structs import replace
 from omdml.errors import CorruptError
 from omdml.feedback import decode, encode
 from omdml.snapshot import Checkpoint
-from streams.placement import Placement
-from streams.protocols import Partition, Record
-from streams.stores.memory import MemoryStore
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Record
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import GuardConfig, load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.decoding import sort_out
+from omdml.workers.events.repeats import WINDOW, SeenIds
+from omdml.workers.model.guard import Guard
+from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.node.http.openapi import openapi
+from omdml.workers.operate.replay import ReplayedModel, nothing_timed
 from tests.support.deep import examples
 from tests.support.worlds import TASKS, World, catalogue, events, feedback, letters, run_until_idle
 from tests.workers.learning.test_metrics import read
-from workers.configuration.config import GuardConfig, load
-from workers.configuration.specs import Specs
-from workers.events.decoding import sort_out
-from workers.events.repeats import WINDOW, SeenIds
-from workers.model.guard import Guard
-from workers.model.owned_model import OwnedModel
-from workers.node.http.openapi import openapi
-from workers.operate.replay import ReplayedModel, nothing_timed
 
 SMALL = 5  # a window that tests can fill
 HOME = Partition("topic", 0)
@@ -119,7 +119,7 @@ def test_what_is_learned_follows_the_literal_rule_in_any_batches(specs, data, id
     said = [replace(event, id=name) for event, name in zip(SAID, ids, strict=False)]
     said = [replace(event, query="unknown") if at in unknown else event for at, event in enumerate(said)]
     stay, repeated, window = without_repeats(said)
-    with patch("workers.events.repeats.WINDOW", SMALL):
+    with patch("omdml.workers.events.repeats.WINDOW", SMALL):
         model, found = taken(specs, said, {cut for cut in cuts if cut < len(said)})
         twin, _ = taken(specs, [event and replace(event, id=None) for event in stay])
         expected = SeenIds()

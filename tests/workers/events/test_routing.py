@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK, Triplet, decode, encode
-from streams.kafka.routing.router import Targets, copy_of
-from streams.letters import Letter
-from streams.protocols import Partition, Record
-from workers.events.routing import RouterMetrics, key_of
+from omdml.streams.kafka.routing.router import Targets, copy_of
+from omdml.streams.letters import Letter
+from omdml.streams.protocols import Partition, Record
+from omdml.workers.events.routing import RouterMetrics, key_of
 
 CLICKS = Partition("clicks-id", 3)
 PACKED = (("content-type", MESSAGEPACK.encode()),)

@@ -7,11 +7,12 @@ import json
 
 import pytest
 
+from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import encode
-from streams.memory import MemorySink
+from omdml.streams.memory import MemorySink
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.validation import send_events
 from tests.support.worlds import World, feedback
-from workers.configuration.specs import Specs
-from workers.events.validation import send_events
 
 
 def test_kinds_are_counted_by_their_names_on_the_wire_in_the_plural(tmp_path):
@@ -31,3 +32,34 @@ def test_what_no_worker_would_take_is_refused_at_the_door(tmp_path, event):
     )
     fed = send_events([line.encode()], Specs(world.configuration, {"items": world.catalogue}), None)
     assert [refused.error.reason for refused in fed.refused] == ["invalid"]
+
+
+class BrokenOff(MemorySink):
+    """A log whose disk is full after so many events."""
+
+    def __init__(self, log, room):
+        super().__init__(log)
+        self.room = room
+
+    def send(self, value, key=None, headers=()):
+        if not self.room:
+            raise SourceError("the disk is full")
+        self.room -= 1
+        super().send(value, key, headers)
+
+
+def test_an_input_that_breaks_off_half_way_says_where_to_go_on(tmp_path):
+    world = World(tmp_path)
+    specs = Specs(world.configuration, {"items": world.catalogue})
+    lines = [b"", *map(encode, feedback("triplet", 2500))]
+    with pytest.raises(SourceError, match=r"is full; clicks was sent up to line 2001 .* up to line 2301: go on"):
+        send_events(lines, specs, BrokenOff(world.log, 2299), "clicks")
+
+    def endless():
+        yield from lines[:11]
+        raise FeedbackError("line 12 has no end")
+
+    with pytest.raises(FeedbackError, match=r"no end; clicks was sent up to line 0 .* up to line 11: go on at line 1 "):
+        send_events(endless(), specs, MemorySink(world.log), "clicks")
+    with pytest.raises(SourceError, match=r"^the disk is full$"):  # nothing was sent
+        send_events(lines, specs, BrokenOff(world.log, 0), "clicks")

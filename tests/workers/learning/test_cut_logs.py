@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from omdml.errors import GapError
-from streams.files.source import FileSink, FileSource
-from streams.kafka.reading import gap
-from streams.kafka.reading.batches import Unreadable
-from streams.memory import MemorySource
-from streams.stores.checkpoints import none_left
+from omdml.streams.files.source import FileSink, FileSource
+from omdml.streams.kafka.reading import gap
+from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.memory import MemorySource
+from omdml.streams.stores.checkpoints import none_left
+from omdml.workers.configuration.config import WorkerConfig
+from omdml.workers.learning.worker import LearnerWorker
 from tests.support.worlds import World, damage_newest, events, kill, letters, mark, refuse, run_until_idle, unreadable
-from workers.configuration.config import WorkerConfig
-from workers.learning.worker import LearnerWorker
 
 
 def cut(world, end):

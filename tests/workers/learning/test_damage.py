@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.configuration.config import WorkerConfig
+from omdml.workers.operate import models, topics
 from tests.support.store_samples import checkpoint
 from tests.support.worlds import (
     World,
@@ -22,8 +24,6 @@ from tests.support.worlds import (
     triplets,
     unreadable,
 )
-from workers.configuration.config import WorkerConfig
-from workers.operate import models, topics
 
 
 def waiting(worker, cause="damaged"):

@@ -14,23 +14,23 @@ from omdml import LEARNERS
 from omdml.comparisons import Judgement, conversion
 from omdml.errors import ConfigurationError, CorruptError, FeedbackError
 from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet, encode
-from streams.catalogues.build import add_items, build_catalogue
-from streams.files.source import FileSink, FileSource
-from streams.memory import MemorySink
-from streams.protocols import Partition, Record
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.memory import MemoryStore
+from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.files.source import FileSink, FileSource
+from omdml.streams.memory import MemorySink
+from omdml.streams.protocols import Partition, Record
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.decoding import Batch
+from omdml.workers.events.lookup import Lookup
+from omdml.workers.events.validation import send_events
+from omdml.workers.learning.metrics import WorkerMetrics
+from omdml.workers.model.claim import claim
+from omdml.workers.node.node import RetrievalNode
 from tests.support.store_samples import checkpoint
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import TASKS, World, catalogue, feedback, letters, run_until_idle
-from workers.configuration.config import load
-from workers.configuration.specs import Specs
-from workers.events.decoding import Batch
-from workers.events.lookup import Lookup
-from workers.events.validation import send_events
-from workers.learning.metrics import WorkerMetrics
-from workers.model.claim import claim
-from workers.node.node import RetrievalNode
 
 KINDS = ("triplet", "quadruplet", "pair", "set")
 EVENTS = 40  # of each kind, for each model

@@ -8,7 +8,7 @@ import pytest
 
 from omdml import LOMDML
 from omdml.errors import StoreError, StoreLost
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.folder.store import DirectoryStore
 from tests.support.worlds import World, events, run_until_idle, triplets
 
 

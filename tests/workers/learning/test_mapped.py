@@ -12,16 +12,16 @@ from click.testing import CliRunner
 from omdml import LEARNERS, LOMDML
 from omdml.errors import CatalogueError, ConfigurationError, FeedbackError
 from omdml.feedback import Triplet, encode
-from streams.catalogues.build import KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.build import KeptMap, add_items, build_catalogue
+from omdml.workers.cli import main
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.node.catalogues import Current
+from omdml.workers.node.node import RetrievalNode
+from omdml.workers.versions.serving import catalogue_kinds
+from omdml.workers.versions.targets import misfit
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import ITEMS, World, events, items, letters, run_until_idle
 from tests.workers.learning.test_every_learner import everything, learned_directly, models, told
-from workers.cli import main
-from workers.configuration.specs import Specs
-from workers.node.catalogues import Current
-from workers.node.node import RetrievalNode
-from workers.versions.serving import catalogue_kinds
-from workers.versions.targets import misfit
 
 BOTH = {"shop": {"learner": "lomdml", "rank": 3, "coordinates": "mapped"}, "plain": {"learner": "lomdml", "rank": 3}}
 

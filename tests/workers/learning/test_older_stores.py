@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from streams.stores.folder.store import DirectoryStore
-from streams.stores.memory import MemoryModel, MemoryStore
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.memory import MemoryModel, MemoryStore
 from tests.support.worlds import World, events, learned_directly, run_until_idle
 
 

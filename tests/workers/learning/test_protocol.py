@@ -9,8 +9,11 @@ import pytest
 from omdml import comparisons
 from omdml.errors import GapError, SourceError
 from omdml.feedback import Ranking, encode
-from streams.files.source import FileSink, FileSource
-from streams.memory import MemorySource
+from omdml.streams.files.source import FileSink, FileSource
+from omdml.streams.memory import MemorySource
+from omdml.workers.configuration.config import WorkerConfig
+from omdml.workers.learning.watermark import Mark
+from omdml.workers.learning.worker import LearnerWorker
 from tests.support.worlds import (
     World,
     catalogue,
@@ -24,9 +27,6 @@ from tests.support.worlds import (
     refuse,
     run_until_idle,
 )
-from workers.configuration.config import WorkerConfig
-from workers.learning.watermark import Mark
-from workers.learning.worker import LearnerWorker
 
 NEVER = 1e9  # seconds
 

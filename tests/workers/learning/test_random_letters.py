@@ -9,15 +9,15 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from streams.catalogues.build import add_items
-from streams.letters import Resent, headers_again, read_book
+from omdml.streams.catalogues.build import add_items
+from omdml.streams.letters import Resent, headers_again, read_book
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.operate.letters import learnable, passed
 from tests.support.oracle import not_learned_once
 from tests.support.records import Event
 from tests.support.worlds import World, items
 from tests.workers.learning.test_random_lives import NAMES, WEIGHTS, Life
 from tests.workers.operate.test_audit import audited
-from workers.configuration.specs import Specs
-from workers.operate.letters import learnable, passed
 
 LATE = "late"  # an item
 

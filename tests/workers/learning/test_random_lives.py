@@ -12,14 +12,14 @@ import pytest
 from omdml import LOMDML
 from omdml.errors import ConfigurationError, Fenced, OmdmlError, StoreError
 from omdml.feedback import Triplet, encode
-from streams.memory import MemoryLog, MemorySource
-from streams.stores.memory import MemoryStore
+from omdml.streams.memory import MemoryLog, MemorySource
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import WorkerConfig
 from tests.support.deep import deep_after
 from tests.support.oracle import Oracle, Placement, crc32, murmur2
 from tests.support.records import Event
 from tests.support.worlds import World, kill, living_on, rehomed, run_until_idle, triplets
 from tests.workers.operate.test_audit import audited
-from workers.configuration.config import WorkerConfig
 
 NAMES = [f"user-{number}" for number in range(7)]
 UNSTEADY = (

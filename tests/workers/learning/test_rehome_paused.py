@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from omdml.errors import CorruptError, StoreError
-from streams.partitioners import by_crc32
-from streams.placement import Placement, PlacementChanged
+from omdml.streams.partitioners import by_crc32
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.workers.events.decoding import by_partition
+from omdml.workers.learning.partition_models import OwnedModels
+from omdml.workers.model.relocation import take_back
+from omdml.workers.operate import topics
 from tests.streams.test_placement import saved
 from tests.support.worlds import World, events, extents, kill, letters, living_on, mark, rehomed, run_until_idle
-from workers.events.decoding import by_partition
-from workers.learning.partition_models import OwnedModels
-from workers.model.relocation import take_back
-from workers.operate import topics
 
 
 def learned_on_two(folder):

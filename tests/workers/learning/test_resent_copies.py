@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml.feedback import Triplet, encode
-from streams.catalogues.build import add_items
-from streams.letters import RESENT_UNREAD, Letter, headers_again, position_of_copy
-from streams.memory import MemorySource
-from streams.placement import Placement
-from streams.protocols import Partition, Record
+from omdml.streams.catalogues.build import add_items
+from omdml.streams.letters import RESENT_UNREAD, Letter, headers_again, position_of_copy
+from omdml.streams.memory import MemorySource
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition, Record
+from omdml.workers.events.decoding import sort_out
+from omdml.workers.events.stretches import Stretch, Stretches
+from omdml.workers.operate.fit import publish
+from omdml.workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
 from tests.support.worlds import World, events, items, kill, letters, mark, paced, rehomed, run_until_idle
 from tests.workers.events.test_repeats import begun, resumed
 from tests.workers.events.test_repeats import specs as specs
 from tests.workers.learning.test_metrics import read
 from tests.workers.operate.test_audit import audited, stop
-from workers.events.decoding import sort_out
-from workers.events.stretches import Stretch, Stretches
-from workers.operate.fit import publish
-from workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
 
 HOME, SMALL = Partition("topic", 0), 3
 MODELS = {"shop": {"learner": "lomdml", "rank": 3}, "user-1": {"learner": "lomdml", "rank": 2}}
@@ -260,7 +260,7 @@ def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs,
         headers = () if copied is None else tuple(headers_again(letter))
         records.append(Record(HOME, offset, encode(event), headers=headers))
     ends = sorted({*(cut for cut in cuts if cut < len(said)), len(said)})
-    with patch("workers.events.stretches.WINDOW", SMALL):
+    with patch("omdml.workers.events.stretches.WINDOW", SMALL):
         model, got = begun(specs), set()
         for begin, end in zip([0, *ends], ends, strict=False):
             batches, _ = sort_out(records[begin:end], specs.accepts)

@@ -6,11 +6,11 @@ import os
 
 from numba import njit
 
-from streams.files.source import FileSink
+from omdml.streams.files.source import FileSink
+from omdml.workers.configuration.warm_up import announce_compiling, warm_up
 from tests.support.deep import deep
 from tests.support.processes import Process
 from tests.support.worlds import catalogue, events
-from workers.configuration.warm_up import announce_compiling, warm_up
 
 
 def test_the_first_compilation_is_told_and_no_later_one():

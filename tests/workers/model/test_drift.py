@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
+from omdml.workers.model.drift import LEAST_RISE, Drift
 from tests.support.worlds import World, events, run_until_idle
-from workers.model.drift import LEAST_RISE, Drift
 
 
 def scores(*shares, each=3000):

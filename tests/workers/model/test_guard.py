@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml.metrics import CosineMetric, ProjectionMetric
-from tests.support.deep import examples
-from tests.support.worlds import DIMS, items, triplets
-from workers.configuration.config import GuardConfig
-from workers.model.guard import (
+from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.model.guard import (
     FEWEST,
     NEAR,
     NEWEST,
@@ -31,14 +29,16 @@ from workers.model.guard import (
     weights,
     why,
 )
-from workers.model.held_out_window import HeldEvent, Window, told
+from omdml.workers.model.held_out_window import HeldEvent, Window, told
+from tests.support.deep import examples
+from tests.support.worlds import DIMS, items, triplets
 
 TABLE, _ = items()
 
 
 @pytest.fixture(autouse=True)
 def _always_time_for_a_look(monkeypatch):
-    monkeypatch.setattr("workers.model.guard.SHARE", math.inf)
+    monkeypatch.setattr("omdml.workers.model.guard.SHARE", math.inf)
 
 
 # candidates

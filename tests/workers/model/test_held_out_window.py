@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from omdml import LEARNERS
 from omdml.margins import margins
+from omdml.workers.model.held_out_window import SETS, WINDOW, HeldEvent, Window, chosen, judgement, opposed, share, told
 from tests.support.deep import examples
 from tests.support.worlds import ITEMS, TASKS, catalogue, triplets
-from workers.model.held_out_window import SETS, WINDOW, HeldEvent, Window, chosen, judgement, opposed, share, told
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from omdml import LEARNERS, LOMDML
 from omdml.comparisons import conversion
 from omdml.feedback import Ranking, Triplet, encode
-from streams.protocols import Partition, Record
-from streams.stores.memory import MemoryStore
+from omdml.streams.protocols import Partition, Record
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.events.decoding import Batch
+from omdml.workers.events.lookup import Lookup
+from omdml.workers.model.held_out_window import COMPARISONS, told
+from omdml.workers.model.hold_out import Draw, HoldOut, fingerprint, part
 from tests.support.deep import examples
 from tests.support.worlds import (
     TASKS,
@@ -27,11 +32,6 @@ from tests.support.worlds import (
     triplets,
     whole_log,
 )
-from workers.configuration.config import GuardConfig
-from workers.events.decoding import Batch
-from workers.events.lookup import Lookup
-from workers.model.held_out_window import COMPARISONS, told
-from workers.model.hold_out import Draw, HoldOut, fingerprint, part
 
 BROUGHT = {"new": {"shape": [0.5] * 9, "noise": [0.5] * 5}}
 SECRET = b"5" * 32

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from omdml.errors import StoreError
+from omdml.workers.model.memory_budget import Allowance, Residents
 from tests.support.worlds import World, events, letters, run_until_idle
-from workers.model.memory_budget import Allowance, Residents
 
 NAMES = [f"user-{number}" for number in range(6)]
 

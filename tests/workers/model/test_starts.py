@@ -9,16 +9,16 @@ import pytest
 from omdml import LEARNERS
 from omdml.comparisons import conversion
 from omdml.feedback import encode
-from streams.protocols import Partition, Record
+from omdml.streams.protocols import Partition, Record
+from omdml.workers.configuration.config import load
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.decoding import Batch
+from omdml.workers.model.claim import first_guard
+from omdml.workers.model.guard import Guard
+from omdml.workers.model.held_out_window import Window
+from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.operate.replay import nothing_timed
 from tests.support.worlds import TASKS, catalogue, feedback
-from workers.configuration.config import load
-from workers.configuration.specs import Specs
-from workers.events.decoding import Batch
-from workers.model.claim import first_guard
-from workers.model.guard import Guard
-from workers.model.held_out_window import Window
-from workers.model.owned_model import OwnedModel
-from workers.operate.replay import nothing_timed
 
 KINDS = {"pair": {"tasks": list(TASKS)}, "set": {"clusters": 2, "rank": 4}}
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from omdml.errors import CorruptError
 from omdml.metrics import Metric, ProjectionMetric
+from omdml.workers.node.gallery import Gallery, Query, ScoredGallery
 from tests.support.deep import examples
 from tests.support.galleries import DIMS, by_brute_force, features, metric, one
-from workers.node.gallery import Gallery, Query, ScoredGallery
 
 
 class Bilinear(Metric):

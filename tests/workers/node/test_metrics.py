@@ -9,12 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from omdml.snapshot import Trail
-from streams.memory import MemoryLog, MemorySink
+from omdml.streams.memory import MemoryLog, MemorySink
+from omdml.workers.node.http import inbox as inboxes
+from omdml.workers.node.http.inbox import Inbox
+from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.telemetry.registry import ModelLabels
 from tests.support.shops import Shop, asking
-from workers.node.http import inbox as inboxes
-from workers.node.http.inbox import Inbox
-from workers.node.metrics import NodeMetrics
-from workers.telemetry.registry import ModelLabels
 
 
 def trail(version, events, age_s):
@@ -91,7 +91,7 @@ def test_gauges_of_one_model_are_told_of_named_models_and_sums_of_patterns(tmp_p
 
 def test_a_follower_that_hangs_is_stale_and_its_last_poll_is_old(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
-    monkeypatch.setattr("workers.node.follow.OVERDUE_S", 0.05)
+    monkeypatch.setattr("omdml.workers.node.follow.OVERDUE_S", 0.05)
     with shop.serving() as node:
         go_on, asked = threading.Event(), threading.Event()
 

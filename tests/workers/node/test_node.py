@@ -9,13 +9,13 @@ import pytest
 
 from omdml.errors import StoreError
 from omdml.metrics import ProjectionMetric
-from streams.catalogues.build import add_items
+from omdml.streams.catalogues.build import add_items
+from omdml.workers.node.live_model import SearchError, embedded_view
 from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, metric_value, pointer, serves
 from tests.support.shops import Shop
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import items
-from workers.node.live_model import SearchError, embedded_view
 
 
 def test_a_node_is_ready_when_something_is_published(tmp_path):

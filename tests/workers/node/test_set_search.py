@@ -7,15 +7,15 @@ import pytest
 
 from omdml import SetNet
 from omdml.snapshot import Snapshot
-from streams.catalogues.build import add_items, build_catalogue
-from streams.stores.memory import MemoryStore
+from omdml.streams.catalogues.build import add_items, build_catalogue
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.node.live_model import Page, SearchError
+from omdml.workers.node.node import RetrievalNode
 from tests.integration.waiting import until
 from tests.naive.sets import greedy
 from tests.support.judged import judged_by_label, labelled
 from tests.support.shops import Shop, asking, refused
 from tests.support.waiting import wait_until_ready
-from workers.node.live_model import SearchError
-from workers.node.node import RetrievalNode
 
 SETS = 80
 
@@ -93,6 +93,13 @@ def assert_answer(answer, scores, k):
 def test_sets_are_answered_by_the_sum_of_their_scores_for_each_element(album, node):
     assert_answer(node.search(ids=["f3", "f77"], k=7), album.by_sum([3, 77]), 7)
     assert_answer(node.search(ids=["f3", "f77"], k=7, by="vector"), album.by_sum([3, 77]), 7)
+
+
+def test_sets_are_excluded_by_their_names_and_answered_in_pages(node):
+    asked = {"ids": ["f3", "f77"]}
+    whole = [found.id for found in node.search(**asked, k=SETS).items]
+    answer = node.search(**asked, k=3, page=Page(offset=2, exclude=[whole[0], whole[3], "f3"]))
+    assert [found.id for found in answer.items] == [one for one in whole if one not in (whole[0], whole[3])][2:5]
 
 
 def test_an_aggregated_query_is_one_vector_of_all_its_elements(album, node):

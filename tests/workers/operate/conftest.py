@@ -9,7 +9,7 @@ from tests.support.replays import LoggedShop
 
 @pytest.fixture(autouse=True)
 def _no_pause_between_polls(monkeypatch):
-    monkeypatch.setattr("workers.operate.replay.POLL_S", 0.0)
+    monkeypatch.setattr("omdml.workers.operate.replay.POLL_S", 0.0)
 
 
 @pytest.fixture

@@ -7,18 +7,18 @@ import pytest
 from click.testing import CliRunner
 
 from omdml.feedback import Ranking, Triplet, encode
-from streams.files.source import FileSink
-from streams.placement import Placement
-from streams.protocols import Partition
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.files.source import FileSink
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Partition
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers.cli import main
+from omdml.workers.commands.audit import show
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.operate import audit
+from omdml.workers.operate import models as upkeep
+from omdml.workers.operate.audit import Audit, Letters, Report
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import World, catalogue, events, rehomed, run_until_idle
-from workers.cli import main
-from workers.commands.audit import show
-from workers.configuration.specs import Specs
-from workers.operate import audit
-from workers.operate import models as upkeep
-from workers.operate.audit import Audit, Letters, Report
 
 BROKEN = encode(Triplet(model="shop", query="i0", relevant="nobody", irrelevant="i3"))
 

@@ -11,10 +11,10 @@ from omdml import Qwise
 from omdml.batch import batch_start
 from omdml.errors import StartError
 from omdml.feedback import encode
+from omdml.workers.operate import fit
+from omdml.workers.operate.replay import ReplayedModel, replayed_spec
 from tests.support.replays import ALONE, LoggedShop
 from tests.support.worlds import events, feedback, triplets
-from workers.operate import fit
-from workers.operate.replay import ReplayedModel, replayed_spec
 
 
 def test_the_first_half_of_the_log_is_fitted_and_the_rest_replayed(shop):

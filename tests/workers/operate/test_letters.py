@@ -7,12 +7,12 @@ import pytest
 
 from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import Triplet, encode
-from streams.letters import Letter
-from streams.protocols import Partition, Record
+from omdml.streams.letters import Letter
+from omdml.streams.protocols import Partition, Record
+from omdml.workers.configuration.config import FileLog
+from omdml.workers.operate.letters import learnable, passed
+from omdml.workers.wiring import open_sender
 from tests.support.worlds import World, events, run_until_idle
-from workers.configuration.config import FileLog
-from workers.operate.letters import learnable, passed
-from workers.wiring import open_sender
 
 
 def test_only_one_at_a_time_sends_letters_of_files_again(tmp_path):

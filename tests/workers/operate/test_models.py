@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from omdml.errors import StoreError
-from streams.placement import Placement, PlacementChanged
+from omdml.streams.placement import Placement, PlacementChanged
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.operate import models
 from tests.support.worlds import World, events, run_until_idle
-from workers.configuration.specs import Specs
-from workers.operate import models
 
 
 @pytest.fixture

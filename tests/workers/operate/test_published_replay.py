@@ -6,14 +6,14 @@ import pytest
 
 from omdml.errors import CorruptError, Fenced, StoreError
 from omdml.learners import Learner
-from streams.files.source import FileSink, FileSource
-from streams.files.ungrouped import FileBystander
-from streams.letters import read_letters
-from streams.placement import PlacementChanged
+from omdml.streams.files.source import FileSink, FileSource
+from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.letters import read_letters
+from omdml.streams.placement import PlacementChanged
+from omdml.workers.operate import fit
+from omdml.workers.operate.replay import read_whole
 from tests.support.replays import ALONE, LoggedShop, replayed
 from tests.support.worlds import events, run_until_idle, triplets
-from workers.operate import fit
-from workers.operate.replay import read_whole
 
 
 @pytest.mark.parametrize("options", [["--publish"], ["--publish", "--fit"]])
@@ -124,7 +124,7 @@ def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monke
 def test_a_replay_that_cannot_be_published_closes_the_dead_letters(shop, monkeypatch):
     shop.tell(*events(10))
     letters = letters_of(shop)
-    monkeypatch.setattr("workers.wiring.open_letters", lambda log: letters)
+    monkeypatch.setattr("omdml.workers.wiring.open_letters", lambda log: letters)
     closed = []
     monkeypatch.setattr(letters, "close", lambda: closed.append(True))
     monkeypatch.setattr(fit, "publish", refuse)

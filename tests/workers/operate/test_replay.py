@@ -13,11 +13,17 @@ from omdml import LOMDML
 from omdml.engines.base import near_and_far
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import encode
-from streams.files.source import FileSource
-from streams.files.ungrouped import FileBystander
-from streams.memory import MemorySource
-from streams.partitioners import by_crc32
-from streams.placement import Placement
+from omdml.streams.files.source import FileSource
+from omdml.streams.files.ungrouped import FileBystander
+from omdml.streams.memory import MemorySource
+from omdml.streams.partitioners import by_crc32
+from omdml.streams.placement import Placement
+from omdml.workers.cli import main
+from omdml.workers.commands import replay_output
+from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.operate import fit
+from omdml.workers.operate.replay import ReplayedModel, prequential_table, read_as_placed, read_whole, replayed_spec
 from tests.support.replays import ALONE, LoggedShop, replayed
 from tests.support.worlds import (
     TASKS,
@@ -30,12 +36,6 @@ from tests.support.worlds import (
     run_until_idle,
     triplets,
 )
-from workers.cli import main
-from workers.commands import replay_output
-from workers.configuration.config import GuardConfig
-from workers.configuration.specs import Specs
-from workers.operate import fit
-from workers.operate.replay import ReplayedModel, prequential_table, read_as_placed, read_whole, replayed_spec
 
 TORN = b'{"type":"triplet","model":"shop"'
 
@@ -203,6 +203,15 @@ def test_inspect_shows_the_same_baselines(tmp_path):
     inspected = CliRunner().invoke(main, ["inspect", "-c", str(shop.file), "shop"]).output
     line = next(line for line in inspected.splitlines() if "held-out events in order" in line)
     assert shares(line) == [after, plain, start]
+
+
+def test_inspect_tells_how_much_the_default_learner_shrinks(tmp_path):
+    shop = LoggedShop(tmp_path, {"shop": {"learner": "dca", "coordinates": "features"}}, guard="true")
+    shop.tell(*events(30))
+    assert shop.omdml("--publish").exit_code == 0
+    inspected = CliRunner().invoke(main, ["inspect", "-c", str(shop.file), "shop"]).output
+    (line,) = (line for line in inspected.splitlines() if "shrinkage" in line)
+    assert 0 < shares(line)[0] < 300
 
 
 def test_a_model_of_a_pattern_is_replayed_with_the_patterns_settings(shop):

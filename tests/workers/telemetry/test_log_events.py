@@ -7,9 +7,9 @@ from pathlib import Path
 
 import structlog
 
-from workers.configuration.process import configure_log
-from workers.telemetry.log_events import KNOWN, count
-from workers.telemetry.registry import new_registry
+from omdml.workers.configuration.process import configure_log
+from omdml.workers.telemetry.log_events import KNOWN, count
+from omdml.workers.telemetry.registry import new_registry
 
 ROOT = Path(__file__).resolve().parents[3]
 # Commands that end by themselves: nobody scrapes them.

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing
+import threading
+from contextlib import ExitStack, closing
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import StoreError
+from omdml.workers.configuration.process import serve_metrics
+from omdml.workers.telemetry import probes
+from omdml.workers.telemetry.condition import Condition, Facts
+from omdml.workers.telemetry.probes import serve_probes
+from omdml.workers.telemetry.registry import new_registry
+from tests.support.processes import wait_for
 from tests.support.worlds import World, events, run_until_idle
-from workers.configuration.process import serve_metrics
-from workers.telemetry.condition import Condition, Facts
-from workers.telemetry.probes import serve_probes
-from workers.telemetry.registry import new_registry
 
 
 @pytest.fixture
@@ -67,7 +70,7 @@ def test_a_worker_is_ready_while_it_learns_and_not_while_it_waits_drains_or_hang
     assert worker.condition()[:4] == (False, True, False, False)
     run_until_idle(worker)
     assert worker.condition() == (True, True, True, False, "learning, 1 partitions")
-    monkeypatch.setattr("workers.learning.worker.RETRY_S", 0.0)
+    monkeypatch.setattr("omdml.workers.learning.worker.RETRY_S", 0.0)
 
     def away(*_):
         raise StoreError("away")
@@ -81,9 +84,24 @@ def test_a_worker_is_ready_while_it_learns_and_not_while_it_waits_drains_or_hang
     run_until_idle(worker)
     assert worker.condition().ready
     with monkeypatch.context() as patch:
-        patch.setattr("workers.learning.measures.STUCK_AFTER_S", 0.0)
+        patch.setattr("omdml.workers.learning.measures.STUCK_AFTER_S", 0.0)
         assert worker.condition()[:3] == (True, False, False)
         assert "stuck" in worker.condition().status
     worker.stop()
     assert worker.condition()[1:4] == (True, False, True)
     assert "draining" in worker.condition().status
+
+
+def test_connections_that_say_nothing_are_bounded_and_leave_no_traceback(monkeypatch, capfd):
+    monkeypatch.setattr(probes, "MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(probes.Silent, "timeout", 1.0)
+    port, before = serve_probes("127.0.0.1", 0, new_registry(), Facts()), threading.active_count()
+    with ExitStack() as held:
+        for _ in range(60):
+            held.enter_context(socket.create_connection(("127.0.0.1", port)))
+        wait_for(lambda: threading.active_count() > before, "threads")
+        assert threading.active_count() <= before + 20
+        # their time runs out
+        wait_for(lambda: threading.active_count() <= before, "the end of these threads")
+    assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+    assert capfd.readouterr().err == ""

@@ -6,9 +6,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from omdml.errors import StoreError
-from streams.stores.memory import MemoryStore
-from workers.telemetry.registry import new_registry
-from workers.telemetry.store_times import timed
+from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.telemetry.registry import new_registry
+from omdml.workers.telemetry.store_times import timed
 
 
 def test_a_process_tells_of_itself_its_python_and_its_versions():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from omdml.workers.versions import moves
+from omdml.workers.versions.serving import loadable
+from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 from tests.support.shops import Shop
-from workers.versions import moves
-from workers.versions.serving import loadable
-from workers.versions.targets import TAKEN_BACK, why_taken_back
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
-from streams.stores.folder.store import DirectoryStore
+from omdml.streams.stores.folder.store import DirectoryStore
+from omdml.workers import cli
+from omdml.workers.versions import moves
+from omdml.workers.versions.targets import Unservable, since_reset
 from tests.integration.waiting import until
 from tests.support.shops import Shop, asking, listening, refused
 from tests.support.waiting import wait_until_ready
-from workers import cli
-from workers.versions import moves
-from workers.versions.targets import Unservable, since_reset
 
 TOKEN = "0123456789abcdef-known"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from workers.demo.people.labels import Labels
+from omdml.workers.demo.people.labels import Labels
 
 SIZES = (2, 3, 4, 5)  # items of a set, in turn
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet
-from workers.demo.people.person import Comparison
+from omdml.workers.demo.people.person import Comparison
 
 # Makes an event of model, task, what is said, and after how many others.
 Form = Callable[[str, str | None, Comparison, int], AnyFeedback]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from omdml.errors import ConfigurationError
-from streams.regular import LINE_CHARACTERS, text_lines
+from omdml.streams.regular import LINE_CHARACTERS, text_lines
 
 HELD_OUT = 200  # queries kept back, at most
 HELD_OUT_SHARE = 1 / 8  # of a label's items, at most

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
 from omdml.errors import ConfigurationError
-from workers.demo.people.labels import HELD_OUT, HELD_OUT_SHARE
+from omdml.workers.demo.people.labels import HELD_OUT, HELD_OUT_SHARE
 
 
 class Order:

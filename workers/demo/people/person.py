@@ -25,7 +25,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from workers.demo.people.ground_truth import Truth
+from omdml.workers.demo.people.ground_truth import Truth
 
 
 class Habits(NamedTuple):

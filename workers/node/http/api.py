@@ -20,15 +20,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omdml.errors import OmdmlError, SourceError
-from streams.protocols import Pointer
-from workers.configuration.access import AccessError, check_access
-from workers.node.http.gate import Bodies, Hosts
-from workers.node.http.limits import MAX_CONNECTIONS
-from workers.node.http.metrics import HttpMetrics, Measured
-from workers.node.http.min_version import Behind, view_from
-from workers.node.http.openapi import openapi
-from workers.node.http.request_id import HEADER, Identified
-from workers.node.http.requests import (
+from omdml.streams.protocols import Pointer
+from omdml.workers.configuration.access import AccessError, check_access
+from omdml.workers.node.http.gate import Bodies, Hosts
+from omdml.workers.node.http.limits import MAX_CONNECTIONS
+from omdml.workers.node.http.metrics import HttpMetrics, Measured
+from omdml.workers.node.http.min_version import Behind, view_from
+from omdml.workers.node.http.openapi import openapi
+from omdml.workers.node.http.request_id import HEADER, Identified
+from omdml.workers.node.http.requests import (
     MAX_ERRORS,
     MAX_FEEDBACK_BYTES,
     MAX_MOVE_BYTES,
@@ -42,10 +42,10 @@ from workers.node.http.requests import (
     search_of_body,
     search_of_parameters,
 )
-from workers.node.live_model import SearchError
-from workers.node.node import RetrievalNode
-from workers.telemetry.registry import OTHER
-from workers.versions import moves
+from omdml.workers.node.live_model import Page, SearchError
+from omdml.workers.node.node import RetrievalNode
+from omdml.workers.telemetry.registry import OTHER
+from omdml.workers.versions import moves
 
 # Numbers. Fewer are looked at in 0.2 ms, and the hop to a thread costs as much.
 INLINE_WORK = 3_000_000
@@ -131,9 +131,10 @@ class Api:
         view = await view_from(node, asked.model, asked.min_version)
         ids = [asked.id] if asked.id is not None else asked.ids
         query = node.query(view, ids, asked.features, asked.by, asked.rerank)
+        page = Page(asked.offset, asked.exclude)
         if view.work <= INLINE_WORK and not query.by_elements:
-            return reply(node.answer(view, query, asked.k, asked.task))
-        return reply(await run_in_threadpool(node.answer, view, query, asked.k, asked.task))
+            return reply(node.answer(view, query, asked.k, asked.task, page))
+        return reply(await run_in_threadpool(node.answer, view, query, asked.k, asked.task, page))
 
     async def feedback(self, request: Request) -> Response:
         """Take one event, or JSON lines of them, all or none; answers when they are durable."""

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omdml.errors import OmdmlError
-from workers.configuration.access import is_local
+from omdml.workers.configuration.access import is_local
 
 # A host and perhaps a port, and nothing else that an address may have: no user, no path, no query.
 AUTHORITY = re.compile(r"([^\s@/?#\\\[\]:]+|\[[^\s@/?#\\\[\]]+\])(:[0-9]{0,5})?")

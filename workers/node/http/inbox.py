@@ -13,8 +13,8 @@ import structlog
 
 from omdml.errors import FeedbackError, OmdmlError, SourceError
 from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
-from streams.protocols import Sink
-from workers.node.metrics import NodeMetrics
+from omdml.streams.protocols import Sink
+from omdml.workers.node.metrics import NodeMetrics
 
 # Of one write: twice what a log may take to acknowledge.
 STUCK_AFTER_S = 60.0

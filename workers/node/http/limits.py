@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from workers.node.http.metrics import HttpMetrics
+from omdml.workers.node.http.metrics import HttpMetrics
 
 MAX_CONNECTIONS = 1000
 # Seconds for a request to come whole, and for a client to read on in its answer.

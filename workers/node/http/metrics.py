@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workers.telemetry.registry import FAST, OTHER, at_zero
+from omdml.workers.telemetry.registry import FAST, OTHER, at_zero
 
 # A request that is no HTTP, or too long, is refused before anybody knows what it asks for.
 METHODS = ("GET", "POST", OTHER)

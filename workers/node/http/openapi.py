@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from omdml.feedback import AnyFeedback
-from workers.node.http.requests import ItemSearch, Look, Move, Search
-from workers.node.live_model import Answer
+from omdml.workers.node.http.requests import ItemSearch, Look, Move, Search
+from omdml.workers.node.live_model import Answer
 
 JSON = "application/json"
 

@@ -13,9 +13,9 @@ from starlette.requests import Request
 
 from omdml.errors import FeedbackError
 from omdml.feedback import MESSAGEPACK
-from workers.configuration.config import suggestion
-from workers.node.http.inbox import Event, Inbox
-from workers.node.live_model import DEFAULT_K, SearchError
+from omdml.workers.configuration.config import suggestion
+from omdml.workers.node.http.inbox import Event, Inbox
+from omdml.workers.node.live_model import DEFAULT_K, SearchError
 
 MAX_QUERY_BYTES = 1 << 20
 MAX_FEEDBACK_BYTES = 16 << 20
@@ -38,12 +38,15 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     model: str | None = None
     k: int = DEFAULT_K
+    offset: int = 0
     task: str | None = None
     min_version: MinVersion = None
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
     """``POST /search``: the items closest to an item, to the mean of several, or to raw vectors, a modality each.
+
+    ``offset`` items are passed over, as pages after the first want it; the ids to ``exclude`` are never answered.
 
     Of a model of sets: the sets that answer these elements best, searched ``by`` one vector a set, by one of the query
     too (aggregate), or by all elements; the best ``rerank`` may be ordered anew by their elements.
@@ -54,6 +57,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     features: dict[str, list[float]] | None = None
     model: str | None = None
     k: int = DEFAULT_K
+    offset: int = 0
+    exclude: list[str] = []
     task: str | None = None
     min_version: MinVersion = None
     by: Literal["vector", "aggregate", "elements"] | None = None
@@ -139,7 +144,9 @@ def _converted(fields: Mapping[str, Any], struct: type[Any], strict: bool) -> An
     try:
         return msgspec.convert(fields, struct, strict=strict)
     except msgspec.ValidationError as error:
-        raise SearchError(f"query: {error}", "bad_k" if str(error).endswith("$.k`") else "invalid") from error
+        raise SearchError(
+            f"query: {error}", "bad_k" if str(error).endswith(("$.k`", "$.offset`")) else "invalid"
+        ) from error
 
 
 async def body_of(request: Request, limit: int) -> bytes:

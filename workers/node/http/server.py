@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import resource
 import socket
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,13 +13,17 @@ import uvicorn
 from starlette.applications import Starlette
 
 from omdml.errors import ConfigurationError
-from workers.configuration.process import on_signals
-from workers.node.http.api import create_app
-from workers.node.http.limits import BoundedConnection
-from workers.node.node import RetrievalNode
-from workers.telemetry.condition import Condition, Messenger
+from omdml.workers.configuration.process import on_signals
+from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.limits import MAX_CONNECTIONS, BoundedConnection
+from omdml.workers.node.node import RetrievalNode
+from omdml.workers.telemetry.condition import Condition, Messenger
 
 BACKLOG = 2048
+# Open files of a node: asyncio takes all connections that wait before it refuses the first one that is too many, and
+# store, log, catalogues and libraries have files of their own. Without one left, asyncio logs without end, and nothing
+# can be read from the store.
+OPEN_FILES = MAX_CONNECTIONS + BACKLOG + 500
 # For requests that are being answered when the server stops.
 GRACE_S = 10
 
@@ -107,6 +112,7 @@ def serve(
 
     Raises ConfigurationError for an address in use.
     """
+    allow_open_files(OPEN_FILES)
     # A node with a token answers to any name unless some are given.
     names = [*hosts, host] if hosts or not token else []
     server = HttpServer(create_app(node, token, names), host, port)
@@ -115,6 +121,14 @@ def serve(
         _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])
         server.run()
     _log.info("node_stopped", url=server.url)
+
+
+def allow_open_files(count: int) -> None:
+    """Let this process open so many files, or as many as its hard limit has; the soft one is often 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -10,16 +10,16 @@ import httpx
 import pytest
 
 from omdml.errors import ConfigurationError
+from omdml.workers import wiring
+from omdml.workers.configuration.access import check_reach, check_token, is_loopback
+from omdml.workers.configuration.config import load
+from omdml.workers.node.http import limits
+from omdml.workers.node.http.limits import MAX_AHEAD
+from omdml.workers.node.http.openapi import openapi
+from omdml.workers.node.http.server import HttpServer
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused, sent
 from tests.support.worlds import events
-from workers import wiring
-from workers.configuration.access import check_reach, check_token, is_loopback
-from workers.configuration.config import load
-from workers.node.http import limits
-from workers.node.http.limits import MAX_AHEAD
-from workers.node.http.openapi import openapi
-from workers.node.http.server import HttpServer
 
 TOKEN = "0123456789abcdef-known"
 VERBS = ("rollback", "pin", "unpin")

@@ -17,16 +17,16 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import ConfigurationError
+from omdml.workers.configuration.process import serve_metrics
+from omdml.workers.demo.node_client import Freshness, NodeClient
+from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.openapi import openapi
+from omdml.workers.node.http.server import HttpServer, serve
+from omdml.workers.node.node import RetrievalNode
 from tests.integration.waiting import until
 from tests.support.forks import FORKS, LIMIT_S
 from tests.support.shops import Shop, asking, listening, refused
 from tests.support.worlds import events, items
-from workers.configuration.process import serve_metrics
-from workers.demo.node_client import Freshness, NodeClient
-from workers.node.http.api import create_app
-from workers.node.http.openapi import openapi
-from workers.node.http.server import HttpServer, serve
-from workers.node.node import RetrievalNode
 
 
 def test_a_search_names_the_nearest_items_and_the_version_that_says_so(shop, client):
@@ -143,9 +143,9 @@ def test_a_node_whose_thread_ended_is_not_healthy(shop):
 
 
 def test_what_is_too_large_is_refused(client, monkeypatch):
-    monkeypatch.setattr("workers.node.http.api.MAX_QUERY_BYTES", 100)
-    monkeypatch.setattr("workers.node.http.api.MAX_FEEDBACK_BYTES", 100_000)
-    monkeypatch.setattr("workers.node.http.requests.MAX_EVENTS", 5)
+    monkeypatch.setattr("omdml.workers.node.http.api.MAX_QUERY_BYTES", 100)
+    monkeypatch.setattr("omdml.workers.node.http.api.MAX_FEEDBACK_BYTES", 100_000)
+    monkeypatch.setattr("omdml.workers.node.http.requests.MAX_EVENTS", 5)
     assert "at most 100" in refused(client.post("/search", content=b" " * 101), 413, "oversize")
     refused(client.post("/search", content=(b" " * 60 for _ in range(2))), 413, "oversize")
     refused(client.post("/feedback", content=b" " * 100_001), 413, "oversize")
@@ -240,7 +240,7 @@ def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypat
 
 
 def test_big_searches_run_beside_the_event_loop(shop, client, monkeypatch):
-    monkeypatch.setattr("workers.node.http.api.INLINE_WORK", 0)
+    monkeypatch.setattr("omdml.workers.node.http.api.INLINE_WORK", 0)
     body = client.get("/search", params={"id": "i5", "k": 3}).json()
     assert [found["id"] for found in body["items"]] == shop.expected(0, "i5", 3)[0]
 

@@ -9,12 +9,12 @@ import httpx
 import pytest
 import structlog
 
+from omdml.workers.configuration.config import load
+from omdml.workers.node.http import gate
+from omdml.workers.node.http.limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused
 from tests.support.worlds import events
-from workers.configuration.config import load
-from workers.node.http import gate
-from workers.node.http.limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
 
 TOKEN = "0123456789abcdef-known"
 

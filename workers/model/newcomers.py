@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import structlog
-
-from omdml.errors import CorruptError, FeedbackError, StoreLost
-from streams.protocols import Store
-from workers.configuration.config import is_pattern
-from workers.configuration.specs import Spec, Specs
-from workers.events.decoding import Batch
-from workers.model.claim import Claimed, claim_all
-from workers.model.memory_budget import Allowance
-
-if TYPE_CHECKING:
-    from workers.learning.services import Services
+from omdml.errors import FeedbackError
+from omdml.streams.protocols import Store
+from omdml.workers.configuration.config import is_pattern
+from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.model.memory_budget import Allowance
 
 # A look at the store's list is at most so old when it decides.
 LOOK_S = 1.0
 SHARE = 20  # of the time, looks take one part in so many
 A_TURN = 100  # begin before the worker looks at its clock and its signals again
-CLAIMED = 50  # models at most that are claimed together
-CLAIMED_SHARE = 16  # models that are claimed together take one part in so many of the memory that models may take
-
-log = structlog.get_logger(__name__)
 
 
 class Admission(NamedTuple):
@@ -90,37 +79,6 @@ class Newcomers:
         self._counts = Counter(matched[0] for matched in found if matched)
         took = clock() - began
         self._look_at = began + max(LOOK_S, SHARE * took)
-
-
-class Turn(NamedTuple):
-    """New names in a batch: those that begin in this turn, those that must not begin, and the offset where the turn
-    ends because more would begin."""
-
-    begin: list[str]
-    beyond: set[str]
-    end: float
-
-
-def begin_turn(new: list[str], batches: Mapping[str, Batch], services: Services) -> Turn:
-    """What to do in this turn with names that have no checkpoint, in the order of their first events."""
-    if not new:
-        return Turn([], set(), math.inf)
-    newcomers = services.newcomers
-    begin, refused = newcomers.admit(new, services.specs, services.store, services.clock)
-    room = newcomers.room(services.clock())
-    end = batches[begin[room]].records[0].offset if len(begin) > room else math.inf
-    newcomers.began(len(begin[:room]))
-    return Turn(begin[:room], set(refused), end)
-
-
-def claim_next(needed: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
-    """Claim models together, this one and those needed after it, as many as memory can take beside the others."""
-    specs, first = services.specs, needed.index(name)
-    room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
-    names = needed[first : first + int(max(1, min(CLAIMED, room)))]
-    found = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
-    log.info("models_claimed", count=len(names), first=name)
-    return found
 
 
 def too_many_models(name: str, spec: Spec) -> FeedbackError:

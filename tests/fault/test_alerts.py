@@ -1,0 +1,289 @@
+"""A real Prometheus scrapes real processes: rules and board have data, and alerts fire for real faults and no others.
+
+Time in the rules runs faster (:mod:`tests.support.prometheus`), all else is as committed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+
+import pytest
+import redis
+
+from deploy.local import ValkeyServer
+from omdml.feedback import Triplet, encode
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.sink import KafkaSink
+from tests.fault.asking import version_served
+from tests.fault.load import MOST, Load
+from tests.support.processes import ROOT, Process, free_port, wait_for
+from tests.support.prometheus import Prometheus, faster
+from tests.support.worlds import catalogue, triplets
+
+pytestmark = pytest.mark.deep
+
+WORKER, NODE = "omdml-worker", "omdml-node"
+LONGEST_S = 45 + 5  # the longest `for` of an alert, and some evaluations
+PANELS = [
+    panel for panel in json.loads((ROOT / "deploy/grafana/omdml.json").read_text())["panels"] if panel["type"] != "row"
+]
+# What shows faults alone, and what is there only at moments.
+MAY_BE_EMPTY = {
+    "Dead letters an hour",
+    "Snapshots refused an hour",
+    "Failures of the store",
+    "Errors in logs",
+    "Oldest change in no checkpoint",
+}
+NOT_ON_KAFKA = "omdml_worker_lag_bytes"
+
+
+def clicks():
+    """Events of now."""
+    for query, relevant, irrelevant in triplets(MOST).tolist():
+        yield encode(Triplet(model="shop", query=f"i{query}", relevant=f"i{relevant}", irrelevant=f"i{irrelevant}"))
+
+
+class Searches(threading.Thread):
+    """Almost twenty searches a second at a node, until :meth:`end`."""
+
+    def __init__(self, port):
+        super().__init__()
+        self.port, self.enough = port, threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.enough.wait(0.05):
+            version_served(self.port)
+
+    def end(self):
+        self.enough.set()
+        self.join()
+
+
+class Watched:
+    """A worker and a node on a real Kafka and Valkey, scraped by a real Prometheus, under load."""
+
+    def __init__(self, folder, kafka, topic, valkey):
+        self.folder, self.kafka, self.topic, self.valkey = folder, kafka, topic, valkey
+        catalogue(folder / "items")
+        self.sink = KafkaSink(KafkaOptions(servers=kafka.servers), topic=topic, delivery_s=240)
+        self.ends = [self.sink.close]
+        self.jobs = {WORKER: [], NODE: []}
+
+    def begin(self, **sections):
+        """Start everything, and return when the node serves what was learned."""
+        self.worker = self.run("worker", **sections)
+        self.node = self.run("node", **sections)
+        self.port = self.jobs[NODE][0]
+        self.load = Load(self.sink, clicks())
+        self.ends.append(self.load.end)
+        wait_for(lambda: (version_served(self.port) or 0) > 50, "learning to begin", 60, self.worker)
+        self.ends.append(Searches(self.port).end)
+        # What starts is no fault, though in times of the test it takes longer than alerts wait.
+        self.prometheus = Prometheus(self.jobs).start()
+        self.ends.append(self.prometheus.close)
+        wait_for(lambda: self.prometheus.ask("sum(up)") == [float(sum(map(len, self.jobs.values())))], "scrapes")
+        return self
+
+    def run(self, command, name="", url="", **sections):
+        """One more worker or node, with options over those that all have; Prometheus is not told."""
+        port, name = free_port(), name or command
+        options = {
+            "log": {"kind": "kafka", "servers": self.kafka.servers, "topic": self.topic, "member": name},
+            "store": {"url": url or self.valkey.url},
+            "catalogues.items": {"path": "items"},
+            "models.shop": {"learner": "lomdml", "rank": 3},
+        }
+        options[command] = {"bind": f"127.0.0.1:{port}"}
+        for section, changes in sections.items():
+            section = section.replace("__", ".")
+            options[section] = options.get(section, {}) | changes
+        text = "\n".join(
+            f"[{section}]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in content.items())
+            for section, content in options.items()
+        )
+        path = self.folder / f"{name}.toml"
+        path.write_text(text)
+        self.jobs[f"omdml-{command}"].append(port)
+        process = Process(self.folder, command, "--config", str(path), name=name)
+        self.ends.append(process.close)
+        return process
+
+    def fires(self, *names, limit_s=90):
+        """Wait until these alerts fire."""
+        wait_for(lambda: set(names) <= self.prometheus.firing(), f"{names} to fire", limit_s)
+
+    def silent(self, *names):
+        """Wait until none of these alerts fires."""
+        wait_for(lambda: not set(names) & self.prometheus.firing(), f"{names} to be silent", 15)
+
+    def close(self):
+        for end in reversed(self.ends):
+            end()
+
+
+@pytest.fixture
+def valkey():
+    with ValkeyServer(durable=True) as server:
+        yield server
+
+
+@pytest.fixture
+def watched(tmp_path, kafka, new_topic, valkey):
+    made = Watched(tmp_path, kafka, new_topic(2), valkey)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def with_data(prometheus, panel):
+    """Whether each query of a panel answers with numbers now."""
+    for target in panel["targets"]:
+        query = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$model", ".*")
+        numbers = prometheus.ask(faster(query))
+        if NOT_ON_KAFKA not in query and not any(map(math.isfinite, numbers)):
+            return False
+    return True
+
+
+def test_without_faults_everything_has_data_and_no_alert_fires(watched):
+    service = watched.begin()
+    wanted = [panel for panel in PANELS if panel["title"] not in MAY_BE_EMPTY]
+    lacking = {panel["title"] for panel in wanted}
+    # What may be empty must be answered all the same.
+    for panel in PANELS:
+        with_data(service.prometheus, panel)
+    until = time.monotonic() + LONGEST_S
+    while time.monotonic() < until:
+        lacking -= {
+            panel["title"] for panel in wanted if panel["title"] in lacking and with_data(service.prometheus, panel)
+        }
+        assert service.prometheus.firing() == set()
+        time.sleep(1)
+    assert lacking == set()
+    rules = [rule for group in service.prometheus.get("rules")["groups"] for rule in group["rules"]]
+    assert len(rules) == faster((ROOT / "deploy/prometheus/rules.yml").read_text()).count("expr:")
+    assert {(rule["name"], rule["health"], rule.get("lastError", "")) for rule in rules} == {
+        (rule["name"], "ok", "") for rule in rules
+    }
+    for recorded in (rule["name"] for rule in rules if rule["type"] == "recording"):
+        assert any(map(math.isfinite, service.prometheus.ask(recorded))), recorded
+
+
+def test_a_worker_that_is_killed(watched):
+    service = watched.begin()
+    service.silent("OmdmlTargetDown", "OmdmlNobodyLearns")
+    service.worker.kill()
+    service.fires("OmdmlTargetDown", "OmdmlNobodyLearns")
+
+
+def test_a_worker_that_is_paused_within_its_session(watched):
+    watched.run("worker", "worker-2", log={"member": "second", "session_timeout_s": 60.0})
+    service = watched.begin(log={"session_timeout_s": 60.0})
+    wait_for(lambda: service.prometheus.ask("count(omdml_worker_owned_partitions == 1)") == [2.0], "two owners", 30)
+    service.silent("OmdmlTargetDown", "OmdmlPartitionUnowned")
+    service.worker.pause()
+    service.fires("OmdmlPartitionUnowned", "OmdmlTargetDown")
+    service.worker.resume()
+
+
+def test_a_store_that_is_away_and_comes_back(watched):
+    service = watched.begin()
+    names = ("OmdmlWaitsForDependency", "OmdmlNodeStale", "OmdmlLagHigh")
+    service.silent(*names, "OmdmlStoreChanged", "OmdmlFreshnessSlow")
+    service.valkey.stop()
+    service.fires(*names)
+    service.valkey.start()
+    service.fires("OmdmlStoreChanged")
+
+
+def test_a_store_that_accepts_and_does_not_answer(watched):
+    service = watched.begin()
+    service.silent("OmdmlLearningStalled")
+    service.valkey.pause()
+    service.fires("OmdmlLearningStalled")
+    service.valkey.resume()
+
+
+def test_events_of_items_that_there_are_not_and_on_the_wrong_partition(watched):
+    service = watched.begin()
+    service.silent("OmdmlDeadLetters")
+    until = time.monotonic() + 60
+    sent = 0
+    while "OmdmlDeadLetters" not in service.prometheus.firing() and time.monotonic() < until:
+        for _ in range(10):
+            sent += 1
+            # Every other one has an item that there is not; the rest a key that leads to any partition.
+            item = "none" if sent % 2 else "i3"
+            service.sink.send(encode(Triplet(model="shop", query="i1", relevant="i2", irrelevant=item)), key=str(sent))
+        time.sleep(0.1)
+    service.fires("OmdmlDeadLetters", limit_s=1)
+    for reason in ("wrong_partition", "unknown_item"):
+        assert service.prometheus.ask(f'sum(omdml_worker_dead_letters_total{{reason="{reason}"}})')[0] > 0, reason
+
+
+def test_partitions_that_were_added(watched):
+    service = watched.begin()
+    service.silent("OmdmlPartitionsUnread")
+    grown = Process(
+        service.folder,
+        "topics",
+        "grow",
+        "--partitions",
+        "4",
+        "--config",
+        str(service.folder / "worker.toml"),
+        name="grow",
+    )
+    assert grown.wait(60) == 0, grown.said
+    service.fires("OmdmlPartitionsUnread")
+
+
+def test_a_checkpoint_and_a_snapshot_that_are_damaged(watched):
+    service = watched.begin()
+    service.silent("OmdmlModelsWait", "OmdmlSnapshotRefused")
+    service.worker.kill()
+    client = redis.Redis.from_url(service.valkey.url)
+    for key in ("omdml:{shop}:checkpoint", "omdml:{shop}:checkpoint:previous"):
+        if data := client.hget(key, "data"):
+            client.hset(key, "data", data[:-20] + bytes(20))
+    live = client.hgetall("omdml:{shop}:current")
+    version = int(live[b"version"])
+    blob = client.get(f"omdml:{{shop}}:snapshot:{version}:{live[b'digest'].decode()}")
+    client.set(f"omdml:{{shop}}:snapshot:{version + 1}:bad", blob[:-20] + bytes(20))
+    client.hset("omdml:{shop}:current", mapping={"version": version + 1, "digest": "bad"})
+    client.hincrby("omdml:{shop}:current", "serial", 1)
+    service.jobs[WORKER].clear()
+    again = service.run("worker")
+    service.prometheus.look_again()
+    wait_for(lambda: "model_waits" in again.said, "the model to wait", 60, again)
+    service.fires("OmdmlModelsWait", "OmdmlSnapshotRefused")
+
+
+def test_two_groups_on_one_store(watched):
+    service = watched.begin()
+    service.silent("OmdmlFenced")
+    service.run("worker", "worker-2", log={"group": "another"})
+    service.prometheus.look_again()
+    service.fires("OmdmlFenced")
+
+
+def test_nodes_of_two_stores(watched):
+    service = watched.begin()
+    service.silent("OmdmlNodesDisagree")
+    with ValkeyServer() as other:
+        other.ask(f"REPLICAOF 127.0.0.1 {service.valkey.port}")
+        copied = redis.Redis.from_url(other.url)
+        wait_for(lambda: copied.exists("omdml:{shop}:current"), "the copy", 30)
+        other.ask("REPLICAOF NO ONE")
+        second = service.run("node", "node-2", url=other.url)
+        service.prometheus.look_again()
+        wait_for(lambda: len(service.prometheus.ask("omdml_node_snapshot_serial")) == 2, "two nodes", 30, second)
+        service.load.end()
+        service.fires("OmdmlNodesDisagree")
+        second.close()

@@ -1,0 +1,48 @@
+"""Items, triplets and what is served, for tests of DCA."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from omdml import DCA
+from omdml.engines.covariance import next_refresh
+from omdml.kernels.counts import FILLED
+from omdml.kernels.covariance import tally
+from omdml.metrics.cosine import projected
+
+
+def world(seed, dims=(7, 5), items=80, events=150, classes=4):
+    """Items of a few classes that only the first modality tells, and triplets of their labels."""
+    draw = np.random.default_rng(seed)
+    labels = np.arange(items) % classes
+    features = {f"m{i}": draw.normal(0, 1, (items, d)) for i, d in enumerate(dims)}
+    features["m0"] += 1.5 * draw.normal(0, 1, (classes, dims[0]))[labels]
+    query = draw.integers(0, items, events)
+    relevant = (query + classes * draw.integers(1, items // classes, events)) % items
+    irrelevant = (relevant + draw.integers(1, classes, events)) % items
+    return features, np.stack([query, relevant, irrelevant], axis=1), labels, draw
+
+
+def learner(features, **options):
+    return DCA(dims={name: x.shape[1] for name, x in features.items()}, **options)
+
+
+def served(model):
+    """M (d, d) of each expert that is served, in principal coordinates, scaled to trace 1."""
+    found = {}
+    for name, rows in model.metric.experts.items():
+        if name != "plain":
+            rows = projected(rows.astype(float), model._engine.state.basis)
+            found[name] = rows.T @ rows / np.trace(rows.T @ rows)
+    return found
+
+
+def heard(model, margins):
+    """Have experts that have rows say these margins (2, T) of triplets of different queries, and count them."""
+    state, count = model._engine.state, margins.shape[1]
+    said = np.concatenate([np.zeros((1, count)), margins])
+    queries = np.arange(1, count + 1, dtype=np.uint64)
+    rest = state.hedge, np.zeros(2), np.zeros(count), state.counts
+    assert tally(said, 0.0, 1.0, queries, state.asked, 0, *rest) == count
+    state.counts[FILLED], state.sums[:] = 0, model.version
+    state.made[0], state.next[0] = model.version, next_refresh(model.version)

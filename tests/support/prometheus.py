@@ -1,0 +1,84 @@
+"""A real Prometheus under the rules of ``deploy/prometheus``, in which time runs faster."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import httpx
+import yaml
+
+from deploy.local import Server, fetch
+from tests.support.processes import ROOT
+
+FASTER = 20
+SCRAPE = "750ms"  # 15 s, FASTER
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+RULES = (ROOT / "deploy/prometheus/rules.yml").read_text()
+
+
+def faster(text: str) -> str:
+    """Rules or a query with each window, each ``for`` and each threshold of 30 s or more divided by FASTER.
+
+    Smaller numbers are no times to wait: counts, shares, and the seconds that people wait for an answer.
+    """
+
+    def length(found: re.Match[str]) -> str:
+        return f"{found[1]}{int(found[2]) * SECONDS[found[3]] * 1000 // FASTER}ms"
+
+    text = re.sub(r"(\[|\bfor: )(\d+)([smhd])\b", length, text)
+    return re.sub(r"> (\d{2,})\b", lambda found: f"> {int(found[1]) / FASTER:g}", text)
+
+
+class Prometheus(Server):
+    """It scrapes these ports of the loopback, by job, and evaluates the rules."""
+
+    name = "prometheus"
+
+    def __init__(self, jobs: dict[str, list[int]]) -> None:
+        super().__init__()
+        self.jobs = jobs
+
+    def _prepare(self) -> None:
+        (self.data / "rules.yml").write_text(faster(RULES))
+        self._configure()
+
+    def _configure(self) -> None:
+        scraped = [
+            {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
+            for job, ports in self.jobs.items()
+        ]
+        every = {"scrape_interval": SCRAPE, "scrape_timeout": SCRAPE, "evaluation_interval": SCRAPE}
+        content = {"global": every, "rule_files": ["rules.yml"], "scrape_configs": scraped}
+        (self.data / "prometheus.yml").write_text(yaml.safe_dump(content))
+
+    def _command(self):
+        options = ("--config.file=prometheus.yml", "--storage.tsdb.path=tsdb", f"--web.listen-address={self.address}")
+        return [fetch.prometheus().path, *options, "--log.level=warn"], dict(os.environ)
+
+    def _ready(self, log: str) -> bool:
+        try:
+            return httpx.get(f"http://{self.address}/-/ready", timeout=1).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def look_again(self) -> None:
+        """Scrape what ``jobs`` names now."""
+        self._configure()
+        os.kill(self.pid, signal.SIGHUP)
+
+    def get(self, path: str, **parameters: str) -> dict:
+        """The data of an answer of its API; fails if it refuses."""
+        answer = httpx.get(f"http://{self.address}/api/v1/{path}", params=parameters, timeout=10)
+        assert answer.status_code == 200, (parameters, answer.text)
+        return answer.json()["data"]
+
+    def ask(self, query: str) -> list[float]:
+        """The numbers that a query answers with."""
+        return [float(sample["value"][1]) for sample in self.get("query", query=query)["result"]]
+
+    def firing(self) -> set[str]:
+        """Names of alerts that fire."""
+        alerts = self.get("alerts")["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}

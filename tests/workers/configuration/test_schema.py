@@ -1,0 +1,67 @@
+"""The JSON schema of the configuration says what the configuration says."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+
+import jsonschema
+import pytest
+
+from omdml.learners import LEARNERS
+from omdml.workers.configuration.config import Configuration, defaults, load
+from omdml.workers.configuration.schema import STRUCTS, schema
+from omdml.workers.configuration.secret_files import ENDING, IN_FILES
+from tests.workers.configuration.test_config import SAMPLE
+
+VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+def errors(text):
+    """What the schema finds wrong with a TOML file."""
+    return [error.message for error in VALIDATOR.iter_errors(tomllib.loads(text))]
+
+
+def test_it_is_a_schema_and_the_file_that_has_every_option_is_valid():
+    VALIDATOR.check_schema(VALIDATOR.schema)
+    assert errors(SAMPLE.read_text()) == []
+
+
+def test_it_names_every_section_and_every_option_that_may_stand_in_a_file():
+    parts = VALIDATOR.schema["$defs"]
+    assert list(parts["Configuration"]["properties"]) == list(Configuration.__struct_fields__)
+    assert STRUCTS.keys() == IN_FILES.keys()
+    for section, part in STRUCTS.items():
+        assert {option + ENDING for option in IN_FILES[section]} <= parts[part]["properties"].keys()
+
+
+@pytest.mark.parametrize("learner", list(LEARNERS))
+def test_it_knows_each_learners_hyperparameters(learner):
+    chosen = {name: value for name, value in defaults(learner).items() if isinstance(value, int | float | str)}
+    model = {"learner": learner, **chosen}
+    assert not list(VALIDATOR.iter_errors({"models": {"shop": model}}))
+    (error,) = VALIDATOR.iter_errors({"models": {"shop": {**model, "unheard_of": 1}}})
+    assert "unheard_of" in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[worker]\npublish = 1", "'publish' was unexpected"),
+        ("[worker]\nsave_mb_s = 'fast'", "'fast' is not of type 'number'"),
+        ("[models.shop]\nlearner = 'dac'", "'dac' is not one of"),
+        ("[models.shop]\neta = 0.1", "'eta' was unexpected"),
+        ("[models.'shop-*']\nmax_models = 0", "less than the minimum of 1"),
+        ("[log]\nkind = 'kafka'\npath = 'x'", "not valid under any of the given schemas"),
+        ("[catalogues.items]\npath = 'x'\npath_file = 'y'", "is valid under each of"),
+        ("[catalogues.items]\n", "not valid under any of the given schemas"),
+        ("[node]\nready = 'some'", "'some' is not one of"),
+    ],
+)
+def test_what_it_refuses_the_configuration_refuses_too(text, told, tmp_path):
+    (message,) = errors(text)
+    assert told in message
+    file = tmp_path / "omdml.toml"
+    file.write_text(text)
+    with pytest.raises(Exception, match=r"\w"):
+        load(file, dict(os.environ))

@@ -1,0 +1,76 @@
+"""``omdml config``: what can be told of a configuration without any server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from omdml.workers.cli import main
+from omdml.workers.configuration.schema import schema
+from tests.support.worlds import catalogue
+
+SOUND = """
+[log]
+kind = "kafka"
+servers = "localhost:1"
+[store]
+url = "redis://localhost:1"
+[catalogues.items]
+path = "items"
+[models.shop]
+learner = "lomdml"
+rank = 3
+"""
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch):
+    """Writes a configuration beside a catalogue, and checks it."""
+    catalogue(tmp_path / "items")
+    monkeypatch.chdir(tmp_path)
+
+    def run(text, *options):
+        (tmp_path / "omdml.toml").write_text(text)
+        return CliRunner().invoke(main, ["config", "check", *options])
+
+    return run
+
+
+def test_a_sound_configuration_is_told_as_one_though_nothing_it_names_answers(check):
+    done = check(SOUND)
+    assert done.exit_code == 0, done.output
+    assert "shop" in done.output
+    found = json.loads(check(SOUND, "--json").output)["findings"]
+    assert {one["level"] for one in found} == {"ok"}
+    assert [one["check"] for one in found] == ["catalogues", "models", "rates", "node"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (SOUND.replace('items"\n[', 'nowhere"\n['), "nowhere/catalogue.json: no catalogue to read"),
+        (SOUND.replace("rank = 3", 'rank = 3\ncoordinates = "mapped"'), "map"),
+        (SOUND + '[node]\nbind = "0.0.0.0:80"\n', "there is no node.token"),
+        (SOUND.replace("rank", "rnak"), "did you mean 'rank'?"),
+        (SOUND + "[model]\n", "did you mean 'models'?"),
+        ('[catalogues.items]\npath = "items"\n', "no model is configured"),
+    ],
+)
+def test_what_is_wrong_ends_with_2_and_says_what(check, wrong, told):
+    done = check(wrong)
+    assert done.exit_code == 2
+    assert told in " ".join(done.output.replace("│", " ").split())
+
+
+def test_a_catalogue_in_redis_is_left_to_the_doctor(check):
+    far = '[catalogues.far]\npath = "redis://localhost:1/0#far"\n[models.other]\ncatalogue = "far"\n'
+    done = check(SOUND.replace("[models.shop]", far + '[models.shop]\ncatalogue = "items"'))
+    assert done.exit_code == 0, done.output
+    assert "in Redis: far, and the models on it" in done.output
+
+
+def test_the_schema_is_printed_as_json():
+    done = CliRunner().invoke(main, ["config", "schema"])
+    assert json.loads(done.output) == json.loads(json.dumps(schema()))

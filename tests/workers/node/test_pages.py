@@ -1,0 +1,56 @@
+"""Pages of an answer, and ids that are never answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.shops import Shop, asking, refused
+from tests.support.worlds import ITEMS
+
+
+@pytest.fixture
+def client(tmp_path):
+    shop = Shop(tmp_path)
+    shop.learn()
+    with shop.serving() as node, asking(node) as client:
+        yield client
+
+
+def found(client, **asked):
+    """The ids that are answered."""
+    response = client.post("/search", json={"id": "i5", **asked})
+    assert response.status_code == 200, response.text
+    return [item["id"] for item in response.json()["items"]]
+
+
+def test_pages_are_parts_of_one_long_answer(client):
+    whole = found(client, k=ITEMS)
+    assert len(whole) == ITEMS - 1
+    assert [found(client, k=7, offset=offset) for offset in (0, 7, 14)] == [whole[:7], whole[7:14], whole[14:21]]
+    assert found(client, k=7, offset=ITEMS - 3) == whole[ITEMS - 3 :]
+    assert found(client, k=7, offset=ITEMS) == []
+    assert [item["id"] for item in client.get("/search?id=i5&k=3&offset=4").json()["items"]] == whole[4:7]
+
+
+def test_what_is_excluded_is_passed_over_and_the_answer_stays_full(client):
+    whole = found(client, k=ITEMS)
+    out = [whole[0], whole[2], whole[9], "i5", "nobody", whole[0]]
+    left = [one for one in whole if one not in out]
+    assert found(client, k=8, exclude=out) == left[:8]
+    assert found(client, k=8, exclude=out, offset=5) == left[5:13]
+    assert found(client, k=8, exclude=whole) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "told"),
+    [
+        ({"offset": -1}, "bad_k", "offset is -1, expected 0 to 9990"),
+        ({"k": 1, "offset": 10_000}, "bad_k", "offset is 10000, expected 0 to 9999"),
+        ({"offset": "x"}, "bad_k", "offset"),
+        ({"exclude": ["i1"] * 1_001}, "invalid", "1001 ids to exclude, expected at most 1000"),
+        ({"exclude": "i1"}, "invalid", "exclude"),
+        ({"exclde": ["i1"]}, "unknown_parameter", "did you mean 'exclude'"),
+    ],
+)
+def test_what_is_no_page_is_refused(client, asked, reason, told):
+    assert told in refused(client.post("/search", json={"id": "i5", **asked}), 400, reason)

@@ -1,0 +1,150 @@
+"""A real server is told what needs an operator; a slow, dead or failing one delays nobody and is counted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import structlog
+from prometheus_client import CollectorRegistry
+
+from deploy.local.ports import free_port
+from omdml.errors import ConfigurationError
+from omdml.workers.configuration.config import load
+from omdml.workers.configuration.process import configure_log
+from omdml.workers.telemetry import webhook
+from omdml.workers.telemetry.webhook import Webhook
+from tests.support.processes import wait_for
+from tests.support.worlds import events, run_until_idle, unreadable
+
+log = structlog.get_logger(__name__)
+
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps what is posted; answers with ``code``, once ``answers`` is set."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        self.code, self.got, self.answers = 200, [], threading.Event()
+        self.answers.set()
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/hook"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append((self.path, self.headers["Content-Type"], json.loads(body)))
+        self.server.answers.wait(30)
+        self.send_response(self.server.code)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def receiver():
+    with Receiver() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.answers.set()
+        server.shutdown()
+
+
+@contextmanager
+def hooked(url, timeout_s=5.0):
+    """Answers a function that says how many requests came to an outcome."""
+    configure_log()
+    registry = CollectorRegistry()
+    with Webhook(url, timeout_s, registry):
+        yield lambda outcome: registry.get_sample_value("omdml_worker_webhook_requests_total", {"outcome": outcome})
+
+
+def test_each_kind_is_told_and_nothing_else(receiver):
+    with hooked(receiver.url) as count:
+        log.warning("snapshot_withheld", model="shop", version=7, reason="worse")
+        log.warning("drift", model="shop", reason="more mistakes")
+        log.info("model_live", model="shop")
+        log.warning("snapshot_taken_back", model="shop", version=6, reason="worse")
+        log.error("model_waits", model="shop", reason="damaged", then="restore it")
+    assert [body["kind"] for _, _, body in receiver.got] == ["withheld", "drift", "rollback", "waiting"]
+    path, kind, body = receiver.got[0]
+    assert (path, kind) == ("/hook", "application/json")
+    assert abs(body.pop("time") - time.time()) < 60
+    assert body == {
+        "kind": "withheld",
+        "event": "snapshot_withheld",
+        "level": "warning",
+        "model": "shop",
+        "version": 7,
+        "reason": "worse",
+    }
+    assert (count("sent"), count("failed"), count("dropped")) == (4, 0, 0)
+
+
+def test_a_worker_tells_of_a_model_that_waits(receiver, tmp_path):
+    with hooked(receiver.url):
+        world, _ = unreadable(tmp_path, "shop")
+        world.send(*events(3, seed=1))
+        run_until_idle(world.worker())
+        wait_for(lambda: receiver.got, "the request")
+    assert {body["kind"] for _, _, body in receiver.got} == {"waiting"}
+    assert receiver.got[0][2]["model"] == "shop"
+
+
+def test_a_server_that_fails_is_counted_and_said_once_a_minute(receiver, capsys):
+    receiver.code = 500
+    with hooked(receiver.url) as count:
+        for _ in range(3):
+            log.warning("drift", model="shop")
+        wait_for(lambda: count("failed") == 3, "three failures")
+    assert capsys.readouterr().err.count("event=webhook_failed") == 1
+    assert count("sent") == 0
+
+
+def test_a_dead_server_is_a_failure():
+    with hooked(f"http://127.0.0.1:{free_port()}/") as count:
+        log.warning("drift", model="shop")
+        wait_for(lambda: count("failed") == 1, "the failure")
+
+
+def test_a_slow_server_delays_neither_who_logs_nor_the_end(receiver, monkeypatch):
+    monkeypatch.setattr(webhook, "MOST", 5)
+    receiver.answers.clear()
+    with hooked(receiver.url, timeout_s=0.5) as count:
+        begin = time.monotonic()
+        for _ in range(50):
+            log.warning("drift", model="shop")
+        took = time.monotonic() - begin
+        assert count("dropped") >= 44
+        wait_for(lambda: count("failed") >= 1, "the time-out")
+        begin = time.monotonic()
+    # One at hand and five that wait would take 3 s.
+    assert took < 0.4
+    assert time.monotonic() - begin < 2.0
+
+
+def test_nothing_is_sent_without_an_address(receiver):
+    with hooked("") as count:
+        log.warning("drift", model="shop")
+    assert count("sent") == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"webhook": {"url": "ftp://host/secret"}}, "webhook.url is no address"),
+        ({"webhook": {"timeout_s": 0.0}}, "webhook.timeout_s"),
+        ({"webhook": {"url": "http://host/secret"}, "logging": {"level": "error"}}, "logging.level is error"),
+    ],
+)
+def test_what_cannot_work_is_refused(options, said):
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        load(None, {}, {"catalogues": {"items": {"path": "x"}}, "models": {"shop": {}}, **options})
+    assert "secret" not in str(refused.value)

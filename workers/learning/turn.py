@@ -1,0 +1,114 @@
+"""What a partition takes in one turn: records sorted out by model, as far as new models may begin; and their claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from omdml.errors import CorruptError, StoreLost
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import ModelPosition, Partition, Record
+from omdml.workers.configuration.names import can_be_kept
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
+from omdml.workers.learning.services import Services
+from omdml.workers.model.claim import Claimed, claim_all
+from omdml.workers.model.newcomers import too_many_models
+
+CLAIMED = 50  # models at most that are claimed together
+CLAIMED_SHARE = 16  # models that are claimed together take one part in so many of the memory that models may take
+
+log = structlog.get_logger(__name__)
+
+
+class Turn(NamedTuple):
+    """Records of one partition that are taken together.
+
+    ``left`` are those for a later turn, because too many new models would begin. ``refused`` has what cannot be
+    learned, under None if its model is not known. ``kept`` has what the store holds of the models that are not in
+    memory; ``refused_alone`` names those of them whose events were all refused. ``crowded``: most records begin one.
+    """
+
+    records: Sequence[Record]
+    left: list[Record]
+    batches: dict[str, Batch]
+    refused: dict[str | None, list[Refusal]]
+    kept: dict[str, ModelPosition]
+    refused_alone: list[str]
+    crowded: bool
+
+
+def turn_of(
+    records: list[Record],
+    partition: Partition,
+    placement: Placement,
+    loaded: Collection[str],
+    waits: Callable[[str], bool],
+    services: Services,
+) -> Turn:
+    """Sort records out, all of them from before the last rehome or all from after it.
+
+    ``loaded`` are the models in memory; ``waits`` tells whether a model waits for its checkpoint to be mended.
+    Raises StoreError if the store is out of reach.
+    """
+    with services.metrics.timed("decode"):
+        batches, refused = sort_out(records, partial(accepted, partition, placement, services.specs))
+    if records[0].offset < placement.since(partition.number):
+        # Everything below a rehome was learned, or became a letter, before the models moved.
+        refused = {name: [one for one in some if one.error.reason != "wrong_partition"]
+                   for name, some in refused.items()}  # fmt: skip
+    alone = [
+        name
+        for name in refused
+        if name and name not in batches and name not in loaded and can_be_kept(name)
+        if placement.home(name) == partition.number
+    ]
+    kept = services.store.positions([*alone, *(name for name in batches if name not in loaded)])
+    begin, beyond, end = _newcomers(
+        [name for name in batches if not (name in loaded or name in kept or waits(name))], batches, services
+    )
+    records, left = [one for one in records if one.offset < end], [one for one in records if one.offset >= end]
+    if left:
+        batches = {name: part for name, batch in batches.items() if (part := batch.before(end)).records}
+        refused = {name: [one for one in some if one.record.offset < end] for name, some in refused.items()}
+    for name in batches.keys() & beyond:
+        error = too_many_models(name, services.specs.of(name))
+        refused.setdefault(name, []).extend(Refusal(record, error, name) for record in batches.pop(name).records)
+    refused_alone = [name for name in alone if name in kept and refused[name]]
+    return Turn(records, left, batches, refused, kept, refused_alone, crowded=2 * begin >= len(records))
+
+
+def _newcomers(new: list[str], batches: Mapping[str, Batch], services: Services) -> tuple[int, list[str], float]:
+    """Of these names, none of which has a checkpoint: how many begin in this turn, and which must not begin at all; and
+    the offset where the turn ends because more would begin."""
+    if not new:
+        return 0, [], math.inf
+    newcomers = services.newcomers
+    begin, beyond = newcomers.admit(new, services.specs, services.store, services.clock)
+    room = newcomers.room(services.clock())
+    end = batches[begin[room]].records[0].offset if len(begin) > room else math.inf
+    count = min(room, len(begin))
+    newcomers.began(count)
+    return count, beyond, end
+
+
+def claim_next(needed: list[str], name: str, services: Services) -> dict[str, Claimed | CorruptError | StoreLost]:
+    """Claim models together, this one and those needed after it, as many as memory can take beside the others."""
+    specs, first = services.specs, needed.index(name)
+    room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
+    names = needed[first : first + int(max(1, min(CLAIMED, room)))]
+    found = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
+    log.info("models_claimed", count=len(names), first=name)
+    return found
+
+
+def accepted(partition: Partition, placement: Placement, specs: Specs, name: str) -> frozenset[str] | None:
+    """The kinds of feedback that a model learns from here; raises FeedbackError if it lives elsewhere."""
+    kinds = specs.accepts(name)
+    if kinds is not None and placement.home(name) != partition.number:
+        raise wrong_partition(name, partition, placement)
+    return kinds

@@ -1,0 +1,83 @@
+"""What answers for a model before its first snapshot: the metric that it begins with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import structlog
+
+from omdml.errors import OmdmlError
+from omdml.snapshot import Snapshot
+from omdml.streams.protocols import Catalogue, Pointer
+from omdml.workers.node.live_model import PATIENCE_S, View, embedded_view
+
+# Of nothing that was published: any pointer of the store is newer.
+NOTHING = Pointer(serial=0, version=0, digest="", epoch="", published_at=0.0)
+
+_log = structlog.get_logger(__name__)
+
+
+class FirstViews:
+    """Views of version 0, made when they are asked for. Any number of threads may ask.
+
+    The models of a pattern begin alike, so they share one gallery. None of them is kept by its own name: anybody may
+    ask for any name that a pattern covers.
+
+    Parameters
+    ----------
+    first
+        The snapshot that a worker would publish of a model before its first event.
+    catalogues
+        The catalogue of a model.
+    label
+        The name or pattern that covers a model.
+    named
+        Models that are configured by name.
+
+    Attributes
+    ----------
+    ready
+        Named models that answer with these views, because the store has nothing of them.
+    """
+
+    def __init__(
+        self,
+        first: Callable[[str], Snapshot],
+        catalogues: Callable[[str], Catalogue],
+        label: Callable[[str], str],
+        named: Iterable[str],
+    ) -> None:
+        self._first, self._catalogues, self._label = first, catalogues, label
+        self._named = frozenset(named)
+        self._making = threading.Lock()
+        self._made: dict[str, View] = {}
+        self.ready: set[str] = set()
+        self._told: set[str] = set()  # of named models that cannot begin
+
+    def view(self, model: str) -> View:
+        """The view of a model that has learned nothing; raises OmdmlError if it cannot begin on its catalogue."""
+        snapshot, catalogue, label = self._first(model), self._catalogues(model), self._label(model)
+        with self._making:
+            made = self._made.get(label)
+            if made is None or not made.covers(catalogue):
+                made = self._made[label] = embedded_view(NOTHING, snapshot, catalogue, made, PATIENCE_S)
+        return replace(made, snapshot=snapshot)
+
+    def prepare(self, model: str) -> None:
+        """The store has nothing of this model: have its view ready, if it is configured by name."""
+        if model not in self._named or model in self.ready:
+            return
+        try:
+            self.view(model)
+        except OmdmlError as error:
+            if model not in self._told:
+                self._told.add(model)
+                _log.error("model_cannot_begin", model=model, reason=str(error))
+            return
+        self.ready.add(model)
+
+    def drop(self, model: str) -> None:
+        """Something of this model was published."""
+        self.ready.discard(model)

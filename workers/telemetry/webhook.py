@@ -1,0 +1,108 @@
+"""Tells a server of an operator's what needs one, from a thread of its own, so that learning never waits for it."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from http.client import HTTPException
+from types import TracebackType
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter
+
+from omdml.workers.telemetry import log_events
+from omdml.workers.telemetry.registry import at_zero
+
+# Lines of the log that are told, and as what.
+KINDS = {
+    "snapshot_withheld": "withheld",
+    "drift": "drift",
+    "snapshot_taken_back": "rollback",
+    "model_waits": "waiting",
+}
+MOST = 1000  # that wait to be sent
+FAILURE_EVERY_S = 60.0  # between two lines of the log about failures
+OUTCOMES = ("sent", "failed", "dropped")
+log = structlog.get_logger(__name__)
+
+
+class Webhook:
+    """Posts lines of the log to a URL, as a context manager: from entry on, and what waits within a time-out at exit.
+
+    A request is tried once. What does not fit into the queue is dropped and counted.
+
+    Parameters
+    ----------
+    url
+        An http or https address; empty: nothing is sent.
+    timeout_s
+        Seconds that the server may be silent for.
+    """
+
+    def __init__(self, url: str, timeout_s: float, registry: CollectorRegistry) -> None:
+        self.url, self.timeout_s = url, timeout_s
+        counter = Counter(
+            "omdml_worker_webhook_requests_total",
+            "What the webhook was to be told, by what came of it",
+            ["outcome"],
+            registry=registry,
+        )
+        self._count = at_zero(counter, OUTCOMES)
+        self._waiting: queue.Queue[dict[str, Any] | None] = queue.Queue(MOST)
+        self._failure_told = -FAILURE_EVERY_S
+        self._thread = threading.Thread(target=self._run, name="webhook", daemon=True)
+
+    def __enter__(self) -> Webhook:
+        if self.url:
+            self._thread.start()
+            log_events.listener = self._hear
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.url:
+            log_events.listener = None
+            try:
+                self._waiting.put_nowait(None)
+            except queue.Full:
+                # The server hangs: the process ends without it.
+                return
+            self._thread.join(self.timeout_s)
+
+    def _hear(self, line: Mapping[str, Any]) -> None:
+        """A line of the log was written, in any thread."""
+        if line["event"] in KINDS:
+            body = {"kind": KINDS[line["event"]], "time": time.time(), **line}
+            try:
+                self._waiting.put_nowait(body)
+            except queue.Full:
+                self._count.labels("dropped").inc()
+
+    def _run(self) -> None:
+        while (body := self._waiting.get()) is not None:
+            try:
+                self._post(json.dumps(body, default=str).encode())
+            except (OSError, ValueError, HTTPException) as error:
+                self._count.labels("failed").inc()
+                self._tell(str(error))
+            else:
+                self._count.labels("sent").inc()
+
+    def _post(self, body: bytes) -> None:
+        request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"}, method="POST")
+        with urllib.request.urlopen(request, timeout=self.timeout_s):
+            # Its body is nothing to us; an answer of 400 or above is raised.
+            pass
+
+    def _tell(self, reason: str) -> None:
+        """Say that a request failed, now and then."""
+        now = time.monotonic()
+        if now - self._failure_told >= FAILURE_EVERY_S:
+            self._failure_told = now
+            log.warning("webhook_failed", reason=reason)
