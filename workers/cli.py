@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -50,11 +52,8 @@ class Omdml(click.Group):
 
 def end(error: OmdmlError, code: int) -> NoReturn:
     """End the process with a sentence; a supervisor hears the code even if nobody can be told the sentence."""
-    try:
+    with suppress(OSError):
         say(f"omdml: {error}", err=True)
-    except OSError:
-        # Python would flush it once more, and end with 120 as that fails.
-        sys.stderr = None
     sys.exit(code)
 
 
@@ -62,6 +61,10 @@ def end(error: OmdmlError, code: int) -> NoReturn:
 @click.version_option(package_name="omdml")
 def main() -> None:
     """Learns what similar means from what people click, while they click."""
+    if sys.stderr is sys.__stderr__ and sys.stderr is not None:
+        # Without a buffer. Python would flush what a full disk left in it as the process ends, and end with 120.
+        raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
+        sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, sys.stderr.errors, write_through=True)
 
 
 PROCESSES = (processes.worker, processes.node, processes.route, demo.demo, demo.simulate)

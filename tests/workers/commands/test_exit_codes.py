@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -82,9 +83,14 @@ def test_a_full_disk_under_the_log_changes_neither_what_a_worker_does_nor_its_ex
     sink = FileSink(tmp_path / "feedback")
     sink.send_many([(event, "shop") for event in events(20)])
     sink.flush()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with open("/dev/full", "w") as full:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "omdml.workers.cli", "worker"], cwd=tmp_path, stdout=full, stderr=full
+            [sys.executable, "-m", "omdml.workers.cli", "worker"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=full,
+            env=environment,
         )
     try:
         if code == 0:
