@@ -7,7 +7,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,6 +54,7 @@ from omdml.workers.model.newcomers import Newcomers
 from omdml.workers.node.catalogues import Current
 from omdml.workers.node.http.server import serve
 from omdml.workers.node.node import RetrievalNode
+from omdml.workers.node.pictures import Pictures
 from omdml.workers.operate.replay import read_as_placed, read_whole
 from omdml.workers.operate.topics import Line, check_growth, survey
 from omdml.workers.telemetry.registry import ModelLabels, new_registry
@@ -380,4 +381,19 @@ def serve_node(configuration: Configuration) -> None:
         ready=configuration.node.ready,
         first=current.first,
     )
-    serve(node, host, port, configuration.node.token, configuration.node.hosts)
+    serve(node, host, port, configuration.node.token, configuration.node.hosts, pictures_of(configuration))
+
+
+def pictures_of(configuration: Configuration) -> Callable[[str], Pictures | None]:
+    """Answers where the pictures of a model's items are; raises ConfigurationError where there is no such folder."""
+    folders = {
+        name: Pictures(config.pictures, f"catalogues.{name}.pictures")
+        for name, config in configuration.catalogues.items()
+        if config.pictures
+    }
+
+    def of(model: str) -> Pictures | None:
+        matched = configuration.match(model)
+        return folders.get(matched[1].catalogue) if matched else None
+
+    return of

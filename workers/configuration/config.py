@@ -69,12 +69,16 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class CatalogueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The items' vectors: a folder made by ``omdml catalogue build``, or ``redis://...#NAME``."""
+    """The items' vectors: a folder made by ``omdml catalogue build``, or ``redis://...#NAME``.
+
+    ``pictures`` is a folder with pictures of the items, for the console: a file an item, such as ``ID.png``.
+    """
 
     path: str
+    pictures: str = ""
 
     def __repr__(self) -> str:
-        return f"CatalogueConfig(path={masked(self.path)!r})"
+        return f"CatalogueConfig(path={masked(self.path)!r}, pictures={self.pictures!r})"
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import structlog
 
 from omdml.errors import CorruptError, OmdmlError
 from omdml.streams.protocols import Catalogue, Pointer, SnapshotStore
+from omdml.workers.node.course import Course
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view
 from omdml.workers.node.metrics import NodeMetrics
@@ -38,7 +39,7 @@ class Refresher:
     """Keeps ``views`` at what the store points at. Any number of threads may use it.
 
     A view is replaced whole, by one assignment: whoever took the one before goes on with it. Where the store lost its
-    content or holds a snapshot that cannot be served, the last good view stays.
+    content or holds a snapshot that cannot be served, the last good view stays. ``course`` is what went live, and when.
 
     Parameters
     ----------
@@ -63,6 +64,7 @@ class Refresher:
         first: FirstViews | None = None,
     ) -> None:
         self.views: dict[str, View] = {}
+        self.course = Course(label)
         self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
         self._patience_s = patience_s
         self._first = first
@@ -203,14 +205,16 @@ class Refresher:
 
     def _swap(self, model: str, before: View | None, view: View, began: float) -> None:
         self.views[model] = view
-        self._metrics.swapped(self._label(model), before, view, time.perf_counter() - began)
+        took_s = time.perf_counter() - began
+        self._metrics.swapped(self._label(model), before, view, took_s)
         self._confirm(model)
         if before is None or before.pointer != view.pointer:
-            self._tell(model, before, view)
+            move = move_between(before.pointer, view.pointer) if before else "model_live"
+            self.course.add(move, model, before, view, took_s)
+            self._tell(move, model, before, view)
 
-    def _tell(self, model: str, before: View | None, view: View) -> None:
+    def _tell(self, move: str, model: str, before: View | None, view: View) -> None:
         """Log a move of what is served: an operator's at once, new versions of all models once a minute together."""
-        move = move_between(before.pointer, view.pointer) if before else "model_live"
         told = {"model": model, "version": view.snapshot.version, "before": before.snapshot.version if before else None}
         if before is None or move != "new_version":
             _log.info(move, **told)

@@ -113,9 +113,9 @@ class NodeMetrics:
             return
         now = time.time()
         new = [trail for trail in view.snapshot.trails if before.snapshot.version < trail.version]
-        ages = [age for trail in new if (age := now - trail.oldest) <= OLD_NEWS_S]
+        ages = [age for trail in new if (age := age_of(trail, now)) is not None]
         for trail in new:
-            if now - trail.oldest <= OLD_NEWS_S:
+            if age_of(trail, now) is not None:
                 self._known(label, trail, (view.pointer.published_at, now - took_s, now))
         if not view.snapshot.trails and view.snapshot.oldest_event_time is not None:
             # A worker of an older release published it.
@@ -136,9 +136,8 @@ class NodeMetrics:
             self.future.labels(label).inc(trail.events)
         for _ in range(min(trail.events, WEIGHT)):
             self.fresh.labels(label).observe(max(0.0, age))
-        times = (trail.oldest, trail.taken, trail.learned, *later)
-        for stage, (begin, end) in zip(STAGES, pairwise(times), strict=True):
-            self.stages.labels(stage).observe(max(0.0, end - begin))
+        for stage, seconds in zip(STAGES, stages_of(trail, later), strict=True):
+            self.stages.labels(stage).observe(seconds)
 
     def freshness(self, label: str, since: float = 0.0) -> dict[str, float] | None:
         """``p50_s``, ``p99_s`` and ``count`` of the last swaps to views made after ``since``; None before the first."""
@@ -148,6 +147,19 @@ class NodeMetrics:
             return None
         p50, p99 = np.percentile(recent, [50, 99]).tolist()
         return {"p50_s": p50, "p99_s": p99, "count": len(recent)}
+
+
+def age_of(trail: Trail, now: float) -> float | None:
+    """Seconds since the oldest event of a publication; None if it is too old to say anything of freshness."""
+    age = now - trail.oldest
+    return age if age <= OLD_NEWS_S else None
+
+
+def stages_of(trail: Trail, later: tuple[float, float, float]) -> list[float]:
+    """Seconds that the oldest event of a publication spent in each of ``STAGES``; ``later`` is when what answers was
+    published, when this node began to load it, and when it went live."""
+    times = (trail.oldest, trail.taken, trail.learned, *later)
+    return [max(0.0, end - begin) for begin, end in pairwise(times)]
 
 
 class Views(Collector):

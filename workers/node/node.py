@@ -23,6 +23,7 @@ from omdml.workers.node.hot_swap import Refresher
 from omdml.workers.node.http.inbox import Inbox
 from omdml.workers.node.live_model import DEFAULT_K, FIRST_PAGE, PATIENCE_S, Answer, Page, SearchError, View
 from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.node.past_views import PastViews
 from omdml.workers.telemetry.registry import MODELS, ModelLabels
 
 BUDGET_BYTES = 1 << 30
@@ -87,6 +88,8 @@ class RetrievalNode:
         self.catalogues = catalogues
         self._first = FirstViews(first, catalogues, self._label, self.named) if first else None
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first)
+        self.course = self._refresher.course
+        self._past = PastViews(store, catalogues, patience_s)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
         self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
@@ -173,6 +176,13 @@ class RetrievalNode:
         if name not in self.named:
             self._asked_at[name] = time.monotonic()
         return view
+
+    def view_of(self, model: str | None, version: int) -> View:
+        """What a kept version answers, live or not; raises SearchError: ``unknown_model``, ``not_kept``,
+        ``unservable``. Raises StoreError where the store is out of reach."""
+        name = self._name(model)
+        self.require(name)
+        return self._past.view(name, version)
 
     def search(
         self,

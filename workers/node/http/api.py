@@ -22,6 +22,7 @@ from starlette.routing import Route
 from omdml.errors import OmdmlError, SourceError
 from omdml.streams.protocols import Pointer
 from omdml.workers.configuration.access import AccessError, check_access
+from omdml.workers.node.http.console import CONSOLE
 from omdml.workers.node.http.gate import Bodies, Hosts
 from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
@@ -33,17 +34,20 @@ from omdml.workers.node.http.requests import (
     MAX_FEEDBACK_BYTES,
     MAX_MOVE_BYTES,
     MAX_QUERY_BYTES,
+    Look,
     Search,
     body_of,
     check_events,
     content_type,
-    look_of_parameters,
     move_of_body,
+    parameters_as,
     search_of_body,
     search_of_parameters,
 )
+from omdml.workers.node.http.watch import Watch
 from omdml.workers.node.live_model import Page, SearchError
 from omdml.workers.node.node import RetrievalNode
+from omdml.workers.node.pictures import Pictures
 from omdml.workers.telemetry.registry import OTHER
 from omdml.workers.versions import moves
 
@@ -56,6 +60,7 @@ STATUS = {
     "forbidden": HTTPStatus.FORBIDDEN,
     "foreign_host": HTTPStatus.MISDIRECTED_REQUEST,
     "not_kept": HTTPStatus.NOT_FOUND,
+    "no_picture": HTTPStatus.NOT_FOUND,
     "unservable": HTTPStatus.CONFLICT,
     "unknown_model": HTTPStatus.NOT_FOUND,
     "unknown_item": HTTPStatus.NOT_FOUND,
@@ -75,13 +80,18 @@ RETRY_AFTER = {"behind": "1", "busy": "1"}
 _log = structlog.get_logger(__name__)
 
 
-def create_app(node: RetrievalNode, token: str = "", hosts: Collection[str] = ()) -> Starlette:
+def create_app(
+    node: RetrievalNode,
+    token: str = "",
+    hosts: Collection[str] = (),
+    pictures: Callable[[str], Pictures | None] = lambda model: None,
+) -> Starlette:
     """The app of a node that is started by the caller; whoever writes must send the token, where there is one.
 
     A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
-    unless ``hosts`` names some.
+    unless ``hosts`` names some. ``pictures`` are those of a model's items.
     """
-    api = Api(node, token)
+    api, watch = Api(node, token), Watch(node, pictures)
     routes = [
         Route("/search", api.search_item, methods=["GET"]),
         Route("/search", api.search, methods=["POST"]),
@@ -90,6 +100,13 @@ def create_app(node: RetrievalNode, token: str = "", hosts: Collection[str] = ()
         Route("/models/{model}/rollback", api.rollback, methods=["POST"]),
         Route("/models/{model}/pin", api.pin, methods=["POST"]),
         Route("/models/{model}/unpin", api.unpin, methods=["POST"]),
+        Route("/models/{model}/history", watch.history, methods=["GET"]),
+        Route("/models/{model}/inspect", watch.inspect, methods=["GET"]),
+        Route("/models/{model}/steps", watch.steps, methods=["GET"]),
+        Route("/items", watch.items, methods=["GET"]),
+        Route("/picture", watch.picture, methods=["GET"]),
+        Route("/events", watch.events, methods=["GET"]),
+        *CONSOLE,
         Route("/healthz", api.healthz, methods=["GET"]),
         Route("/readyz", api.readyz, methods=["GET"]),
         Route("/metrics", api.metrics, methods=["GET"]),
@@ -109,6 +126,8 @@ def create_app(node: RetrievalNode, token: str = "", hosts: Collection[str] = ()
     around = [Middleware(Identified), measured, *gate]
     app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: _failed})
     app.state.metrics = metrics
+    # Whoever serves the app says when it stops: streams of events have no end of their own.
+    app.state.stopping = lambda: False
     return app
 
 
@@ -128,7 +147,10 @@ class Api:
 
     async def _search(self, asked: Search) -> Response:
         node = self._node
-        view = await view_from(node, asked.model, asked.min_version)
+        if asked.version is not None:
+            view = await run_in_threadpool(node.view_of, asked.model, asked.version)
+        else:
+            view = await view_from(node, asked.model, asked.min_version)
         ids = [asked.id] if asked.id is not None else asked.ids
         query = node.query(view, ids, asked.features, asked.by, asked.rerank)
         page = Page(asked.offset, asked.exclude)
@@ -156,7 +178,7 @@ class Api:
 
     async def models(self, request: Request) -> Response:
         """What answers, model by model."""
-        since = look_of_parameters(request.query_params).since
+        since = parameters_as(Look, request.query_params).since
         return reply({"models": self._node.describe(since), "stale_seconds": self._node.stale_seconds})
 
     async def rollback(self, request: Request) -> Response:

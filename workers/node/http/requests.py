@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from starlette.datastructures import QueryParams
@@ -17,6 +17,7 @@ from omdml.workers.configuration.config import suggestion
 from omdml.workers.node.http.inbox import Event, Inbox
 from omdml.workers.node.live_model import DEFAULT_K, SearchError
 
+T = TypeVar("T", bound=msgspec.Struct)
 MAX_QUERY_BYTES = 1 << 20
 MAX_FEEDBACK_BYTES = 16 << 20
 MAX_MOVE_BYTES = 1 << 10
@@ -28,6 +29,10 @@ MinVersion = Annotated[
         description="The version that has to answer, at least: one that an earlier answer, of any node, named. A node "
         "that does not have it yet waits two seconds for it; then it answers 503 `behind`, with its own.",
     ),
+]
+Version = Annotated[
+    Annotated[int, msgspec.Meta(ge=0)] | None,
+    msgspec.Meta(description="A kept version that has to answer instead of the live one, to compare before and after."),
 ]
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 
@@ -41,6 +46,7 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = 0
     task: str | None = None
     min_version: MinVersion = None
+    version: Version = None
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +67,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     exclude: list[str] = []
     task: str | None = None
     min_version: MinVersion = None
+    version: Version = None
     by: Literal["vector", "aggregate", "elements"] | None = None
     rerank: int | None = None
 
@@ -69,6 +76,40 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /models``: freshness is that of what went live after ``since``, such as a ``live_since`` seen before."""
 
     since: float = 0.0
+
+
+class Items(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /items``: the ids of a model's items that hold the text ``find``, in the catalogue's order."""
+
+    model: str | None = None
+    find: str = ""
+    offset: Annotated[int, msgspec.Meta(ge=0)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+class ItemPicture(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /picture``: the picture of an item."""
+
+    id: str
+    model: str | None = None
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /models/{model}/history``: so many lines, the newest."""
+
+    last: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+
+
+class OfVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /models/{model}/inspect``: a kept version, or the live one."""
+
+    version: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /events``: those of one model, or of all."""
+
+    model: str | None = None
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,19 +135,16 @@ class Checked(NamedTuple):
 
 def search_of_parameters(parameters: QueryParams) -> Search:
     """The query in a URL; raises SearchError."""
-    pairs = parameters.multi_items()
-    _known((name for name, _ in pairs), ItemSearch.__struct_fields__)
-    if len(dict(pairs)) < len(pairs):
+    if len(dict(parameters)) < len(parameters.multi_items()):
         raise SearchError("a parameter is given twice: POST /search takes several ids as a list", "invalid")
-    asked: ItemSearch = _converted(dict(pairs), ItemSearch, strict=False)
-    return Search(**msgspec.structs.asdict(asked))
+    return Search(**msgspec.structs.asdict(parameters_as(ItemSearch, parameters)))
 
 
-def look_of_parameters(parameters: QueryParams) -> Look:
-    """What ``GET /models`` is asked for; raises SearchError."""
-    _known(parameters.keys(), Look.__struct_fields__)
-    look: Look = _converted(dict(parameters), Look, strict=False)
-    return look
+def parameters_as(struct: type[T], parameters: QueryParams) -> T:
+    """The parameters of a URL; raises SearchError."""
+    _known(parameters.keys(), struct.__struct_fields__)
+    found: T = _converted(dict(parameters), struct, strict=False)
+    return found
 
 
 def move_of_body(body: bytes) -> Move:

@@ -17,6 +17,7 @@ from omdml.workers.configuration.process import on_signals
 from omdml.workers.node.http.api import create_app
 from omdml.workers.node.http.limits import MAX_CONNECTIONS, BoundedConnection
 from omdml.workers.node.node import RetrievalNode
+from omdml.workers.node.pictures import Pictures
 from omdml.workers.telemetry.condition import Condition, Messenger
 
 BACKLOG = 2048
@@ -64,6 +65,7 @@ class HttpServer:
             server_header=False,
         )
         self._server = _Server(config)
+        app.state.stopping = lambda: self._server.should_exit
 
     @property
     def url(self) -> str:
@@ -104,18 +106,23 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    node: RetrievalNode, host: str = "127.0.0.1", port: int = 8080, token: str = "", hosts: Sequence[str] = ()
+    node: RetrievalNode,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    token: str = "",
+    hosts: Sequence[str] = (),
+    pictures: Callable[[str], Pictures | None] = lambda model: None,
 ) -> None:
     """Run a node and its HTTP server until SIGTERM or SIGINT; whoever writes must send ``token``, where there is one.
 
-    ``hosts`` are names of this node beside the one it binds to.
+    ``hosts`` are names of this node beside the one it binds to, ``pictures`` those of a model's items.
 
     Raises ConfigurationError for an address in use.
     """
     allow_open_files(OPEN_FILES)
     # A node with a token answers to any name unless some are given.
     names = [*hosts, host] if hosts or not token else []
-    server = HttpServer(create_app(node, token, names), host, port)
+    server = HttpServer(create_app(node, token, names, pictures), host, port)
     on_signals(server.stop)
     with node, Messenger(server.condition_of(node)):
         _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])

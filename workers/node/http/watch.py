@@ -1,0 +1,175 @@
+"""What a node shows to whoever watches: items, pictures, how a model changed, what a snapshot holds; live events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from omdml.errors import OmdmlError
+from omdml.snapshot import Snapshot
+from omdml.streams.protocols import Pointer
+from omdml.workers.node.course import Step
+from omdml.workers.node.http.requests import Events, History, ItemPicture, Items, OfVersion, parameters_as
+from omdml.workers.node.live_model import SearchError
+from omdml.workers.node.node import RetrievalNode
+from omdml.workers.node.pictures import Pictures
+from omdml.workers.versions.inspection import parts, weighed, weights
+
+# Streams of events that a node keeps open at once.
+MAX_STREAMS = 100
+# Steps that a stream holds back for a client that reads slowly; older ones are passed over.
+WAITING = 1000
+# Seconds between two looks whether the server stops, and between signs of life for proxies.
+LOOK_S, ALIVE_S = 0.5, 15.0
+
+
+class TooManyStreams(OmdmlError):
+    """No more streams of events can be open."""
+
+    reason = "busy"
+
+
+class Watch:
+    """Endpoints that read, over one node.
+
+    Parameters
+    ----------
+    pictures
+        The pictures of a model's items; None if there are none.
+    """
+
+    def __init__(self, node: RetrievalNode, pictures: Callable[[str], Pictures | None]) -> None:
+        self._node, self._pictures = node, pictures
+        self._streams = 0
+
+    async def items(self, request: Request) -> Response:
+        """A part of the ids of a model's items, in the catalogue's order."""
+        asked = parameters_as(Items, request.query_params)
+        view = self._node.view(asked.model)
+        names = view.names
+
+        def chosen() -> tuple[list[str], int]:
+            if not asked.find:
+                return list(names[asked.offset : asked.offset + asked.limit]), len(names)
+            wanted = asked.find.casefold()
+            found = [name for name in names if wanted in name.casefold()]
+            return found[asked.offset : asked.offset + asked.limit], len(found)
+
+        ids, total = await run_in_threadpool(chosen)
+        model = view.snapshot.model
+        return reply({"model": model, "items": ids, "total": total, "pictures": self._pictures(model) is not None})
+
+    async def picture(self, request: Request) -> Response:
+        """The picture of an item."""
+        asked = parameters_as(ItemPicture, request.query_params)
+        model = self._node.view(asked.model).snapshot.model
+        pictures = self._pictures(model)
+        found = await run_in_threadpool(pictures.find, asked.id) if pictures else None
+        if found is None:
+            raise SearchError(f"item {asked.id!r} has no picture here", "no_picture")
+        headers = {"cache-control": "private, max-age=300", "x-content-type-options": "nosniff"}
+        return Response(found.data, media_type=found.media, headers=headers)
+
+    async def history(self, request: Request) -> Response:
+        """The newest moves of a model's live pointer, oldest first, as ``omdml history --json`` has them."""
+        asked = parameters_as(History, request.query_params)
+        model = self._known(request)
+        lines = await run_in_threadpool(self._node.store.history, model)
+        return reply({"model": model, "lines": lines[-asked.last :]})
+
+    async def steps(self, request: Request) -> Response:
+        """What went live of a model on this node since it started, oldest first."""
+        model = self._known(request)
+        return reply({"model": model, "steps": self._node.course.steps(model)})
+
+    async def inspect(self, request: Request) -> Response:
+        """What a kept snapshot holds."""
+        asked = parameters_as(OfVersion, request.query_params)
+        model = self._known(request)
+        loaded = await run_in_threadpool(self._node.store.load, model, asked.version)
+        if loaded is None:
+            which = "nothing" if asked.version is None else f"no version {asked.version}"
+            raise SearchError(f"model {model!r}: {which} is kept", "not_kept")
+        return reply(await run_in_threadpool(inspected, *loaded))
+
+    async def events(self, request: Request) -> Response:
+        """Server-sent events: each step from now on, of one model or of all."""
+        asked = parameters_as(Events, request.query_params)
+        if asked.model is not None:
+            self._node.require(asked.model)
+        if self._streams >= MAX_STREAMS:
+            raise TooManyStreams(
+                f"{MAX_STREAMS} streams of events are open: close one, or ask GET /models now and then"
+            )
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._stream(request, asked.model), media_type="text/event-stream", headers=headers)
+
+    async def _stream(self, request: Request, model: str | None) -> AsyncIterator[bytes]:
+        loop, came = asyncio.get_running_loop(), asyncio.Event()
+        waiting: deque[Step] = deque(maxlen=WAITING)
+
+        def heard(step: Step) -> None:
+            if model in (None, step.model):
+                waiting.append(step)
+                loop.call_soon_threadsafe(came.set)
+
+        end = self._node.course.listen(heard)
+        self._streams += 1
+        try:
+            yield b"retry: 1000\n: connected\n\n"
+            told_at = time.monotonic()
+            while not request.app.state.stopping():
+                try:
+                    await asyncio.wait_for(came.wait(), LOOK_S)
+                except TimeoutError:
+                    pass
+                came.clear()
+                steps = [waiting.popleft() for _ in range(len(waiting))]
+                if steps or time.monotonic() - told_at >= ALIVE_S:
+                    told_at = time.monotonic()
+                    yield b"".join(map(as_event, steps)) or b": alive\n\n"
+        finally:
+            self._streams -= 1
+            end()
+
+    def _known(self, request: Request) -> str:
+        model: str = request.path_params["model"]
+        self._node.require(model)
+        return model
+
+
+def as_event(step: Step) -> bytes:
+    """A step as a server-sent event."""
+    return b"id: %d\nevent: step\ndata: %b\n\n" % (step.number, msgspec.json.encode(step))
+
+
+def inspected(pointer: Pointer, snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot in words and numbers."""
+    return {
+        "model": snapshot.model,
+        "version": snapshot.version,
+        "learner": snapshot.learner,
+        "kind": snapshot.metric.kind,
+        "generation": snapshot.generation,
+        "digest": snapshot.digest,
+        "published_at": pointer.published_at,
+        "pinned": pointer.pinned,
+        "newest_event_at": snapshot.event_time,
+        "figures": snapshot.progress,
+        "weighed": weighed(snapshot.metric),
+        "weights": weights(snapshot.metric),
+        "tensors": [part._asdict() for part in parts(snapshot.metric)],
+    }
+
+
+def reply(content: object) -> Response:
+    """A JSON response."""
+    return Response(msgspec.json.encode(content), media_type="application/json")

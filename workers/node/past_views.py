@@ -1,0 +1,48 @@
+"""Views of kept versions that are not live, for whoever compares before and after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from omdml.errors import CorruptError
+from omdml.streams.protocols import Catalogue, SnapshotStore
+from omdml.workers.node.live_model import SearchError, View, embedded_view
+
+# Views that are kept: one to look at, and one to compare it with.
+KEPT = 2
+
+
+class PastViews:
+    """Views of kept versions, made when they are asked for, one at a time. Any number of threads may ask."""
+
+    def __init__(self, store: SnapshotStore, catalogues: Callable[[str], Catalogue], patience_s: float) -> None:
+        self._store, self._catalogues, self._patience_s = store, catalogues, patience_s
+        self._making = threading.Lock()
+        self._made: dict[tuple[str, int, str], View] = {}
+
+    def view(self, model: str, version: int) -> View:
+        """The view of a kept version.
+
+        Raises SearchError: ``not_kept``, or ``unservable`` if its bytes are damaged or are of other items. Raises
+        StoreError where the store is out of reach.
+        """
+        with self._making:
+            loaded = self._store.load(model, version)
+            if loaded is None:
+                told = f"model {model!r}: version {version} is not kept; GET /models/{model}/history says which are"
+                raise SearchError(told, "not_kept")
+            pointer, snapshot = loaded
+            catalogue = self._catalogues(model)
+            key = (model, version, pointer.digest)
+            view = self._made.pop(key, None)
+            if view is None or not view.covers(catalogue):
+                try:
+                    view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s)
+                except CorruptError as error:
+                    told = f"model {model!r}: version {version} cannot be served: {error}"
+                    raise SearchError(told, "unservable") from error
+            self._made[key] = view
+            while len(self._made) > KEPT:
+                del self._made[next(iter(self._made))]
+            return view
