@@ -18,6 +18,7 @@ from omdml.streams.files.reader import has_begun
 from omdml.streams.letters import read_book
 from omdml.streams.placement import Placement
 from omdml.streams.protocols import Partition
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.client import check_eviction
 from omdml.workers import wiring
 from omdml.workers.configuration.access import check_reach
@@ -30,7 +31,7 @@ from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, look
 from omdml.workers.doctor.letters import unsent
 from omdml.workers.doctor.partitions import partitions
 from omdml.workers.doctor.rate_check import inert_rates
-from omdml.workers.doctor.reading import file_log, is_no_log, log_to_come
+from omdml.workers.doctor.reading import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.senders import advise, look_at_senders
 from omdml.workers.doctor.serving import serving
 from omdml.workers.operate.topics import survey
@@ -126,10 +127,14 @@ def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
     return f"topic {log.topic!r} at {log.servers} is there, and fit for feedback"
 
 
-def _store(configuration: Configuration) -> str:
-    kept = wiring.open_stores(configuration).models()
-    check_eviction(configuration.store.url)
-    return f"{masked(configuration.store.url)} holds {amount(len(kept), 'model')}"
+def _store(configuration: Configuration) -> str | list[Remark]:
+    url = configuration.store.url
+    store = wiring.open_stores(configuration)
+    kept = store.models()
+    check_eviction(url)
+    if isinstance(store, DirectoryStore) and not store.store_id:
+        return cannot_come(f"store {masked(url)}", store.path) or f"{masked(url)} is made by the first worker"
+    return f"{masked(url)} holds {amount(len(kept), 'model')}"
 
 
 def _secret(configuration: Configuration) -> str | list[Remark]:

@@ -84,12 +84,20 @@ def is_no_log(path: str) -> list[Remark]:
 
 def log_to_come(path: str) -> str | list[Remark]:
     """What can be told of a log that nobody opened yet, without making anything."""
-    place = Path(path).absolute()
-    there = next(one for one in (place, *place.parents) if one.exists())
-    if not os.access(there, os.W_OK):
-        return [error(f"feedback log {path}: {there} cannot be written: give this user the right to")]
+    place = Path(path)
+    if refused := cannot_come(f"feedback log {path}", place):
+        return refused
     if place.is_file() and place.stat().st_size:
         return is_no_log(path) or [
             warning(f"{path} is there, and no worker has read any of it: start one, omdml worker")
         ]
     return f"{path} can be written; it begins with the first worker, or the first event"
+
+
+def cannot_come(what: str, path: Path) -> list[Remark]:
+    """A remark on something that is not there yet, if this user may not make it; nothing is made."""
+    place = path.absolute()
+    there = next(one for one in (place, *place.parents) if one.exists())
+    if os.access(there, os.W_OK):
+        return []
+    return [error(f"{what}: {there} cannot be written: give this user the right to")]
