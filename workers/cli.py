@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TextIO, cast
 
 import click
 
@@ -24,11 +27,64 @@ from omdml.workers.commands import (
 from omdml.workers.commands.options import say
 
 
+class OutputError(OmdmlError):
+    """Standard output does not take what a command prints."""
+
+
+class Output:
+    """Standard output, whose failures are told in a sentence.
+
+    A reader that has gone (``omdml ... | head``) is no failure: that is left to click.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        # None stands for one that is closed. A file that is open for reading refuses as well.
+        self._stream = stream or open(os.devnull)  # noqa: SIM115 # it is open as long as the process
+
+    def write(self, text: str) -> int:
+        """Write."""
+        with self._telling():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flush."""
+        with self._telling():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            # Python would flush it at the end, and end with 120 as that fails.
+            sys.stdout = None
+            why = error.strerror or "it is closed"
+            raise OutputError(
+                f"standard output cannot be written ({why}): send it to a file with room, or a terminal"
+            ) from error
+
+
 class Omdml(click.Group):
     """Errors of ours end the process with one sentence, not with a traceback.
 
     The exit code is 2 for the configuration, 3 if an operator must decide, 1 for anything else.
     """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Read the arguments and run."""
+        before, sys.stdout = sys.stdout, cast(TextIO, Output(sys.stdout))
+        try:
+            return super().main(*args, **options)
+        except OutputError as error:
+            end(error, 1)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout = before
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command."""
