@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 import click
 
-from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
+from omdml.errors import OmdmlError
 from omdml.workers.commands import (
     backup,
     catalogue,
@@ -24,7 +24,7 @@ from omdml.workers.commands import (
     snapshots,
     topics,
 )
-from omdml.workers.commands.options import say
+from omdml.workers.commands.options import exit_code, say
 
 
 class OutputError(OmdmlError):
@@ -70,10 +70,7 @@ class Output:
 
 
 class Omdml(click.Group):
-    """Errors of ours end the process with one sentence, not with a traceback.
-
-    The exit code is 2 for the configuration, 3 if an operator must decide, 1 for anything else.
-    """
+    """Errors of ours end the process with one sentence, not with a traceback."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Read the arguments and run."""
@@ -90,10 +87,8 @@ class Omdml(click.Group):
         """Run the command."""
         try:
             return super().invoke(context)
-        except (ConfigurationError, CatalogueError) as error:
-            end(error, 2)
         except OmdmlError as error:
-            end(error, 3 if error.needs_operator else 1)
+            end(error, exit_code(error))
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find the command; a mistyped one is answered with the nearest there is."""
@@ -128,6 +123,7 @@ OPERATORS = (
     processes.deploy,
     doctor.config,
     doctor.doctor,
+    doctor.status,
     feed.feed,
     letters.letters,
     models.models,

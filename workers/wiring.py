@@ -180,11 +180,12 @@ def log_extents(log: FileLog | KafkaLog) -> list[Extent]:
     return [Extent(Partition(files.topic_id, 0), begin, number << OFFSET_BITS | size, None)]
 
 
-def newest_letters(log: FileLog | KafkaLog) -> Newest:
+def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
     """The newest lines among the dead letters, in bounded time; raises SourceError."""
+    part = look_s / LOOK_S
     if isinstance(log, FileLog):
-        return newest_in_files(log.letters, LETTERS_BYTES)
-    return newest_in_topic(connection(log), letters_topic(log), log.group, LETTERS, LOOK_S)
+        return newest_in_files(log.letters, int(part * LETTERS_BYTES))
+    return newest_in_topic(connection(log), letters_topic(log), log.group, int(part * LETTERS), look_s)
 
 
 def newest_events(log: KafkaLog) -> Newest:
