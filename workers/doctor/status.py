@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -14,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from omdml.errors import OmdmlError
-from omdml.streams.addresses import masked
+from omdml.streams.addresses import SCHEMES, masked
 from omdml.streams.files.reader import has_begun
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.access import is_loopback
@@ -31,8 +32,8 @@ from omdml.workers.versions.targets import SHOWN_DIGITS
 # Spent on all checkpoints, on all that nodes serve, and on letters, each; and on a node that does not answer.
 LOOK_S = 0.3
 ASK_S = 0.3
-# That Kafka may take to answer at all.
-KAFKA_S = 1.0
+# That Kafka, or the store's server, may take to answer.
+SERVER_S = 1.0
 HOUR_S = 3600.0
 
 Found = TypeVar("Found")
@@ -141,26 +142,35 @@ class Look:
     def __init__(self, configuration: Configuration) -> None:
         log = configuration.log
         if isinstance(log, KafkaLog):
-            log = msgspec.structs.replace(log, start_timeout_s=min(KAFKA_S, log.start_timeout_s))
-        self.configuration = msgspec.structs.replace(configuration, log=log)
+            log = msgspec.structs.replace(log, start_timeout_s=min(SERVER_S, log.start_timeout_s))
+        store = msgspec.structs.replace(configuration.store, url=impatient(configuration.store.url))
+        self.configuration = msgspec.structs.replace(configuration, log=log, store=store)
         self.facts = Facts(self.configuration, LOOK_S)
         self.problems: dict[str, OmdmlError] = {}
 
     def status(self) -> Status:
         """What there is to know; whatever cannot be asked is left out."""
-        catalogues = self._part("catalogues", self._catalogues)
-        store = self._part("store", self._store)
-        log = self._part("log", self._log)
-        self.facts.readable = log is not None
-        models = self._part("models", self._models) if store else None
-        letters = self._part("letters", self._letters) if log else None
+        # Most of the time is spent waiting for answers: these three wait side by side.
+        with ThreadPoolExecutor(3) as beside:
+            letters_read = beside.submit(self._part, "letters", self._letters)
+            node_asked = beside.submit(node_status, self.configuration.node.bind)
+            catalogues = self._part("catalogues", self._catalogues)
+            store = self._part("store", self._store)
+            log_asked = beside.submit(self._part, "log", self._log)
+            models = self._part("models", self._models) if store else None
+        log = log_asked.result()
+        if log is None:
+            # The others met the same problem.
+            self.problems = {part: error for part, error in self.problems.items() if part not in ("letters", "models")}
+            self.facts.readable = False
+            models = self._part("models", self._models) if store else None
         levels = Counter(finding.level for finding in judge(self.facts, store is not None))
         return Status(
             at=time.time(),
             log=log,
             models=models,
-            node=node_status(self.configuration.node.bind),
-            letters=letters,
+            node=node_asked.result(),
+            letters=letters_read.result() if log else None,
             store=store,
             catalogues=catalogues,
             problems={part: str(error) for part, error in self.problems.items()},
@@ -182,8 +192,10 @@ class Look:
         ]
 
     def _store(self) -> StoreStatus:
-        address, names, store = masked(self.configuration.store.url), self.facts.names, self.facts.store
-        if safety := self.facts.safety:
+        # The server first: one that does not answer costs its patience once.
+        address, safety = masked(self.configuration.store.url), self.facts.safety
+        store, names = self.facts.store, self.facts.names
+        if safety:
             return StoreStatus(
                 address=address,
                 kind=safety.name,
@@ -254,6 +266,13 @@ class Look:
         (book, whole), now = self.facts.letters, time.time()
         recent = Counter(one.reason for one in book.letters.values() if now - (one.at or now) < HOUR_S)
         return LettersStatus(last_hour=dict(recent.most_common()), open=len(book.open), whole=whole)
+
+
+def impatient(url: str) -> str:
+    """The address of a store, with a time-out if that is a server and none is set."""
+    if url.partition(":")[0] not in SCHEMES or "socket_timeout" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}socket_timeout={SERVER_S}&socket_connect_timeout={SERVER_S}"
 
 
 def partition_status(line: Line) -> PartitionStatus:
