@@ -139,6 +139,12 @@ class SourceRefused(SourceError):
     needs_operator = True
 
 
+class ClientFailed(SourceRefused):
+    """Clients of a feedback log failed again and again in this process: waiting does not help, a new process may."""
+
+    needs_operator = False
+
+
 class GapError(SourceError):
     """The log no longer holds the events at a position: going on there would lose some silently.
 

@@ -94,15 +94,14 @@ def test_a_model_saved_by_a_newer_release_waits_untouched(tmp_path, monkeypatch)
 
 
 def test_a_folder_of_before_there_was_a_number_is_taken_as_the_first(tmp_path):
-    DirectoryStore(tmp_path)
+    DirectoryStore(tmp_path).make()
     (tmp_path / "format").unlink()
-    DirectoryStore(tmp_path)
+    DirectoryStore(tmp_path).make()
     assert (tmp_path / "format").read_text() == f"{formats.FOLDER_STORE.number}\n"
 
 
 @pytest.mark.parametrize("content", ["", "two", "1" * 5000, "-1"])
 def test_a_damaged_number_of_a_folder_is_refused(tmp_path, content):
-    DirectoryStore(tmp_path)
     (tmp_path / "format").write_text(content)
     with pytest.raises(OmdmlError, match=re.escape(str(tmp_path / "format"))):
         DirectoryStore(tmp_path)

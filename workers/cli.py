@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
-from contextlib import suppress
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn, TextIO, cast
 
 import click
 
-from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
+from omdml.errors import OmdmlError
 from omdml.workers.commands import (
     backup,
     catalogue,
@@ -23,23 +25,71 @@ from omdml.workers.commands import (
     snapshots,
     topics,
 )
-from omdml.workers.commands.options import say
+from omdml.workers.commands.options import exit_code, say
+
+
+class OutputError(OmdmlError):
+    """Standard output does not take what a command prints."""
+
+
+class Output:
+    """Standard output, whose failures are told in a sentence.
+
+    A reader that has gone (``omdml ... | head``) is no failure: that is left to click.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        # None stands for one that is closed. A file that is open for reading refuses as well.
+        self._stream = stream or open(os.devnull)  # noqa: SIM115 # it is open as long as the process
+
+    def write(self, text: str) -> int:
+        """Write."""
+        with self._telling():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flush."""
+        with self._telling():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            # Python would flush it at the end, and end with 120 as that fails.
+            sys.stdout = None
+            why = error.strerror or "it is closed"
+            raise OutputError(
+                f"standard output cannot be written ({why}): send it to a file with room, or a terminal"
+            ) from error
 
 
 class Omdml(click.Group):
-    """Errors of ours end the process with one sentence, not with a traceback.
+    """Errors of ours end the process with one sentence, not with a traceback."""
 
-    The exit code is 2 for the configuration, 3 if an operator must decide, 1 for anything else.
-    """
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Read the arguments and run."""
+        before, sys.stdout = sys.stdout, cast(TextIO, Output(sys.stdout))
+        try:
+            return super().main(*args, **options)
+        except OutputError as error:
+            end(error, 1)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout = before
 
     def invoke(self, context: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(context)
-        except (ConfigurationError, CatalogueError) as error:
-            end(error, 2)
         except OmdmlError as error:
-            end(error, 3 if error.needs_operator else 1)
+            end(error, exit_code(error))
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         """Find the command; a mistyped one is answered with the nearest there is."""
@@ -75,6 +125,7 @@ OPERATORS = (
     processes.deploy,
     doctor.config,
     doctor.doctor,
+    doctor.status,
     feed.feed,
     letters.letters,
     models.models,

@@ -8,10 +8,12 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+import structlog
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError, ConfigurationError, SourceError, StoreError, StoreRefused
@@ -64,6 +66,7 @@ MEGABYTE = 1_000_000
 # Letters of a partition of their topic, and bytes of their files.
 LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE
 LOOK_S = 5.0  # spent on reading either
+_log = structlog.get_logger(__name__)
 # Segments of dead letters: an eighth of them is deleted at a time.
 KEPT_SEGMENTS = 8
 
@@ -178,11 +181,12 @@ def log_extents(log: FileLog | KafkaLog) -> list[Extent]:
     return [Extent(Partition(files.topic_id, 0), begin, number << OFFSET_BITS | size, None)]
 
 
-def newest_letters(log: FileLog | KafkaLog) -> Newest:
+def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
     """The newest lines among the dead letters, in bounded time; raises SourceError."""
+    part = look_s / LOOK_S
     if isinstance(log, FileLog):
-        return newest_in_files(log.letters, LETTERS_BYTES)
-    return newest_in_topic(connection(log), letters_topic(log), log.group, LETTERS, LOOK_S)
+        return newest_in_files(log.letters, int(part * LETTERS_BYTES))
+    return newest_in_topic(connection(log), letters_topic(log), log.group, int(part * LETTERS), look_s)
 
 
 def newest_events(log: KafkaLog) -> Newest:
@@ -364,14 +368,25 @@ def build_worker(configuration: Configuration, registry: CollectorRegistry, acce
     return LearnerWorker(services, limits, accept_gap, hand_over_s)
 
 
+def tell_if_empty(store: Store) -> None:
+    """Say so in the log if nobody has written into a store yet: then an address may be wrong, or a disk not mounted."""
+    # Of one that is away the node tells by itself.
+    with suppress(StoreError):
+        if not store.store_id:
+            hint = "the first worker fills it; if workers have learned already, correct store.url, or mount its disk"
+            _log.warning("store_is_empty", store=str(store), serving="what models begin with", hint=hint)
+
+
 def serve_node(configuration: Configuration) -> None:
     """Run a node with its HTTP server until a signal."""
     current = Current(specs(configuration))
     host, port = address(configuration.node.bind, "node.bind")
     check_reach(host, configuration.node.token)
     registry = new_registry()
+    store = open_stores(configuration)
+    tell_if_empty(store)
     node = RetrievalNode(
-        timed(open_stores(configuration), registry),
+        timed(store, registry),
         current.catalogue,
         configuration.models,
         open_sink(configuration.log),

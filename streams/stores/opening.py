@@ -12,7 +12,7 @@ from omdml.streams.stores.retention import RETENTION, RetentionOf
 
 
 def open_store(url: str, retention: RetentionOf = RETENTION) -> Store:
-    """The store at this address; a server is not asked yet whether it is there.
+    """The store at this address; a server is not asked yet whether it is there, and no folder is made yet.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def open_store(url: str, retention: RetentionOf = RETENTION) -> Store:
     ConfigurationError
         No such kind of store, or an address that cannot be one.
     StoreError
-        A folder that cannot be made.
+        No folder lies at that path, but something else, or another release wrote what it holds.
     """
     kind, _, rest = url.partition(":")
     if kind in SCHEMES:

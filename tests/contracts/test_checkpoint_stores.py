@@ -306,6 +306,7 @@ class TestCheckpointsOfAnyStore:
         assert store.marks([one]) == {one: 4}
 
     def test_the_run_is_the_same_for_all_who_look_and_however_often(self, store: Store) -> None:
+        store.claim("shop")
         run = store.marks([]).run
         assert run
         published(store, 1, 2)

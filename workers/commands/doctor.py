@@ -1,14 +1,15 @@
-"""``omdml doctor`` and ``omdml config``: what is wrong with an installation, or with its configuration alone."""
+"""``omdml doctor``, ``status`` and ``config``: what is wrong with an installation, how it is, what it is to be."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
-from omdml.workers.commands.options import cell, configured, stored, wide_console
+from omdml.workers.commands.options import cell, configured, exit_code, stored, wide_console
 
 if TYPE_CHECKING:
     from omdml.workers.configuration.config import Configuration
@@ -33,6 +34,30 @@ def doctor(configuration: Configuration, strict: bool, audit: bool, as_json: boo
     levels = report(examine(configuration), as_json)
     adds_up = run(configuration) if audit else True
     sys.exit(1 if Level.ERROR in levels or (strict and Level.WARNING in levels) or not adds_up else 0)
+
+
+@click.command()
+@as_json
+@configured
+def status(configuration: Configuration, as_json: bool) -> None:
+    """Show the whole service on one screen: log, workers, models, node, dead letters, store, catalogues.
+
+    What cannot be asked says so in its place; then the command ends with 1, or with 3 if an operator must correct
+    something, as other commands do.
+    """
+    import msgspec
+
+    from omdml.workers.doctor.screen import screen
+    from omdml.workers.doctor.status import Look
+
+    look = Look(configuration)
+    seen = look.status()
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(seen), indent=2))
+    else:
+        for line in screen(seen, shutil.get_terminal_size().columns):
+            click.echo(line)
+    sys.exit(max(map(exit_code, look.problems.values()), default=0))
 
 
 @click.group()

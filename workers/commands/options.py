@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from omdml.errors import CatalogueError, ConfigurationError, OmdmlError
 from omdml.workers.configuration.process import visible
 
 # Whatever asks for help imports this: what only running commands need is imported in the functions that use it.
@@ -76,6 +77,13 @@ def stored(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(configuration=load({}), **options)
 
     return with_configuration
+
+
+def exit_code(error: OmdmlError) -> int:
+    """What a process ends with: 2 for the configuration, 3 if an operator must decide, 1 for anything else."""
+    if isinstance(error, ConfigurationError | CatalogueError):
+        return 2
+    return 3 if error.needs_operator else 1
 
 
 def wide_console() -> Console:

@@ -22,12 +22,14 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.regular import DOCUMENT_BYTES, read_regular
 from omdml.workers.configuration.access import check_token
 from omdml.workers.configuration.process import address
+from omdml.workers.configuration.ranges import check_ranges
 from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
 COORDINATES = ("features", "mapped")  # what describes an item to a learner
 MAX_MODELS = 10_000  # of a pattern: what a worker begins in ten seconds
-LEAST_RATE = 100  # new models a second
+# What a header ``Host`` can name: a name or an address, and perhaps a port.
+HOST = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 # Among these errors are numbers of thousands of digits, and brackets nested as deep.
 NOT_TOML = (ValueError, RecursionError)
 
@@ -233,9 +235,12 @@ def load(
     table: dict[str, Any] = {}
     if path is not None:
         try:
-            table = tomllib.loads(read_regular(path, DOCUMENT_BYTES).decode())
+            # Editors on Windows put a mark before the first line.
+            table = tomllib.loads(read_regular(path, DOCUMENT_BYTES).decode("utf-8-sig"))
         except OSError as error:
             raise ConfigurationError(f"configuration {path}: cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"configuration {path}: no text in UTF-8 ({error}): save it as UTF-8") from error
         except NOT_TOML as error:
             raise ConfigurationError(f"configuration {path}: not TOML: {error}") from error
     read_secrets(table)
@@ -249,6 +254,10 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     for name, value in sorted(environment.items()):
         if near := _single_underscore(name):
             raise ConfigurationError(f"environment {name}: did you mean {near} (two underscores)?")
+        if name.removeprefix(PREFIX).lower() in Configuration.__struct_fields__ and name.startswith(PREFIX):
+            raise ConfigurationError(
+                f"environment {name}: this is a section, expected one of its options: {name}__OPTION"
+            )
         if name.startswith(PREFIX) and "__" in name:
             _put(table, name.removeprefix(PREFIX).split("__"), value, name)
     read_secrets(table)
@@ -327,7 +336,7 @@ def _converted(table: Mapping[str, Any]) -> Configuration:
 
 def _check_all_but_models(found: Configuration) -> None:
     """What needs no learner. Importing these takes a second; other mistakes should be told before that."""
-    _check_numbers(found)
+    check_ranges(found)
     _check_guard(found.guard)
     _check_texts(found)
     _check_letters(found.log)
@@ -335,6 +344,11 @@ def _check_all_but_models(found: Configuration) -> None:
         found.log.check()
     check_token(found.node.token)
     address(found.node.bind, "node.bind")
+    for host in found.node.hosts:
+        if not HOST.fullmatch(host):
+            raise ConfigurationError(
+                f"node.hosts holds {shown(host)}, expected names such as shop.internal, no patterns"
+            )
     if found.worker.bind:
         address(found.worker.bind, "worker.bind")
     _check_webhook(found)
@@ -352,34 +366,8 @@ def _check_webhook(found: Configuration) -> None:
         )
 
 
-def _check_numbers(found: Configuration) -> None:
-    positive = {
-        "worker.publish_interval_s": found.worker.publish_interval_s,
-        "worker.checkpoint_interval_s": found.worker.checkpoint_interval_s,
-        "worker.max_poll_records": found.worker.max_poll_records,
-        "worker.memory_mb": found.worker.memory_mb,
-        "worker.save_mb_s": found.worker.save_mb_s,
-        "metrics.models": found.metrics.models,
-        "webhook.timeout_s": found.webhook.timeout_s,
-    }
-    if not LEAST_RATE <= found.worker.new_models_s < math.inf:
-        raise ConfigurationError(
-            f"worker.new_models_s is {found.worker.new_models_s}, expected a number, at least {LEAST_RATE}: slower, "
-            "the events behind those of new models would keep the worker from its group for too long"
-        )
-    if isinstance(found.log, KafkaLog):
-        positive["log.session_timeout_s"] = found.log.session_timeout_s
-        positive["log.start_timeout_s"] = found.log.start_timeout_s
-    else:
-        positive["log.letters_keep_mb"] = found.log.letters_keep_mb
-    for name, value in positive.items():
-        if not 0 < value < math.inf:
-            raise ConfigurationError(f"{name} is {value}, expected a number above 0")
-
-
 def _check_guard(guard: GuardConfig) -> None:
     ranges = {
-        "hold_out": (guard.hold_out >= 2, "one event of so many, at least 2 (on = false holds back none)"),
         "tolerance": (0 <= guard.tolerance <= 2, "a number from 0 to 2, what margins can differ by"),
         "confidence": (0.5 <= guard.confidence < 1, "a probability from 0.5 to below 1"),
         "growth": (1 < guard.growth < math.inf, "a factor above 1"),
@@ -427,6 +415,8 @@ def _check_letters(log: FileLog | KafkaLog) -> None:
 
 
 def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:
+    if not name.strip():
+        raise ConfigurationError(f"models.{name!r}: expected a section [models.NAME] with a name or a pattern in it")
     options = dict(_table(entry, f"models.{name}"))
     where = f"models.{name}"
     if not catalogues:

@@ -31,7 +31,7 @@ class Seen:
         self.beyond: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
         self.now = time.time()
-        self.sound = 0
+        self.looked = self.sound = 0
 
     def look(self, name: str, specs: Specs, store: Store, position: ModelPosition | None) -> None:
         """Sort one model in; its position was asked for before."""
@@ -99,21 +99,26 @@ def waits(name: str, why: str) -> str:
     )
 
 
-def checkpoints(
-    specs: Specs, store: Store, names: Sequence[str], extents: Callable[[], Sequence[Extent]]
-) -> str | list[Remark]:
-    """What is saved of these models, held against the configuration and the log, as far as ``LOOK_S`` allows.
+def look_at_checkpoints(
+    specs: Specs, store: Store, names: Sequence[str], extents: Callable[[], Sequence[Extent]], look_s: float = LOOK_S
+) -> Seen:
+    """What is saved of these models, held against the configuration and the log, as far as ``look_s`` allows.
 
     The log is asked how far it reaches after the store: it only grows, so nothing sound lies beyond its end.
     """
     positions = store.positions(names)
-    seen, until, looked = Seen(extents()), time.monotonic() + LOOK_S, 0
+    seen, until = Seen(extents()), time.monotonic() + look_s
     for name in names:
         if time.monotonic() >= until:
             break
-        looked += 1
+        seen.looked += 1
         seen.look(name, specs, store, positions.get(name))
-    among = "" if looked == len(names) else f" (only {looked:,} of {len(names):,} were looked at in {LOOK_S:.0f} s)"
+    return seen
+
+
+def checkpoints(seen: Seen, count: int) -> str | list[Remark]:
+    """What is wrong with what is saved of so many models."""
+    among = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
     if not seen.sound and not seen.remarks():
         return f"nothing is saved yet{among}"
     return seen.remarks() or f"{amount(seen.sound, 'model')} can be resumed with this configuration{among}"

@@ -39,11 +39,15 @@ def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
     )
 
 
-def of_store(url: str) -> str | list[Remark]:
-    """What the store may forget; raises StoreError."""
-    if url.partition(":")[0] not in SCHEMES:
+def safety_of(url: str) -> ServerSafety | None:
+    """What the server at this address promises, None if it is no server; raises StoreError."""
+    return server_safety(url) if url.partition(":")[0] in SCHEMES else None
+
+
+def of_store(url: str, safety: ServerSafety | None) -> str | list[Remark]:
+    """What the store may forget."""
+    if safety is None:
         return f"{masked(url)} is as safe as its disk"
-    safety = server_safety(url)
     return [warning(text) for text in unsafe_server(safety)] or safe_server(safety)
 
 

@@ -6,60 +6,69 @@ import importlib.metadata
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 
 import msgspec
 
 from omdml.errors import ConfigurationError, StoreRefused
 from omdml.streams.addresses import masked
 from omdml.streams.catalogues.redis import is_redis_url
-from omdml.streams.extents import Extent
 from omdml.streams.files.reader import has_begun
-from omdml.streams.letters import read_book
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols import Store
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.client import check_eviction
 from omdml.workers import wiring
 from omdml.workers.configuration.access import check_reach
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, NodeConfig
 from omdml.workers.configuration.process import address
+from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor import durability
 from omdml.workers.doctor.checkpoints import checkpoints
+from omdml.workers.doctor.facts import Facts
 from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, look, warning
 from omdml.workers.doctor.letters import unsent
 from omdml.workers.doctor.partitions import partitions
 from omdml.workers.doctor.rate_check import inert_rates
-from omdml.workers.doctor.reading import file_log, is_no_log, log_to_come
+from omdml.workers.doctor.reading import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.senders import advise, look_at_senders
 from omdml.workers.doctor.serving import serving
-from omdml.workers.operate.topics import survey
-from omdml.workers.versions.serving import catalogue_kinds
 
 
 def examine(configuration: Configuration) -> Iterator[Finding]:
     """Look at versions, catalogues, models, log and store; one finding after the other."""
+    facts = Facts(configuration)
     yield from look("versions", _versions)
     yield from look("catalogues", lambda: _catalogues(configuration))
-    yield from look("models", lambda: _models(configuration))
-    yield from look("rates", lambda: _rates(configuration))
-    log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(configuration))
+    yield from look("models", lambda: _models(facts.specs))
+    yield from look("rates", lambda: _rates(facts.specs))
+    log, store = look("log", lambda: _log(configuration.log)), look("store", lambda: _store(facts))
     yield from (*log, *store)
-    readable = configuration.log if all_well(log) else None
+    facts.readable = all_well(log)
+    readable = configuration.log if facts.readable else None
     if readable:
         yield from look("log's safety", lambda: durability.of_log(readable))
-        yield from look("letters", lambda: _letters(readable))
+    yield from judge(facts, all_well(store))
     if all_well(store):
-        yield from look("store's safety", lambda: durability.of_store(configuration.store.url))
-        yield from look("store's secret", lambda: _secret(configuration))
-        yield from look("checkpoints", lambda: _checkpoints(configuration, readable))
-        yield from look("serving", lambda: _serving(configuration))
-    if all_well(store) and isinstance(readable, FileLog) and has_begun(readable.path):
-        yield from look("reading", lambda: _reading(configuration, readable))
+        yield from look("store's secret", lambda: _secret(facts.store))
     if all_well(store) and isinstance(readable, KafkaLog):
-        yield from look("partitions", lambda: _partitions(configuration, readable))
-        yield from look("senders", lambda: _senders(configuration, readable))
+        yield from look("senders", lambda: _senders(facts, readable))
     yield from look("node", lambda: _node(configuration.node))
+
+
+def judge(facts: Facts, stored: bool) -> Iterator[Finding]:
+    """Look at the facts that ``omdml status`` shows as well; ``stored`` if the store can be asked."""
+    log, url = facts.configuration.log, facts.configuration.store.url
+    if facts.readable:
+        yield from look("letters", lambda: _letters(facts))
+    if stored:
+        yield from look("store's safety", lambda: durability.of_store(url, facts.safety))
+        yield from look("checkpoints", lambda: _checkpoints(facts))
+        yield from look("serving", lambda: _serving(facts))
+    if stored and facts.readable and isinstance(log, KafkaLog):
+        yield from look("partitions", lambda: _partitions(facts, log))
+    elif stored and facts.readable and isinstance(log, FileLog) and has_begun(log.path):
+        yield from look("reading", lambda: _reading(facts, log))
 
 
 def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
@@ -70,8 +79,9 @@ def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
     opened = look("catalogues", lambda: _catalogues(alone))
     yield from opened
     if all_well(opened) and (models or not configuration.models):
-        yield from look("models", lambda: _models(alone))
-        yield from look("rates", lambda: _rates(alone))
+        facts = Facts(alone)
+        yield from look("models", lambda: _models(facts.specs))
+        yield from look("rates", lambda: _rates(facts.specs))
     yield from look("node", lambda: _node(configuration.node))
     if far := sorted(configuration.catalogues.keys() - near.keys()):
         yield Finding("not looked at", Level.OK, f"in Redis: {', '.join(far)}, and the models on it; omdml doctor does")
@@ -96,8 +106,7 @@ def _catalogues(configuration: Configuration) -> str:
     return "; ".join(seen) or "none configured"
 
 
-def _models(configuration: Configuration) -> str:
-    specs = wiring.specs(configuration)
+def _models(specs: Specs) -> str:
     for name in specs.configuration.models:
         spec = specs.find(name)
         if spec is not None:
@@ -105,8 +114,7 @@ def _models(configuration: Configuration) -> str:
     return ", ".join(specs.configuration.models)
 
 
-def _rates(configuration: Configuration) -> str:
-    specs = wiring.specs(configuration)
+def _rates(specs: Specs) -> str:
     found = {name: specs.find(name) for name in specs.configuration.models}
     inert = [line for name, spec in found.items() if spec
              for line in inert_rates(name, spec.fresh(), spec.catalogue.features)]  # fmt: skip
@@ -126,62 +134,48 @@ def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
     return f"topic {log.topic!r} at {log.servers} is there, and fit for feedback"
 
 
-def _store(configuration: Configuration) -> str:
-    kept = wiring.open_stores(configuration).models()
-    check_eviction(configuration.store.url)
-    return f"{masked(configuration.store.url)} holds {amount(len(kept), 'model')}"
+def _store(facts: Facts) -> str | list[Remark]:
+    url, store, kept = facts.configuration.store.url, facts.store, facts.names
+    check_eviction(url)
+    if isinstance(store, DirectoryStore) and not store.store_id:
+        return cannot_come(f"store {masked(url)}", store.path) or f"{masked(url)} is made by the first worker"
+    return f"{masked(url)} holds {amount(len(kept), 'model')}"
 
 
-def _secret(configuration: Configuration) -> str | list[Remark]:
+def _secret(store: Store) -> str | list[Remark]:
     try:
-        kept = wiring.open_stores(configuration).kept_secret()
+        kept = store.kept_secret()
     except StoreRefused:
         return [warning("may not be read with these rights: right for a node, but a worker with them learns nothing")]
     return "is there: workers hold events out by it" if kept else "none yet: the first worker makes it"
 
 
-def _checkpoints(configuration: Configuration, log: FileLog | KafkaLog | None) -> str | list[Remark]:
-    store = wiring.open_stores(configuration)
-    extents = partial(_extents, log) if log else list[Extent]
-    return checkpoints(wiring.specs(configuration), store, store.models(), extents)
+def _checkpoints(facts: Facts) -> str | list[Remark]:
+    return checkpoints(facts.saved, len(facts.names))
 
 
-def _extents(log: FileLog | KafkaLog) -> list[Extent]:
-    """How far the log reaches; one in files that nobody opened yet has no identity, and is not opened here."""
-    if isinstance(log, FileLog) and not has_begun(log.path):
-        return [Extent(Partition("", 0), 0, 0, None)]
-    return wiring.log_extents(log)
+def _serving(facts: Facts) -> str | list[Remark]:
+    return serving(facts.served, len(facts.names))
 
 
-def _serving(configuration: Configuration) -> str | list[Remark]:
-    store = wiring.open_stores(configuration)
-    return serving(store, store.models(), catalogue_kinds(configuration), time.time())
+def _letters(facts: Facts) -> str | list[Remark]:
+    return unsent(*facts.letters, time.time())
 
 
-def _letters(log: FileLog | KafkaLog) -> str | list[Remark]:
-    records, whole = wiring.newest_letters(log)
-    return unsent(read_book(records), whole, time.time())
+def _reading(facts: Facts, log: FileLog) -> str | list[Remark]:
+    return file_log(log, facts.reading, time.time())
 
 
-def _reading(configuration: Configuration, log: FileLog) -> str | list[Remark]:
-    return file_log(log, wiring.open_stores(configuration), time.time())
+def _partitions(facts: Facts, log: KafkaLog) -> str | list[Remark]:
+    return partitions(facts.lines, facts.placement, log.partitioner, bool(facts.workers), facts.since, time.time())
 
 
-def _partitions(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
-    found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
-    workers = wiring.workers_of(log)
-    placement = store.placement(found[0].partition.topic_id)
-    lines = survey(found, store, workers)
-    since = wiring.waiting_since(log, lines if workers else [])
-    return partitions(lines, placement, log.partitioner, bool(workers), since, time.time())
-
-
-def _senders(configuration: Configuration, log: KafkaLog) -> str | list[Remark]:
-    found, store = wiring.look_at_topic(log), wiring.open_stores(configuration)
-    placement = store.placement(found[0].partition.topic_id) or Placement.first(log.partitioner, len(found))
-    homes = {position.home.topic_id for position in store.positions(store.models()).values()}
-    senders = look_at_senders(wiring.newest_events(log).records, placement, len(found))
-    return advise(senders, found[0].partition.topic_id in homes, time.time())
+def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:
+    lines, positions = facts.lines, facts.store.positions(facts.names)
+    placement = facts.placement or Placement.first(log.partitioner, len(lines))
+    homes = {position.home.topic_id for position in positions.values()}
+    senders = look_at_senders(wiring.newest_events(log).records, placement, len(lines))
+    return advise(senders, lines[0].extent.partition.topic_id in homes, time.time())
 
 
 def _node(node: NodeConfig) -> str:

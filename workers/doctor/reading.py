@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,17 +23,35 @@ MOST = 10_000  # waiting events that are counted
 BEHIND_S = 60.0
 
 
-def file_log(config: FileLog, store: MarkStore, now: float) -> str | list[Remark]:
+class Reading(NamedTuple):
     """Who reads a log in files, and what waits in it.
+
+    ``reader`` is the number of the worker's process, empty if there is none. ``events`` wait from ``offset`` on,
+    the first since ``since`` (seconds since the epoch, None if that is not known); one more than ``MOST`` is any more.
+    """
+
+    reader: str
+    events: int
+    offset: int
+    since: float | None
+
+
+def look_at_files(config: FileLog, store: MarkStore | None) -> Reading:
+    """Look at a log in files; without a store what waits is told by the commit alone.
 
     Raises SourceError or GapError if the log cannot be read from where its worker stopped.
     """
     log = open_log(config.path)
     state, partition = GroupState(log, config.group), Partition(log.topic_id, 0)
-    committed, mark = state.read(), store.marks([partition]).get(partition)
+    committed, mark = state.read(), store.marks([partition]).get(partition) if store else None
     known = [offset for offset in (mark, committed.offset if committed else None) if offset is not None]
-    count, first, oldest = waiting(LogReader(log), min(known, default=log.oldest() << OFFSET_BITS))
-    reader = state.reader()
+    waits = waiting(LogReader(log), min(known, default=log.oldest() << OFFSET_BITS))
+    return Reading(state.reader(), *waits)
+
+
+def file_log(config: FileLog, found: Reading, now: float) -> str | list[Remark]:
+    """What is wrong with how a log in files is read."""
+    reader, count, first, oldest = found
     if not count:
         return f"everything in {config.path} is learned and saved; " + (
             f"process {reader} reads it" if reader else "no worker reads it now"
@@ -84,12 +103,20 @@ def is_no_log(path: str) -> list[Remark]:
 
 def log_to_come(path: str) -> str | list[Remark]:
     """What can be told of a log that nobody opened yet, without making anything."""
-    place = Path(path).absolute()
-    there = next(one for one in (place, *place.parents) if one.exists())
-    if not os.access(there, os.W_OK):
-        return [error(f"feedback log {path}: {there} cannot be written: give this user the right to")]
+    place = Path(path)
+    if refused := cannot_come(f"feedback log {path}", place):
+        return refused
     if place.is_file() and place.stat().st_size:
         return is_no_log(path) or [
             warning(f"{path} is there, and no worker has read any of it: start one, omdml worker")
         ]
     return f"{path} can be written; it begins with the first worker, or the first event"
+
+
+def cannot_come(what: str, path: Path) -> list[Remark]:
+    """A remark on something that is not there yet, if this user may not make it; nothing is made."""
+    place = path.absolute()
+    there = next(one for one in (place, *place.parents) if one.exists())
+    if os.access(there, os.W_OK):
+        return []
+    return [error(f"{what}: {there} cannot be written: give this user the right to")]

@@ -23,6 +23,7 @@ class Seen:
 
     def __init__(self, now: float) -> None:
         self.now = now
+        self.looked = self.live = self.pins = 0
         self.unservable: dict[str, str] = {}
         self.long_withheld: dict[str, str] = {}
         self.withheld: dict[str, str] = {}
@@ -32,6 +33,7 @@ class Seen:
 
     def add(self, name: str, found: Standing) -> None:
         """Sort one model in."""
+        self.live, self.pins = self.live + 1, self.pins + found.pointer.pinned
         pointer, version = found.pointer, f"version {found.pointer.version:,}"
         since = f"{when(pointer.published_at)} ({span(self.now - pointer.published_at)} ago)"
         pinned = f", pinned there since {since}," if pointer.pinned else ""
@@ -77,22 +79,27 @@ class Seen:
         ]
 
 
-def serving(store: SnapshotStore, names: Iterable[str], kind_of: KindOf, now: float) -> str | list[Remark]:
-    """What nodes can serve of these models, as far as ``LOOK_S`` allows.
+def look_at_serving(
+    store: SnapshotStore, names: Iterable[str], kind_of: KindOf, now: float, look_s: float = LOOK_S
+) -> Seen:
+    """What nodes can serve of these models, as far as ``look_s`` allows.
 
     Raises StoreError if the store cannot be asked.
     """
-    seen, until, names = Seen(now), time.monotonic() + LOOK_S, list(names)
-    looked = live = pinned = 0
+    seen, until = Seen(now), time.monotonic() + look_s
     for name in names:
         if time.monotonic() >= until:
             break
-        looked += 1
+        seen.looked += 1
         if found := standing(store, name, kind_of):
-            live, pinned = live + 1, pinned + found.pointer.pinned
             seen.add(name, found)
-    among = "" if looked == len(names) else f" (only {looked:,} of {len(names):,} were looked at in {LOOK_S:.0f} s)"
-    fixed = f", {pinned} pinned" if pinned else ""
-    if not live:
+    return seen
+
+
+def serving(seen: Seen, count: int) -> str | list[Remark]:
+    """What is wrong with what nodes can serve of so many models."""
+    among = "" if seen.looked == count else f" (only {seen.looked:,} of {count:,} were looked at in {LOOK_S:.0f} s)"
+    fixed = f", {seen.pins} pinned" if seen.pins else ""
+    if not seen.live:
         return f"nothing is published yet{among}"
-    return seen.remarks() or f"nodes can load what is live of {amount(live, 'model')}{fixed}{among}"
+    return seen.remarks() or f"nodes can load what is live of {amount(seen.live, 'model')}{fixed}{among}"

@@ -20,7 +20,7 @@ import structlog
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from omdml.errors import GapError, OmdmlError, SourceError, SourceRefused
+from omdml.errors import ClientFailed, GapError, OmdmlError, SourceError
 from omdml.streams.kafka import internals
 from omdml.streams.kafka import topic as topics
 from omdml.streams.kafka.options import KafkaOptions, translated
@@ -145,8 +145,9 @@ class KafkaSource:
             A position is out of the log's range, or the topic is not the one it was. ``error.partition`` stops until
             :meth:`seek`; the others go on with the next call. A topic created anew is reported by every call.
         SourceRefused
-            The cluster refuses this member, another process has its ``group_instance_id``, or one client after the
-            other failed.
+            The cluster refuses this member, or another process has its ``group_instance_id``.
+        ClientFailed
+            One client after the other failed.
         Exception
             What the listener raised, also where it was raised on the client's thread.
         """
@@ -363,13 +364,13 @@ class KafkaSource:
             self._make_client()
 
     def _replace_client(self, error: Exception) -> None:
-        """Go on with another client; raises SourceRefused where that was tried enough."""
+        """Go on with another client; raises ClientFailed if that was tried enough."""
         what = f"{type(error).__name__}: {self.options.redact(str(error))}"
         log.error("kafka_client_failed", topic=self.topic, error=what, do="making a new client", exc_info=True)
         if not self._failures.wait():
-            raise SourceRefused(
+            raise ClientFailed(
                 f"topic {self.topic!r} at {self.options.servers}: one client after the other fails: {what}; "
-                "a new process may get on, else see the broker's log"
+                "start this again, and if that does not help, see the broker's log"
             ) from error
         self._make_client()
 

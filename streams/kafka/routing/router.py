@@ -24,7 +24,7 @@ import kafka.errors
 import msgspec
 import structlog
 
-from omdml.errors import FeedbackError, GapError, SourceError, SourceRefused
+from omdml.errors import ClientFailed, FeedbackError, GapError, SourceError, SourceRefused
 from omdml.feedback import TooLarge
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.watch import Failures, Outage
@@ -258,7 +258,7 @@ class Router:
             fates[fate] += 1
 
     def _start_over(self, error: SourceError) -> None:
-        """After an error: drop the producer and what was gathered. Raises SourceRefused if that was tried enough."""
+        """After an error: drop the producer and what was gathered. Raises ClientFailed if that was tried enough."""
         if self._gathered:
             self._told.repeated()
         self._gathered.clear()
@@ -270,7 +270,8 @@ class Router:
         else:
             log.warning("routing_again", reason=str(error), action="going on where the group's offsets are")
             if not isinstance(error.__cause__, kafka.errors.CommitFailedError) and not self._failures.wait():
-                raise SourceRefused(f"{error}; it was tried again and again, without success") from error
+                told = f"{error}; it was tried again and again, without success: start this again"
+                raise ClientFailed(told) from error
         if self._stop_by is None:
             time.sleep(RETRY_S)
 

@@ -48,6 +48,8 @@ def back_up(store: DirectoryStore, target: Path) -> None:
     """
     if target.exists() and not target.is_file():
         raise StoreError(f"{target}: a backup would replace it, and it is no regular file: choose another name")
+    if not store.store_id:
+        raise StoreError(f"store {store}: nothing is there to back up: check store.url; the first worker makes a store")
     with reaching(store):
         store.secret()
         unfinished = target.with_name(f"{ASIDE}{target.name}.{secrets.token_hex(8)}")
@@ -62,6 +64,7 @@ def back_up(store: DirectoryStore, target: Path) -> None:
 def put_back(store: DirectoryStore, file: Path) -> None:
     """Put a backup in the place of the store; raises StoreError if a worker is living."""
     with reaching(store):
+        store.make()
         lock = store.lock_owners(fcntl.LOCK_EX)
         if lock is None:
             raise StoreError(

@@ -17,6 +17,7 @@ Names of models and topics are percent-encoded.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -33,7 +34,7 @@ from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.formats import FOLDER_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.disk import ASIDE, put, put_if_absent, take_lock
-from omdml.streams.files.log import identify
+from omdml.streams.files.log import identify, read_identity
 from omdml.streams.placement import Placement
 from omdml.streams.protocols import Claim, Marks, ModelPosition, Partition, Pointer, Watch, Written
 from omdml.streams.regular import DOCUMENT_BYTES, open_regular, read_regular
@@ -51,10 +52,12 @@ RESTORE_S = 60.0  # that an owner waits for a backup to be put in place
 class DirectoryStore(JournaledSnapshots):
     """A CheckpointStore and SnapshotStore; any number of processes and threads may use it.
 
+    Who only reads makes nothing: a folder that is not there yet is a store that holds nothing.
+
     Parameters
     ----------
     path
-        The folder; made where it is not there.
+        The folder; made by the first write if it is not there.
     retention
         Which snapshots stay when new ones come.
 
@@ -70,16 +73,19 @@ class DirectoryStore(JournaledSnapshots):
         self._models, self._marks = self.path / "models", self.path / "marks"
         self._placements = self.path / "placements"
         self._owning, self._owns = threading.Lock(), False
+        self._seen = False
         with self._reaching():
-            self._make_folders()
+            self._check_format()
 
     def __str__(self) -> str:
         return f"dir:{self.path}"
 
     @property
     def store_id(self) -> str:
-        """The id that lies in the folder."""
-        return identify(self.path / "store-id")
+        """The id that lies in the folder; empty if nobody has made it yet."""
+        with suppress(FileNotFoundError):
+            return read_identity(self.path / "store-id")
+        return ""
 
     def owner(self, model: str) -> str | None:
         """The epoch that owns the model."""
@@ -96,7 +102,7 @@ class DirectoryStore(JournaledSnapshots):
     def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
         """Become the owner of each."""
         with self._reaching():
-            self._make_folders()
+            self.make()
             self._be_an_owner()
             return together(lambda model: self._checkpoints(model).claim(), ((model,) for model in models))
 
@@ -135,6 +141,8 @@ class DirectoryStore(JournaledSnapshots):
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; a copy of the folder is another run."""
         with self._reaching():
+            if not self._is_there():
+                return Marks({}, "")
             paths = {one: self._mark(one) for one in partitions}
             offsets = {one: read_mark(path) for one, path in paths.items() if path.exists()}
             return Marks(offsets, f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}")
@@ -145,6 +153,7 @@ class DirectoryStore(JournaledSnapshots):
             path = self._mark(partition)
             as_expected = (read_mark(path) if path.exists() else None) in (before, offset)
             if as_expected:
+                self.make()
                 put(path, b"%d\n" % offset)
             return as_expected
 
@@ -160,6 +169,7 @@ class DirectoryStore(JournaledSnapshots):
         Of several first workers one makes the file. Afterwards a look and a write will do: only operators change it.
         """
         with self._reaching():
+            self.make()
             if before is None and put_if_absent(self._placement(topic_id), after.encode(), self._placements):
                 return True
             as_expected = self.placement(topic_id) in (before, after)
@@ -173,6 +183,7 @@ class DirectoryStore(JournaledSnapshots):
             return kept
         path = self.path / "secret"
         with self._reaching():
+            self.make()
             put_if_absent(path, new_secret(), self.path, mode=0o600)
             return read_secret(read_regular(path, MAX_NUMBER_BYTES), str(path))
 
@@ -186,7 +197,8 @@ class DirectoryStore(JournaledSnapshots):
     def models(self) -> list[str]:
         """Names of the models."""
         with self._reaching():
-            return sorted(unquote(name) for name in os.listdir(self._models) if not name.startswith(ASIDE))
+            names = os.listdir(self._models) if self._is_there() else []
+            return sorted(unquote(name) for name in names if not name.startswith(ASIDE))
 
     def delete(self, model: str) -> None:
         """Forget a model: in one step out of sight, then from the disk."""
@@ -245,21 +257,37 @@ class DirectoryStore(JournaledSnapshots):
         os.close(descriptor)
         return None
 
-    def _make_folders(self) -> None:
-        self._check_format()
+    def make(self) -> None:
+        """Make the folders, if they are not there, with the number of this layout and an id."""
+        if self._check_format() != FOLDER_STORE.number:
+            self.path.mkdir(parents=True, exist_ok=True)
+            put(self.path / "format", b"%d\n" % FOLDER_STORE.number)
         self._models.mkdir(parents=True, exist_ok=True)
         self._marks.mkdir(exist_ok=True)
         self._placements.mkdir(exist_ok=True)
         identify(self.path / "store-id")
+        self._seen = True
 
-    def _check_format(self) -> None:
-        """Refuse the layout of another release; one without a number is of before there were any, which is 1."""
-        path, new = self.path / "format", not (self.path / "store-id").exists()
-        number = read_number(path, "the number of the layout") if path.exists() else FOLDER_STORE.number if new else 1
-        FOLDER_STORE.check(number, f"store {self}", StoreError)
-        if number != FOLDER_STORE.number or not path.exists():
-            self.path.mkdir(parents=True, exist_ok=True)
-            put(path, b"%d\n" % FOLDER_STORE.number)
+    def _is_there(self) -> bool:
+        """Whether somebody has made the store; raises FileNotFoundError if it was there before, and is gone."""
+        if (self.path / "store-id").exists():
+            self._seen = True
+        elif self._seen:
+            raise FileNotFoundError(errno.ENOENT, "it was there, and is gone", str(self.path))
+        return self._seen
+
+    def _check_format(self) -> int | None:
+        """The number of the layout, None if none is written there yet; refuses the layout of another release.
+
+        A folder without a number is of before there were any, which is 1.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.path))
+        path = self.path / "format"
+        number = read_number(path, "the number of the layout") if path.exists() else None
+        if number is not None or (self.path / "store-id").exists():
+            FOLDER_STORE.check(1 if number is None else number, f"store {self}", StoreError)
+        return number
 
     def _checkpoints(self, model: str) -> CheckpointFolder:
         return CheckpointFolder(self._folder(model) / "checkpoints", model)

@@ -1,4 +1,4 @@
-"""Settings of a Redis or Valkey server that decide what it forgets in a crash, and in a takeover."""
+"""Settings of a Redis or Valkey server that decide what it forgets in a crash, and in a takeover; what it uses."""
 
 from __future__ import annotations
 
@@ -25,18 +25,23 @@ class ServerSafety(NamedTuple):
     is_replica: bool
     replicas: int
     min_replicas: int | None
+    # What it is called, with its version; bytes that it uses, and may use (0: as many as there are).
+    name: str = ""
+    used_bytes: int = 0
+    max_bytes: int = 0
 
 
 def server_safety(url: str) -> ServerSafety:
     """The unsafe settings of the server at this address; raises StoreError."""
     with reaching(masked(url)), connect(without_prefix(url)[0]) as client:
-        seen = {**client.info("persistence"), **client.info("memory"), **client.info("replication")}
+        parts = ("server", "persistence", "memory", "replication")
+        seen = {name: value for part in parts for name, value in client.info(part).items()}
         settings: dict[str, str] = {}
         # Users of SECURITY.md, and those of managed servers, may not ask for the configuration.
         with suppress(exceptions.NoPermissionError, exceptions.ResponseError):
             for name in ("appendfsync", "save", "min-replicas-to-write"):
                 settings |= client.config_get(name)
-    fewest = settings.get("min-replicas-to-write")
+    fewest, valkey = settings.get("min-replicas-to-write"), seen.get("valkey_version")
     return ServerSafety(
         append_only=bool(seen.get("aof_enabled")),
         fsync=settings.get("appendfsync"),
@@ -45,4 +50,7 @@ def server_safety(url: str) -> ServerSafety:
         is_replica=seen.get("role") == "slave",
         replicas=int(seen.get("connected_slaves", 0)),
         min_replicas=None if fewest is None else int(fewest),
+        name=f"Valkey {valkey}" if valkey else f"Redis {seen.get('redis_version', '')}",
+        used_bytes=int(seen.get("used_memory", 0)),
+        max_bytes=int(seen.get("maxmemory", 0)),
     )

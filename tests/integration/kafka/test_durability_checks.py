@@ -9,7 +9,7 @@ from deploy.local import ValkeyServer
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.routing.beginning import decide_beginning
 from omdml.workers.configuration.config import KafkaLog
-from omdml.workers.doctor.durability import of_log, of_store
+from omdml.workers.doctor.durability import of_log, of_store, safety_of
 from omdml.workers.doctor.findings import Level
 
 
@@ -51,15 +51,16 @@ def test_every_topic_that_the_log_works_with_is_looked_at(kafka, new_topic):
 @pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])
 def test_a_server_without_append_only_file_is_told_of_it(policy):
     with ValkeyServer(durable=False, arguments=("--maxmemory-policy", policy)) as server:
-        text = texts(of_store(server.url))
+        text = texts(of_store(server.url, safety_of(server.url)))
     assert "appendonly is no, and it has no save points" in text
     assert ("allkeys-lru" in text) == (policy == "allkeys-lru")
 
 
 def test_a_durable_server_is_safe_also_for_a_user_who_may_not_ask(valkey_server):
-    assert "on disk before it is acknowledged" in of_store(valkey_server.url)
+    assert "on disk before it is acknowledged" in of_store(valkey_server.url, safety_of(valkey_server.url))
     with redis.Redis.from_url(valkey_server.url) as client:
         client.acl_setuser("worker", enabled=True, passwords=["+secret"], categories=["-@all"], commands=["+info"])
-        told = of_store(valkey_server.url.replace("redis://", "redis://worker:secret@"))
+        url = valkey_server.url.replace("redis://", "redis://worker:secret@")
+        told = of_store(url, safety_of(url))
         client.acl_deluser("worker")
     assert "this user may not ask" in told

@@ -11,7 +11,7 @@ from kafka.admin import MemberToRemove
 from kafka.errors import KafkaTimeoutError
 
 from deploy.local import KafkaServer
-from omdml.errors import SourceError, SourceRefused
+from omdml.errors import ClientFailed, SourceError, SourceRefused
 from omdml.streams.kafka.reading import source as kafka_source
 from omdml.streams.kafka.reading import watch
 from omdml.streams.partitioners import by_murmur2
@@ -313,8 +313,9 @@ def test_where_one_client_after_the_other_fails_it_says_so_and_gives_up(
     reader = open_reader(new_topic())
     with monkeypatch.context() as broken:
         broken.setattr(KafkaConsumer, "poll", _raise)
-        with pytest.raises(SourceRefused, match="one client after the other fails: KeyError"):
+        with pytest.raises(ClientFailed, match="one client after the other fails: KeyError") as caught:
             reader.read_until(lambda: False)
+    assert not caught.value.needs_operator
 
 
 def _raise(*_: object, **__: object) -> None:

@@ -219,13 +219,39 @@ def test_only_its_owner_may_read_the_secret_and_a_copy_of_the_folder_has_it(stor
 def test_a_damaged_secret_is_an_error_that_names_its_file_and_shows_nothing(
     store: DirectoryStore, content: bytes
 ) -> None:
+    store.make()
     (store.path / "secret").write_bytes(content)
     with pytest.raises(StoreError, match=rf"secret: holds {len(content)} bytes that are no secret") as caught:
         store.secret()
     assert "nonsense" not in str(caught.value)
 
 
+def test_whoever_only_reads_makes_nothing_and_finds_a_store_without_anything(store: DirectoryStore) -> None:
+    partition = Partition("t", 0)
+    assert (store.store_id, store.models(), store.kept_secret()) == ("", [], None)
+    assert (store.current("shop"), store.load("shop"), store.peek("shop"), store.history("shop")) == (None,) * 3 + ([],)
+    assert (store.positions(["shop"]), store.placement("t"), store.marks([partition])) == ({}, None, {})
+    watch = store.watch(["shop"])
+    assert watch.wait(0.01) == set()
+    store.delete("shop")
+    assert not store.path.exists()
+    # Whoever reads hears of what the first writer makes.
+    published(DirectoryStore(store.path), 1)
+    assert watch.wait(10) == {"shop"}
+    assert live(store).version == 1
+
+
+def test_a_folder_that_is_gone_is_out_of_reach_and_not_taken_for_a_new_store(store: DirectoryStore) -> None:
+    store.move_mark(Partition("t", 0), None, 1)
+    shutil.rmtree(store.path)
+    for ask in (store.models, lambda: store.marks([Partition("t", 0)])):
+        with pytest.raises(StoreError, match="it was there, and is gone"):
+            ask()
+    assert not store.path.exists()
+
+
 def test_the_id_stays_with_the_folder_and_a_folder_emptied_gets_another(store: DirectoryStore) -> None:
+    store.make()
     before = store.store_id
     assert DirectoryStore(store.path).store_id == before
     shutil.rmtree(store.path)

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import ConfigurationError
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers import wiring
 from omdml.workers.cli import main
 from omdml.workers.configuration.config import load
@@ -26,6 +27,7 @@ from tests.support.worlds import catalogue, run_until_idle
 def test_a_name_or_a_number_that_is_none_is_told_as_such(tmp_path, command, says):
     file = tmp_path / "omdml.toml"
     file.write_text(f'[log]\nkind = "file"\npath = "{tmp_path}/log"\n[store]\nurl = "dir:{tmp_path}/state"\n')
+    DirectoryStore(tmp_path / "state").make()
     refused = CliRunner().invoke(main, [*command, "-c", str(file)])
     assert says in " ".join(refused.output.split())
 

@@ -31,7 +31,14 @@ CODES = {
         errors.StoreRefused,
         errors.SourceRefused,
     ),
-    1: (errors.StoreError, errors.SourceError, errors.Fenced, errors.StartError, PlacementChanged),
+    1: (
+        errors.StoreError,
+        errors.SourceError,
+        errors.ClientFailed,
+        errors.Fenced,
+        errors.StartError,
+        PlacementChanged,
+    ),
 }
 
 
@@ -101,3 +108,20 @@ def test_a_full_disk_under_the_log_changes_neither_what_a_worker_does_nor_its_ex
     finally:
         worker.kill()
         worker.wait()
+
+
+@pytest.mark.parametrize(("output", "why"), [(">&-", "it is closed"), (">/dev/full", "No space left on device")])
+@pytest.mark.parametrize("command", ["config schema", "letters list", "--help", "worker --help"])
+def test_a_command_whose_output_takes_nothing_ends_with_a_sentence(tmp_path, command, output, why):
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m omdml.workers.cli {command} {output}"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    expected = f"omdml: standard output cannot be written ({why}): send it to a file with room, or a terminal\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", expected)
+
+
+def test_a_reader_that_has_read_enough_is_no_failure(tmp_path):
+    line = f"set -e; {sys.executable} -m omdml.workers.cli config schema | head -1"
+    ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "{\n", "")

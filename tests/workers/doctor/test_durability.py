@@ -110,4 +110,4 @@ def test_what_a_safe_server_may_still_lose_is_said():
 
 def test_files_are_as_safe_as_their_disk(tmp_path):
     assert "as safe as its disk" in of_log(FileLog(path=str(tmp_path)))
-    assert "as safe as its disk" in of_store(f"dir:{tmp_path}")
+    assert "as safe as its disk" in of_store(f"dir:{tmp_path}", None)

@@ -37,6 +37,11 @@ def test_a_sound_installation_is_well_in_every_respect(findings):
     assert [found.check for found in findings().values() if not found.well] == []
 
 
+def test_a_store_that_nobody_has_made_yet_is_told_of_and_not_made(findings, tmp_path):
+    assert findings()["store"] == ("store", Level.OK, f"dir:{tmp_path}/state is made by the first worker")
+    assert not (tmp_path / "state").exists()
+
+
 @pytest.mark.parametrize("learner", ["lomdml", "diagonal", "oasis", "omdml", "cpmtml"])
 def test_a_rate_that_does_nothing_to_small_features_is_a_finding(tmp_path, learner):
     # Given a catalogue of numbers around 0.001, which no scaling has brought up
@@ -109,6 +114,7 @@ def pipe(path):
 )
 def test_a_secret_that_is_none_is_an_error_for_nothing_is_learned_without(findings, tmp_path, make, says):
     assert (findings()["store's secret"].well, list((tmp_path / "state").glob("secret"))) == (True, [])
+    (tmp_path / "state").mkdir()
     make(tmp_path / "state" / "secret")
     found = findings()["store's secret"]
     assert (found.level, says in found.text) == (Level.ERROR, True), found.text

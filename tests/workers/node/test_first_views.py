@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import httpx
 import numpy as np
 import pytest
 
 from omdml.errors import StoreError
 from omdml.streams.catalogues.build import add_items
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.node.live_model import SearchError
 from tests.integration.waiting import until
-from tests.support.nodes import assert_exact, serves
+from tests.support.nodes import assert_exact, serves, start_node
 from tests.support.shops import Shop
 from tests.support.waiting import wait_until_ready
 from tests.support.worlds import items
@@ -42,6 +46,34 @@ def test_a_named_model_answers_as_it_begins_until_something_is_published(tmp_pat
         shop.learn()
         until(serves(node, shop.publish()))
         assert_exact(shop, node.search(ids=["i5"], k=7), "i5", 7)
+
+
+def test_a_node_that_starts_before_its_store_in_a_folder_makes_none_and_follows_the_one_that_comes(tmp_path):
+    shop, state = Shop(tmp_path), tmp_path / "state"
+    process, port = start_node(tmp_path)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", verify=False) as client:
+        try:
+            until(process_answers(client, version=0), limit_s=60.0)
+            assert not state.exists()
+            assert "store_is_empty" in process.said
+            shop.store = DirectoryStore(state)
+            shop.epoch = shop.store.claim("shop").epoch
+            shop.learn()
+            until(process_answers(client, shop.publish()))
+            assert process.stop() == 0
+        finally:
+            process.close()
+
+
+def process_answers(client, version):
+    """Whether a node's process answers with this version."""
+
+    def answers():
+        with suppress(httpx.TransportError):
+            answer = client.get("/search", params={"id": "i5", "k": 1})
+            return answer.status_code == 200 and answer.json()["version"] == version
+
+    return answers
 
 
 def test_every_name_of_a_pattern_can_be_searched_and_none_is_kept(tmp_path):

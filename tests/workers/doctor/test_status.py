@@ -1,0 +1,210 @@
+"""``omdml status``: the whole service on one screen, whatever is off."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from deploy.local.ports import free_port
+from omdml.workers.cli import main
+from omdml.workers.doctor.screen import screen
+from omdml.workers.doctor.status import (
+    CatalogueStatus,
+    LettersStatus,
+    LogStatus,
+    ModelsStatus,
+    NodeStatus,
+    PartitionStatus,
+    Status,
+    StoreStatus,
+)
+from tests.support.shops import Shop, listening
+from tests.support.worlds import events
+from tests.workers.doctor.test_service import UNKNOWN, Installation
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Installation(tmp_path)
+
+
+def told(shop, *options, width=80, environment=None):
+    """The exit code of a look, and its lines."""
+    variables = {"COLUMNS": str(width), **(environment or {})}
+    printed = CliRunner(env=variables).invoke(main, ["status", *options, "-c", str(shop.file)])
+    return printed.exit_code, printed.output.splitlines()
+
+
+def value(lines, label):
+    """What stands beside a label, its lines joined."""
+    (start,) = (number for number, line in enumerate(lines) if line.startswith(label))
+    more = next((number for number, line in enumerate(lines[start + 1 :]) if not line.startswith(" ")), len(lines))
+    return " ".join(line[11:].strip() for line in lines[start : start + 1 + more])
+
+
+def test_a_service_before_its_first_event_is_shown_and_nothing_is_made(shop):
+    shutil.rmtree(shop.folder / "feedback", ignore_errors=True)
+    code, lines = told(shop, width=200)
+    assert code == 0
+    assert value(lines, "log") == f"{shop.folder}/feedback: it begins with the first event"
+    assert value(lines, "workers") == "none is running"
+    assert value(lines, "models").startswith("0 in the store not begun: 1 (shop)")
+    assert "folder that the first worker makes" in value(lines, "store")
+    assert not (shop.folder / "state").exists()
+
+
+def test_a_worker_and_what_it_learned_are_shown(shop):
+    shop.learn(60)
+    shop.tell(*events(5, 1))
+    worker = shop.living()
+    try:
+        code, lines = told(shop)
+    finally:
+        worker.services.source.close()
+    assert code == 0
+    assert value(lines, "workers").startswith("process ")
+    assert "1 in the store, newest shop version 65, 0 s ago" in value(lines, "models")
+    assert "none is waiting, withheld by the guard or pinned" in value(lines, "models")
+    assert value(lines, "catalogues").startswith("items: 120 items, generation ")
+    assert lines[-1] == "doctor     has no findings about this; `omdml doctor` looks at more"
+
+
+def test_without_a_worker_what_waits_is_counted_and_the_doctor_is_named(shop):
+    shop.learn(60)
+    shop.tell(*events(5, 1), UNKNOWN)
+    code, lines = told(shop)
+    assert code == 0
+    assert value(lines, "log").endswith("6 events to be learned")
+    assert value(lines, "workers") == "none is running: partition 0 (lag 6)"
+    assert lines[-1] == "doctor     has 1 finding about this (1 error): run `omdml doctor`"
+
+
+def test_dead_letters_of_the_last_hour_are_counted_by_reason(shop):
+    shop.tell(UNKNOWN, b"{broken", UNKNOWN)
+    shop.learn(20)
+    _, lines = told(shop)
+    assert value(lines, "letters") == "3 in the last hour (2 unknown_item, 1 not_json), 3 open"
+
+
+def test_models_that_wait_or_are_pinned_are_named(shop):
+    shop.learn(60)
+    shop.omdml("pin", "shop")
+    for checkpoint in (shop.folder / "state").rglob("*.checkpoint"):
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-9])
+    code, lines = told(shop)
+    assert code == 0
+    models = value(lines, "models")
+    assert "waiting: 1 (shop)" in models
+    assert "pinned: 1 (shop)" in models
+    assert "none is withheld by the guard" in models
+
+
+def test_a_store_that_is_away_is_one_sentence_and_the_rest_is_shown(shop):
+    shop.learn(60)
+    shop.tell(*events(5, 1))
+    code, lines = told(shop, environment={"OMDML_STORE__URL": f"redis://127.0.0.1:{free_port()}"})
+    assert code == 1
+    assert "is it up, and reachable from here?" in value(lines, "store")
+    assert value(lines, "models") == "not known without the store"
+    assert value(lines, "log").endswith("5 events to be learned")
+    assert lines[-1].endswith("has 1 finding about this (1 error): run `omdml doctor`")
+
+
+def test_a_kafka_that_is_away_is_one_sentence_and_the_store_is_shown(shop):
+    shop.learn(60)
+    away = {"OMDML_LOG__KIND": "kafka", "OMDML_LOG__SERVERS": f"127.0.0.1:{free_port()}"}
+    shop.file.write_text(shop.file.read_text().replace(f'[log]\npath = "{shop.folder}/feedback"\n', "[log]\n"))
+    shop.file.write_text(shop.file.read_text().replace(f'letters = "{shop.folder}/letters"\n', ""))
+    code, lines = told(shop, environment=away)
+    assert code == 1
+    assert "127.0.0.1" in value(lines, "log")
+    assert value(lines, "workers") == "not known without the log"
+    assert "1 in the store" in value(lines, "models")
+
+
+def test_a_catalogue_that_is_gone_ends_with_the_code_of_the_configuration(shop):
+    shop.learn(60)
+    shutil.rmtree(shop.folder / "items")
+    code, lines = told(shop)
+    assert code == 2
+    assert "catalogues.items" in value(lines, "catalogues")
+    assert "1 in the store" in value(lines, "models")
+
+
+def test_the_node_of_this_machine_says_how_it_is(shop, tmp_path):
+    other = Shop(tmp_path / "other")
+    with other.serving() as node, listening(node) as server:
+        at = {"OMDML_NODE__BIND": server.url.removeprefix("http://")}
+        assert value(told(shop, environment=at)[1], "node").endswith("is ready")
+    _, lines = told(shop, environment=at)
+    assert value(lines, "node").startswith("none answers at 127.0.0.1:")
+
+
+def test_a_node_that_does_not_answer_keeps_nobody_waiting(shop):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        _, lines = told(shop, environment={"OMDML_NODE__BIND": f"127.0.0.1:{silent.getsockname()[1]}"})
+    assert value(lines, "node").startswith("none answers")
+
+
+def test_programs_get_the_same_as_json(shop):
+    shop.learn(60)
+    code, lines = told(shop, "--json")
+    found = json.loads("\n".join(lines))
+    assert (code, found["log"]["lag"], found["problems"]) == (0, 0, {})
+    assert (found["models"]["count"], found["models"]["newest"], found["models"]["newest_version"]) == (1, "shop", 60)
+    assert msgspec.convert(found, Status).store.kind == "folder"
+    assert (found["errors"], found["warnings"]) == (0, 0)
+
+
+def crowded(names=50, partitions=64, workers=12):
+    """A service of which there is much to tell in every place."""
+    models = [f"a-model-with-a-long-name-{number}" for number in range(names)]
+    parts = [
+        PartitionStatus(
+            number=number, lag=10**9 + number, owner=f"worker-{number % workers} at 10.20.30.40" if number % 9 else ""
+        )
+        for number in range(partitions)
+    ]
+    return Status(
+        at=1e9,
+        log=LogStatus(
+            kind="kafka",
+            name="a-topic-with-a-long-name at " + ",".join(f"broker-{number}.example:9092" for number in range(9)),
+            lag=10**12,
+            workers=[f"worker-{number} at 10.20.30.40" for number in range(workers)],
+            partitions=parts,
+        ),
+        models=ModelsStatus(
+            count=10**5, looked=900, newest=models[0] * 3, newest_version=10**9, newest_at=1.0, waiting=models,
+            withheld=models, pinned=models, not_begun=models,
+        ),
+        node=NodeStatus(address="127.0.0.1:8080", state=""),
+        letters=LettersStatus(last_hour={f"reason_{number}": 10**6 for number in range(12)}, open=10**7, whole=False),
+        store=StoreStatus(
+            address="redis://" + "a" * 100, kind="Valkey 8.1", durable=False, used_bytes=10**12, limit_bytes=10**13
+        ),
+        catalogues=[CatalogueStatus(name=f"catalogue-{one}", items=10**6, generation="8b8db96f") for one in range(9)],
+        problems={},
+        errors=12,
+        warnings=30,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_however_much_there_is_to_tell_one_screen_holds_it(width):
+    lines = list(screen(crowded(), width))
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= width
+    assert lines[-1].startswith("doctor     has 42 findings")
+
+
+def test_what_senders_named_cannot_move_the_cursor():
+    models = msgspec.structs.replace(crowded().models, pinned=["\x1b[2J"], waiting=[], withheld=[], not_begun=[])
+    lines = list(screen(msgspec.structs.replace(crowded(), models=models), 80))
+    assert all(line.isprintable() for line in lines)

@@ -1,0 +1,59 @@
+"""The numbers that options may be: what lies outside is a slip, or would be met much later as something else."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from omdml.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from omdml.workers.configuration.config import Configuration
+
+DAY_S = 86_400.0
+TERABYTE_MB = 1e6
+
+
+class Range(NamedTuple):
+    """The least and the most that an option may be, and why not less, if that needs a word."""
+
+    least: float
+    most: float
+    why: str = ""
+
+
+RANGES = {
+    "worker.publish_interval_s": Range(0.001, DAY_S),
+    "worker.checkpoint_interval_s": Range(0.01, DAY_S),
+    "worker.max_poll_records": Range(1, 1_000_000),
+    "worker.memory_mb": Range(1, TERABYTE_MB),
+    "worker.save_mb_s": Range(0.001, TERABYTE_MB),
+    "worker.new_models_s": Range(
+        100,
+        1_000_000,
+        ": slower, the events behind those of new models would keep the worker from its group for too long",
+    ),
+    "guard.hold_out": Range(2, 1_000_000, ": one event of so many (on = false holds back none)"),
+    "metrics.models": Range(1, 100_000),
+    "webhook.timeout_s": Range(0.01, 3600),
+    "log.session_timeout_s": Range(0.1, DAY_S),
+    "log.start_timeout_s": Range(0.01, DAY_S),
+    "log.letters_keep_mb": Range(0.001, TERABYTE_MB),
+}
+
+
+def check_ranges(configuration: Configuration) -> None:
+    """Raise ConfigurationError for a number that is out of its range, or none."""
+    for name, (least, most, why) in RANGES.items():
+        section, option = name.split(".")
+        # A log in files has other options than one in Kafka.
+        value = getattr(getattr(configuration, section), option, least)
+        if not least <= value <= most:
+            raise ConfigurationError(f"{name} is {told(value)}, expected a number from {least:,} to {most:,.0f}{why}")
+
+
+def told(value: int | float) -> str:
+    """A number in a few words; a whole one may have thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 10**24:
+        return f"a number of {int(math.log10(abs(value))) + 1:,} digits"
+    return f"{value:g}" if isinstance(value, float) else str(value)

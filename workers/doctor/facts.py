@@ -1,0 +1,130 @@
+"""What there is to know about an installation, gathered once: the doctor judges it, ``omdml status`` shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+
+from omdml.streams.extents import Extent, Member
+from omdml.streams.files.reader import has_begun
+from omdml.streams.letters import Book, read_book
+from omdml.streams.placement import Placement
+from omdml.streams.protocols import Catalogue, Partition, Store
+from omdml.streams.stores.redis.safety import ServerSafety
+from omdml.workers import wiring
+from omdml.workers.configuration.config import Configuration, FileLog
+from omdml.workers.configuration.specs import Specs
+from omdml.workers.doctor import checkpoints, durability, serving
+from omdml.workers.doctor.reading import Reading, look_at_files
+from omdml.workers.operate.topics import Line, survey
+from omdml.workers.versions.serving import catalogue_kinds
+
+
+class Facts:
+    """Each fact is asked for when it is first wanted, and kept. All of them raise what asking raises.
+
+    Parameters
+    ----------
+    configuration
+        What is looked at.
+    look_s
+        Spent on all models' checkpoints, on all that nodes serve, and on reading dead letters, each; None is as long as
+        the doctor takes. If it is given, nothing is read of what waits in the log.
+
+    Attributes
+    ----------
+    readable
+        Whether the log can be asked how far it reaches; checkpoints are not held against it otherwise.
+    """
+
+    def __init__(self, configuration: Configuration, look_s: float | None = None) -> None:
+        self.configuration = configuration
+        self.look_s = look_s
+        self.readable = True
+
+    @cached_property
+    def specs(self) -> Specs:
+        """The models on their catalogues; raises ConfigurationError, CatalogueError."""
+        return wiring.specs(self.configuration)
+
+    @property
+    def catalogues(self) -> Mapping[str, Catalogue]:
+        """The catalogues by name; raises CatalogueError."""
+        return self.specs.catalogues if self.configuration.models else wiring.open_catalogues(self.configuration)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store; raises StoreRefused. Whether it is there, the names say."""
+        return wiring.open_stores(self.configuration)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the models that the store holds; raises StoreError."""
+        return self.store.models()
+
+    @cached_property
+    def safety(self) -> ServerSafety | None:
+        """What the store's server promises, None if it is no server; raises StoreError."""
+        return durability.safety_of(self.configuration.store.url)
+
+    @cached_property
+    def workers(self) -> list[Member]:
+        """The members of the group, none of a log in files; raises SourceError."""
+        return wiring.workers_of(self.configuration.log)
+
+    @cached_property
+    def placement(self) -> Placement | None:
+        """Where models live, None before the first worker; raises StoreError."""
+        return self.store.placement(self.lines[0].extent.partition.topic_id)
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The partitions of a topic, beside what the store and the group know of them."""
+        return survey(self.reach(), self.store, self.workers)
+
+    @cached_property
+    def since(self) -> dict[int, float]:
+        """When the first event that waits in a partition came; raises SourceError."""
+        log = self.configuration.log
+        if self.look_s or not self.workers or isinstance(log, FileLog):
+            return {}
+        return wiring.waiting_since(log, self.lines)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How a log in files is read."""
+        return look_at_files(self._file_log, self.store)
+
+    @cached_property
+    def letters(self) -> tuple[Book, bool]:
+        """The newest dead letters, and whether these are all; raises SourceError."""
+        records, whole = wiring.newest_letters(self.configuration.log, self.look_s or wiring.LOOK_S)
+        return read_book(records), whole
+
+    @cached_property
+    def saved(self) -> checkpoints.Seen:
+        """What is saved of the models, held against log and configuration."""
+        look_s = self.look_s or checkpoints.LOOK_S
+        return checkpoints.look_at_checkpoints(self.specs, self.store, self.names, self.reach, look_s)
+
+    @cached_property
+    def served(self) -> serving.Seen:
+        """What nodes can serve of the models."""
+        kinds, look_s = catalogue_kinds(self.configuration), self.look_s or serving.LOOK_S
+        return serving.look_at_serving(self.store, self.names, kinds, time.time(), look_s)
+
+    def reach(self) -> list[Extent]:
+        """How far the log reaches now; raises SourceError. A log in files that nobody opened yet has no identity."""
+        log = self.configuration.log
+        if not self.readable:
+            return []
+        if isinstance(log, FileLog) and not has_begun(log.path):
+            return [Extent(Partition("", 0), 0, 0, None)]
+        return wiring.log_extents(log)
+
+    @property
+    def _file_log(self) -> FileLog:
+        log = self.configuration.log
+        assert isinstance(log, FileLog)
+        return log

@@ -1,0 +1,134 @@
+"""``omdml status`` as lines of text, for one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import shorten, wrap
+
+from omdml.workers.configuration.process import visible
+from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.status import LogStatus, ModelsStatus, PartitionStatus, Status, StoreStatus
+
+LABEL = 11  # characters before each text
+OWNERS = 5  # lines of owners and their partitions
+NAMED = 20  # names, at most, that are handed to a line, which is then cut to the screen's width
+MEGABYTE = 1e6
+# Sections with several texts, a line each. The others have one, which may take two lines; what went wrong takes three.
+ONE_LINE_EACH = ("workers", "models")
+
+
+def screen(status: Status, width: int) -> Iterator[str]:
+    """At most 24 lines of at most ``width`` characters, which are 80 or more."""
+    yield shorten(f"omdml, {when(status.at)}", width)
+    for label, texts in sections(status):
+        most = 3 if label in status.problems else 1 if label in ONE_LINE_EACH else 2
+        lines = [line for text in texts for line in folded(text, width - LABEL, most)]
+        for number, line in enumerate(lines):
+            yield f"{'' if number else label:{LABEL}}{visible(line)}"
+
+
+def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
+    """A label, and what stands beside it."""
+    problems = status.problems
+    log, models, letters, store = status.log, status.models, status.letters, status.store
+    yield "log", [log_text(log)] if log else [problems["log"]]
+    yield "workers", owners(log) if log else ["not known without the log"]
+    if models:
+        yield "models", models_texts(models, status.at)
+    else:
+        yield "models", [problems.get("models", "not known without the store")]
+    yield "node", [f"{status.node.address} is {status.node.state}" if status.node.state else
+                   f"none answers at {status.node.address}; those of other machines are not known here"]  # fmt: skip
+    if letters:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in letters.last_hour.items())
+        recent = f"{sum(letters.last_hour.values()):,} in the last hour{f' ({reasons})' if reasons else ''}"
+        yield "letters", [f"{recent}, {letters.open:,} open{'' if letters.whole else ', among the newest'}"]
+    else:
+        yield "letters", [problems.get("letters", "not known without the log")]
+    yield "store", [store_text(store)] if store else [problems["store"]]
+    if status.catalogues is None:
+        yield "catalogues", [problems["catalogues"]]
+    else:
+        told = [f"{one.name}: {one.items:,} items, generation {one.generation}" for one in status.catalogues]
+        yield "catalogues", ["; ".join(told) or "none configured"]
+    yield "doctor", [findings(status)]
+
+
+def log_text(log: LogStatus) -> str:
+    """The log in a line."""
+    waits = f"{'more than ' * log.more}{amount(log.lag, 'event')} to be learned"
+    if log.kind == "kafka":
+        return f"topic {log.name}: {amount(len(log.partitions), 'partition')}, {waits}"
+    return f"{log.name}: {waits}" if log.partitions else f"{log.name}: it begins with the first event"
+
+
+def owners(log: LogStatus) -> list[str]:
+    """Each worker with its partitions and their lag, then those that nobody reads."""
+    owned: dict[str, list[PartitionStatus]] = {worker: [] for worker in log.workers}
+    for partition in log.partitions:
+        owned.setdefault(partition.owner, []).append(partition)
+    unowned = owned.pop("", [])
+    lines = [f"{owner}: {lags(partitions)}" for owner, partitions in owned.items()]
+    if len(lines) > OWNERS:
+        lines = [*lines[: OWNERS - 1], f"and {len(lines) - OWNERS + 1:,} more workers"]
+    if unowned and log.workers:
+        lines.append(f"nobody: {lags(unowned)}")
+    elif unowned:
+        lines.append(f"none is running: {lags(unowned)}")
+    return lines or ["none is running"]
+
+
+def lags(partitions: Sequence[PartitionStatus]) -> str:
+    """How far behind each of these is."""
+    if not partitions:
+        return "owns no partition"
+    told = [f"{one.number} (lag {one.lag:,})" if one.lag else str(one.number) for one in partitions]
+    return f"partition{'s' * (len(told) > 1)} {', '.join(told)}"
+
+
+def models_texts(models: ModelsStatus, now: float) -> Iterator[str]:
+    """The models, at most five texts."""
+    newest = ""
+    if models.newest is not None and models.newest_at is not None:
+        newest = f", newest {models.newest} version {models.newest_version:,}, {span(now - models.newest_at)} ago"
+    yield f"{models.count:,} in the store{newest}"
+    if models.not_begun:
+        yield f"not begun: {names(models.not_begun)}"
+    odd = {"waiting": models.waiting, "withheld by the guard": models.withheld, "pinned": models.pinned}
+    among = "" if models.looked == models.count else f" (of {models.looked:,} that were looked at)"
+    for what, which in odd.items():
+        if which:
+            yield f"{what}: {names(which)}{'' if what == 'pinned' else among}"
+    if absent := [what for what, which in odd.items() if not which]:
+        yield f"none is {' or '.join([', '.join(absent[:-1]), absent[-1]] if absent[1:] else absent)}{among}"
+
+
+def names(of: Sequence[str]) -> str:
+    """How many there are, and who."""
+    return f"{len(of):,} ({', '.join(of[:NAMED])}{', ...' * (len(of) > NAMED)})"
+
+
+def store_text(store: StoreStatus) -> str:
+    """The store in a line or two."""
+    told = [f"{store.address}: {store.kind}"]
+    if store.used_bytes is not None:
+        limit = f" of {store.limit_bytes / MEGABYTE:,.0f}" if store.limit_bytes else ""
+        told.append(f"{store.used_bytes / MEGABYTE:,.1f}{limit} MB of memory")
+    if store.free_bytes is not None:
+        told.append(f"{store.free_bytes / MEGABYTE:,.0f} MB free on its disk")
+    told.append("durable" if store.durable else "not durable")
+    return ", ".join(told)
+
+
+def findings(status: Status) -> str:
+    """What the doctor has to say."""
+    count = status.errors + status.warnings
+    if not count:
+        return "has no findings about this; `omdml doctor` looks at more"
+    errors = f" ({amount(status.errors, 'error')})" if status.errors else ""
+    return f"has {amount(count, 'finding')} about this{errors}: run `omdml doctor`"
+
+
+def folded(text: str, width: int, lines: int) -> list[str]:
+    """The text in so many lines at most; what does not fit is cut."""
+    return wrap(text, width, max_lines=lines, placeholder=" ...", break_on_hyphens=False) or [""]
