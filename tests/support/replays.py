@@ -26,6 +26,7 @@ class LoggedShop(World):
         super().__init__(folder, models=models)
         self.folder, self.store = folder, DirectoryStore(folder / "state")
         # Always the same events are held out.
+        self.store.make()
         (folder / "state" / "secret").write_text("07" * 32)
         self.sink = FileSink(folder / "feedback", fsync=False)
         self.file = folder / "omdml.toml"

@@ -107,7 +107,7 @@ def test_a_store_that_was_emptied_stops_a_worker_that_is_about_to_save(tmp_path)
     worker = world.worker()
     run_until_idle(worker)
     shutil.rmtree(tmp_path / "state")
-    DirectoryStore(tmp_path / "state")
+    DirectoryStore(tmp_path / "state").make()
     world.send(*events(5, seed=1))
     with pytest.raises(StoreLost, match="emptied or is another one"):
         run_until_idle(worker)

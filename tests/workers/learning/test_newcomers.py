@@ -186,7 +186,7 @@ def test_a_second_brings_no_more_than_the_rate(tmp_path):
         ({"models": {"shop": {"max_models": 5}}}, "models.shop.max_models: this is one model"),
         ({"models": {"shop-*": {"max_models": 0}}}, "max_models"),
         ({"models": {"shop-*": {"max_models": "many"}}}, "max_models"),
-        ({"worker": {"new_models_s": 5}}, "worker.new_models_s is 5.0, expected a number, at least 100"),
+        ({"worker": {"new_models_s": 5}}, "worker.new_models_s is 5, expected a number from 100 to 1,000,000"),
     ],
 )
 def test_limits_out_of_range_are_refused_by_their_name(table, message):
