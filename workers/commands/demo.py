@@ -20,6 +20,7 @@ from omdml.workers.commands.options import LEARNER
 @click.option("--kafka", metavar="HOST:PORT", help="A broker to use instead of a file.")
 @click.option("--redis", metavar="URL", help="A server to use instead of an embedded Valkey.")
 @click.option("--keep", metavar="DIR", type=click.Path(file_okay=False), help="Keep everything that is written, here.")
+@click.option("--console", is_flag=True, help="Nobody clicks but you, in a browser, until Ctrl-C.")
 def demo(**options: Any) -> None:
     """Show on this machine how answers get better while people click."""
     from omdml.workers.configuration import process
@@ -37,6 +38,7 @@ def demo(**options: Any) -> None:
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Comparisons a second; default: no limit.")
 @click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
 @click.option("--seed", default=0, show_default=True)
+@click.option("--token", default="", envvar="OMDML_NODE__TOKEN", help="The node's, if it has one.", show_envvar=True)
 @click.option("--people", default=8, show_default=True, type=click.IntRange(min=1), help="How many search at once.")
 def simulate(node: str, labels: str, **options: Any) -> None:
     """Let simulated people search at a node and click; LABELS is a CSV file with columns id and label (or a column a

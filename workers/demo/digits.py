@@ -6,17 +6,22 @@ Digits). Every descriptor takes pictures (n, 8, 8) in [0, 1] and gives a matrix 
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
+from scipy import fft, ndimage
 
 from omdml.errors import ConfigurationError
 
 Array = NDArray[Any]
 SIDE = 8
+# Pixels a side of each of these in the pictures that people see.
+SCALE = 8
 ORIENTATIONS = 8
 # Pixels a side of the cells that gradients are summed over.
 CELL = 2
@@ -28,11 +33,15 @@ AROUND = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))  # the
 
 
 class Digits(NamedTuple):
-    """The items: ids, what each shows, its descriptors (n, d) by modality; and sets of them, item ids by set id."""
+    """The items: ids, what each shows, its descriptors (n, d) by modality; and sets of them, item ids by set id.
+
+    ``pictures`` (n, 8, 8) are those that were described, ink from 0 to 1.
+    """
 
     ids: list[str]
     labels: list[str]
     features: dict[str, Array]
+    pictures: Array
     sets: Mapping[str, Sequence[str]] = {}
 
 
@@ -46,7 +55,30 @@ def load_digits() -> Digits:
     pictures = bunch.images / 16.0
     ids = [f"digit-{row:04d}" for row in range(len(pictures))]
     labels = [str(digit) for digit in bunch.target]
-    return Digits(ids, labels, {name: describe(pictures) for name, describe in DESCRIPTORS.items()})
+    return Digits(ids, labels, {name: describe(pictures) for name, describe in DESCRIPTORS.items()}, pictures)
+
+
+def write_pictures(digits: Digits, folder: Path) -> None:
+    """Write a file ``ID.png`` of each digit, dark on white."""
+    folder.mkdir()
+    larger = ndimage.zoom(digits.pictures, (1, SCALE, SCALE), order=1, grid_mode=True, mode="nearest")
+    for name, ink in zip(digits.ids, larger, strict=True):
+        (folder / f"{name}.png").write_bytes(png((255 * (1 - ink)).astype(np.uint8)))
+
+
+def png(grey: NDArray[np.uint8]) -> bytes:
+    """A picture (height, width) of grey levels as a PNG file (ISO/IEC 15948)."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    height, width = grey.shape
+    # Each row begins with the number of its filter: 0 is none.
+    rows = np.pad(grey, ((0, 0), (1, 0))).tobytes()
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        chunk(*part) for part in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    )
 
 
 def pixels(pictures: Array) -> Array:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 import redis
 
@@ -21,7 +21,7 @@ from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.workers.configuration.config import PREFIX
 from omdml.workers.configuration.warm_up import warm_up
-from omdml.workers.demo.digits import Digits
+from omdml.workers.demo.digits import Digits, write_pictures
 from omdml.workers.demo.external_servers import own_keys, own_topic
 from omdml.workers.demo.interruption import shielded
 from omdml.workers.demo.node_client import NodeClient, NodeError
@@ -41,6 +41,7 @@ url = {store}
 
 [catalogues.digits]
 path = {items}
+pictures = {pictures}
 
 [models.digits]
 catalogue = "digits"
@@ -48,6 +49,7 @@ catalogue = "digits"
 
 [node]
 bind = {bind}
+token = {token}
 """
 
 
@@ -75,6 +77,8 @@ class Stage:
     ----------
     node, store
         URL of the node, and of the store.
+    token
+        That of the node: only who has it may teach it, and move what answers.
 
     Raises
     ------
@@ -86,6 +90,7 @@ class Stage:
         self, digits: Digits, model: Mapping[str, Any], servers: Servers, folder: Path, say: Callable[[str], None]
     ) -> None:
         self.node = self.store = ""
+        self.token = secrets.token_hex(16)
         self._digits, self._model = digits, model
         self._servers, self._folder, self._say = servers, folder, say
         self._name = f"omdml-demo-{secrets.token_hex(4)}"
@@ -107,15 +112,26 @@ class Stage:
         with shielded():
             self._stack.__exit__(kind, error, trace)
 
+    @property
+    def console(self) -> str:
+        """Address of the node's console. Browsers keep what stands behind the # to themselves."""
+        return f"{self.node}/console/#token={self.token}"
+
     def check(self, wait_s: float = 0.0) -> None:
         """Raise ProcessError when a process has ended, or does so within ``wait_s``."""
         for child in self._children:
             child.check(wait_s)
 
+    def run(self) -> NoReturn:
+        """Wait until a process has ended, which raises ProcessError, or a signal ends this one."""
+        while True:
+            self.check(wait_s=1.0)
+
     def _build(self) -> None:
         digits = self._digits
         self._say(f"building a catalogue of {len(digits.ids):,} digits")
         build_catalogue(self._folder / "items", digits.features, ids=digits.ids, sets=digits.sets, mapped=True)
+        write_pictures(digits, self._folder / "pictures")
         self._say("loading the kernels (the first time they are compiled, which takes up to a minute)")
         warm_up([(self._model["learner"], "float32")])
         self.store = self._open_store()
@@ -154,10 +170,12 @@ class Stage:
                 model=options(self._model),
                 store=quoted(self.store),
                 items=quoted(str(self._folder / "items")),
+                pictures=quoted(str(self._folder / "pictures")),
+                token=quoted(self.token),
                 bind=quoted(address),
             )
         )
-        path.chmod(0o600)  # the store's URL may hold a password
+        path.chmod(0o600)  # it holds the token, and the store's URL may hold a password
         return path
 
     def _start(self, name: str, command: Sequence[str]) -> None:

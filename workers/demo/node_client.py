@@ -65,6 +65,8 @@ class NodeClient:
         ``http://host:port``, or ``https://host``.
     timeout_s
         For each answer.
+    token
+        The node's, if it has one.
 
     Raises
     ------
@@ -74,7 +76,7 @@ class NodeClient:
         From every method: out of reach, or refused.
     """
 
-    def __init__(self, url: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str, timeout_s: float = 10.0, token: str = "") -> None:
         kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
         try:
             parts = urlsplit(url)
@@ -83,6 +85,7 @@ class NodeClient:
             raise ConfigurationError(f"node {url!r}: expected a URL such as http://127.0.0.1:8080") from error
         self._url, self._path = url, parts.path.rstrip("/")
         self._tasks: dict[str, Sequence[str]] = {}
+        self._headers = JSON_LINES | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def search(self, model: str, query: str, k: int, task: str | None = None) -> Answer:
         """The ``k`` items closest to the item ``query``, in the sense of a task where the model tells tasks apart."""
@@ -98,7 +101,7 @@ class NodeClient:
     def send(self, events: Iterable[AnyFeedback]) -> None:
         """Post feedback; returns when the node has it on disk, or in Kafka."""
         body = b"\n".join(encode(event) for event in events)
-        self._checked(*self._exchange("POST", "/feedback", body, JSON_LINES))
+        self._checked(*self._exchange("POST", "/feedback", body, self._headers))
 
     def models(self, since: float = 0.0) -> dict[str, Served]:
         """The models that the node knows, by name; their freshness is that of what went live after ``since``."""

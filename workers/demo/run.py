@@ -45,6 +45,7 @@ def run_demo(
     kafka: str | None = None,
     redis: str | None = None,
     keep: str | Path | None = None,
+    console: bool = False,
 ) -> int:
     """Show on this machine how answers get better while people mark them; prints to standard output.
 
@@ -64,6 +65,8 @@ def run_demo(
         ``host:port`` of a broker and URL of a store to use, instead of a file and an embedded Valkey.
     keep
         An empty or a new folder for all that is written, to look at afterwards.
+    console
+        Nobody searches and marks but whoever opens the console, until Ctrl-C.
 
     Returns
     -------
@@ -75,22 +78,30 @@ def run_demo(
     OmdmlError
         Something could not be started, or ended.
     """
-    console = Console()
+    screen = Console()
     try:
         with interruptible(), own_folder(keep) as folder, log_into(folder / "demo.log"):
-            say = partial(console.print, style="dim", highlight=False, soft_wrap=True)
+            say = partial(screen.print, style="dim", highlight=False, soft_wrap=True)
+            tell = partial(screen.print, highlight=False, soft_wrap=True)
             say("describing handwritten digits")
             digits = load_digits()
             shown = subject(learner, digits, seed)
             say(f"learner {learner}: people say {shown.about}")
             model = {"learner": learner, **shown.options}
             with Stage(digits._replace(sets=shown.sets), model, Servers(kafka, redis), folder, say) as stage:
+                tell(f"console: {stage.console}")
+                if console:
+                    tell("Mark what fits and what does not; Ctrl-C ends the demo.")
+                    stage.run()
                 say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
-                task = Task(stage.node, MODEL, comparisons, rate, habits=Habits(wrong=wrong), seed=seed, looks=LOOKS)
-                figures = perform(stage, task, shown, console)
+                habits = Habits(wrong=wrong)
+                task = Task(
+                    stage.node, MODEL, comparisons, rate, habits=habits, seed=seed, looks=LOOKS, token=stage.token
+                )
+                figures = perform(stage, task, shown, screen)
                 if figures.looks:
-                    console.print(f"{figures.measure}: {figures.course}", highlight=False, soft_wrap=True)
-                console.print(figures.last_line, highlight=False, soft_wrap=True)
+                    tell(f"{figures.measure}: {figures.course}")
+                tell(figures.last_line)
     except Interrupted as interrupted:
         return interrupted.exit_code
     return 0

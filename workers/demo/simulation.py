@@ -37,6 +37,7 @@ def run_simulation(
     wrong: float = 0.05,
     seed: int = 0,
     people: int = 8,
+    token: str = "",
 ) -> int:
     """Let people search at a node, mark what they see, and tell it; prints to standard output.
 
@@ -56,6 +57,8 @@ def run_simulation(
         Share of marks that say the opposite of the truth.
     seed
         Of the people, and of the choice of held-out queries.
+    token
+        The node's, if it has one.
 
     Returns
     -------
@@ -72,7 +75,7 @@ def run_simulation(
     console = Console()
     served = find_model(node, model)
     known = subject_of(served, labels, seed)
-    task = Task(node, served.model, comparisons, rate, people, Habits(wrong=wrong), seed)
+    task = Task(node, served.model, comparisons, rate, people, Habits(wrong=wrong), seed, token=token)
     crowd = Crowd(task, *known.truths, form=known.form)
     try:
         with interruptible(), Observer(task, known.truths, PRECISION) as observer, open_screen(console) as show, crowd:

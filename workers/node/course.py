@@ -10,6 +10,7 @@ import msgspec
 
 from omdml.workers.node.live_model import View
 from omdml.workers.node.metrics import STAGES, age_of, stages_of
+from omdml.workers.versions.inspection import weights
 
 # Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a course of any length
 # keeps its shape.
@@ -21,7 +22,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     ``number`` counts the steps of this node from 1. ``at`` is in seconds since the epoch. ``freshness_s`` is the age of
     the oldest event that answers know from this step on, and ``stages`` its parts in seconds; None if no such event is
-    known. ``figures`` is what the learner said of itself.
+    known. ``figures`` is what the learner said of itself, ``weights`` what it gives each modality, or expert.
     """
 
     number: int
@@ -34,6 +35,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     freshness_s: float | None
     stages: Mapping[str, float] | None
     figures: Mapping[str, float]
+    weights: Mapping[str, float]
 
 
 class Course:
@@ -75,6 +77,7 @@ class Course:
                 freshness_s=sum(stages.values()) if stages else None,
                 stages=stages,
                 figures=view.snapshot.progress,
+                weights=weights(view.snapshot.metric),
             )
             steps = self._steps.setdefault(self._label(model), [])
             steps.append(step)

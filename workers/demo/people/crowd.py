@@ -34,6 +34,8 @@ class Task(NamedTuple):
         How many search at once.
     looks
         Numbers of comparisons, rising, at which everybody waits for :meth:`Crowd.go_on`.
+    token
+        The node's, if it has one.
     """
 
     url: str
@@ -44,6 +46,7 @@ class Task(NamedTuple):
     habits: Habits = Habits()
     seed: int = 0
     looks: Sequence[int] = ()
+    token: str = ""
 
 
 class Crowd:
@@ -122,7 +125,7 @@ class Crowd:
 
     def _work(self, number: int) -> None:
         voices = itertools.cycle([Voice(truth, self._task, self._form, number) for truth in self._truths])
-        client = NodeClient(self._task.url)
+        client = NodeClient(self._task.url, token=self._task.token)
         try:
             while granted := self._take_turn():
                 self._give_back(granted - self._search(next(voices), client, granted))

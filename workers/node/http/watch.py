@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -127,10 +128,8 @@ class Watch:
             yield b"retry: 1000\n: connected\n\n"
             told_at = time.monotonic()
             while not request.app.state.stopping():
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(came.wait(), LOOK_S)
-                except TimeoutError:
-                    pass
                 came.clear()
                 steps = [waiting.popleft() for _ in range(len(waiting))]
                 if steps or time.monotonic() - told_at >= ALIVE_S:

@@ -1,0 +1,91 @@
+// The node's public interface. The console is a client of it, and nothing else.
+import { say } from "./dom.js";
+
+// The console is served below the node's own paths, whatever a proxy puts before both.
+const ROOT = new URL("..", document.baseURI.replace(/[?#].*$/, ""));
+const KEPT = "omdml token";
+
+export class Refused extends Error {
+  constructor(status, error, message) {
+    super(message);
+    Object.assign(this, { status, error });
+  }
+}
+
+/** Take the token out of the address; browsers do not send what stands behind the #. */
+export function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given === null) return;
+  sessionStorage.setItem(KEPT, given);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
+export function address(path, parameters = {}) {
+  const url = new URL(path.replace(/^\//, ""), ROOT);
+  for (const [name, value] of Object.entries(parameters)) if (value !== undefined && value !== "") url.searchParams.set(name, value);
+  return url;
+}
+
+export const get = (path, parameters) => ask(address(path, parameters), {});
+
+export async function post(path, body) {
+  const request = () => ask(address(path), {
+    method: "POST",
+    headers: { "content-type": "application/json", ...authorization() },
+    body: JSON.stringify(body),
+  });
+  try {
+    return await request();
+  } catch (error) {
+    if (error.error !== "unauthorized" || !(await askForToken())) throw error;
+    return request();
+  }
+}
+
+async function ask(url, options) {
+  let response;
+  try {
+    response = await fetch(url, { cache: "no-store", ...options });
+  } catch {
+    throw new Refused(0, "unreachable", `This node does not answer at ${url.origin}: is it running?`);
+  }
+  const content = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(response.status, content.error ?? "", content.message ?? `${response.status} ${response.statusText}`);
+  return content;
+}
+
+function authorization() {
+  const token = sessionStorage.getItem(KEPT);
+  return token ? { authorization: `Bearer ${token}` } : {};
+}
+
+/** Ask for the token once; answers whether one was given. */
+function askForToken() {
+  const dialog = document.getElementById("ask");
+  const field = document.getElementById("token");
+  field.value = "";
+  dialog.returnValue = "cancel";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      if (dialog.returnValue === "ok") sessionStorage.setItem(KEPT, field.value.trim());
+      resolve(dialog.returnValue === "ok");
+    }, { once: true });
+  });
+}
+
+/** Copy a request as a command line; who runs it puts the token into OMDML_TOKEN. */
+export async function copyAsCurl(path, { parameters = {}, body } = {}) {
+  const quoted = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
+  const words = ["curl", quoted(address(path, parameters))];
+  if (body !== undefined) {
+    words.push("-H 'content-type: application/json'", "-d", quoted(JSON.stringify(body)));
+    if (sessionStorage.getItem(KEPT)) words.push('-H "authorization: Bearer $OMDML_TOKEN"');
+  }
+  try {
+    await navigator.clipboard.writeText(words.join(" "));
+    say("Copied.");
+  } catch {
+    say(words.join(" "));
+  }
+}

@@ -1,0 +1,53 @@
+// Making elements, and telling numbers.
+
+/** An element. Properties are set as they are; `on` holds listeners, `data` and `aria` attributes. */
+export function el(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  const { on = {}, aria = {}, data = {}, ...rest } = properties;
+  for (const [name, value] of Object.entries(rest)) made[name] = value;
+  for (const [name, value] of Object.entries(aria)) made.setAttribute(name === "role" ? name : `aria-${name}`, value);
+  for (const [name, value] of Object.entries(data)) made.dataset[name] = value;
+  for (const [name, listener] of Object.entries(on)) made.addEventListener(name, listener);
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+/** A table; columns are [title, kind], kind "number" or "". Cells are texts, numbers or elements. */
+export function table(columns, rows, caption = "") {
+  const cell = (tag, value, kind) => el(tag, { className: kind, ...(tag === "th" ? { scope: "col" } : {}) }, value ?? "");
+  return el("div", { className: "scroll", tabIndex: 0, aria: { role: "region", label: caption || "Table" } },
+    el("table", {},
+      el("thead", {}, el("tr", {}, ...columns.map(([title, kind]) => cell("th", title, kind)))),
+      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((value, at) => cell("td", value, columns[at][1])))))));
+}
+
+export const whole = (number) => Math.round(number).toLocaleString("en");
+export const seconds = (s) => (s === null || s === undefined ? "–" : s < 0.9995 ? `${Math.round(s * 1000)} ms` : s < 90 ? `${s.toFixed(1)} s` : `${whole(s / 60)} min`);
+export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);
+export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+export const day = (at) => new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+
+let passing = 0;
+
+/** Say something in a word, at the bottom of the page. */
+export function say(text, bad = false) {
+  const place = document.getElementById("said");
+  place.replaceChildren(el("p", { className: bad ? "bad" : "" }, text));
+  clearTimeout(passing);
+  passing = setTimeout(hush, bad ? 12000 : 5000);
+}
+
+/** Say nothing more of what was said. */
+export function hush() {
+  document.getElementById("said").replaceChildren();
+}
+
+/** Run what may be refused; what the node says of it is told. Answers undefined then. */
+export async function trying(what) {
+  try {
+    return await what();
+  } catch (error) {
+    say(error.message, true);
+    return undefined;
+  }
+}

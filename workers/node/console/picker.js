@@ -1,0 +1,118 @@
+// A grid to pick an item from, of any number of items: only what is in sight is in the page, and was asked for.
+import { get } from "./api.js";
+import { el, trying } from "./dom.js";
+import { picture } from "./picture.js";
+
+const SIDE = 62;
+const GAP = 6;
+const PART = 200;
+
+export class Picker {
+  /** `picked` is called with an id. */
+  constructor(model, pictures, picked) {
+    Object.assign(this, { model, pictures, picked, find: "", total: 0, at: 0, chosen: "" });
+    this.parts = new Map();
+    this.cells = new Map();
+    this.sheet = el("div", { className: "sheet" });
+    this.element = el("div", { className: "grid", tabIndex: -1, aria: { role: "listbox", label: "Items" } }, this.sheet);
+    this.element.addEventListener("scroll", () => this.draw(), { passive: true });
+    this.element.addEventListener("keydown", (event) => this.move(event));
+    this.sized = new ResizeObserver(() => this.draw(true));
+    this.sized.observe(this.element);
+  }
+
+  close() {
+    this.sized.disconnect();
+  }
+
+  async show(find) {
+    this.find = find;
+    this.parts.clear();
+    this.at = 0;
+    this.element.scrollTop = 0;
+    const first = await trying(() => this.part(0));
+    if (!first || this.find !== find) return;
+    this.total = first.total;
+    this.draw(true);
+  }
+
+  /** A part of the ids; asked for once. */
+  part(number) {
+    if (!this.parts.has(number)) {
+      const asked = get("/items", { model: this.model, find: this.find, offset: number * PART, limit: PART });
+      asked.catch(() => this.parts.delete(number));
+      this.parts.set(number, asked);
+    }
+    return this.parts.get(number);
+  }
+
+  get columns() {
+    return Math.max(1, Math.floor((this.element.clientWidth - GAP) / (SIDE + GAP)));
+  }
+
+  draw(anew = false) {
+    const { columns } = this;
+    if (anew) {
+      this.sheet.replaceChildren();
+      this.cells.clear();
+      this.sheet.style.height = `${Math.ceil(this.total / columns) * (SIDE + GAP) + GAP}px`;
+    }
+    const top = Math.max(0, Math.floor(this.element.scrollTop / (SIDE + GAP)) - 2);
+    const bottom = Math.ceil((this.element.scrollTop + this.element.clientHeight) / (SIDE + GAP)) + 2;
+    const from = top * columns;
+    const to = Math.min(this.total, bottom * columns);
+    for (const [at, cell] of this.cells) {
+      if (at < from || at >= to) {
+        cell.remove();
+        this.cells.delete(at);
+      }
+    }
+    for (let at = from; at < to; at += 1) if (!this.cells.has(at)) this.add(at, columns);
+  }
+
+  async add(at, columns) {
+    const cell = el("button", { type: "button", tabIndex: at === this.at ? 0 : -1, aria: { role: "option", selected: "false" } });
+    cell.style.width = cell.style.height = `${SIDE}px`;
+    cell.style.left = `${GAP + (at % columns) * (SIDE + GAP)}px`;
+    cell.style.top = `${GAP + Math.floor(at / columns) * (SIDE + GAP)}px`;
+    this.cells.set(at, cell);
+    this.sheet.append(cell);
+    const { find } = this;
+    const part = await this.part(Math.floor(at / PART)).catch(() => null);
+    const id = part?.items[at % PART];
+    if (id === undefined || this.find !== find || !cell.isConnected) return;
+    cell.append(picture(this.model, id, this.pictures));
+    cell.title = id;
+    cell.dataset.id = id;
+    cell.setAttribute("aria-selected", String(id === this.chosen));
+    cell.addEventListener("click", () => {
+      this.at = at;
+      this.picked(id);
+    });
+  }
+
+  choose(id) {
+    this.chosen = id;
+    for (const cell of this.cells.values()) cell.setAttribute("aria-selected", String(cell.dataset.id === id));
+  }
+
+  move(event) {
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: this.columns, ArrowUp: -this.columns, Home: -this.at, End: this.total - 1 - this.at };
+    if (!(event.key in steps)) return;
+    event.preventDefault();
+    const next = Math.min(this.total - 1, Math.max(0, this.at + steps[event.key]));
+    const row = Math.floor(next / this.columns) * (SIDE + GAP);
+    if (row < this.element.scrollTop || row + SIDE + GAP > this.element.scrollTop + this.element.clientHeight) {
+      this.element.scrollTop = row - this.element.clientHeight / 2;
+      this.draw();
+    }
+    const before = this.cells.get(this.at);
+    if (before) before.tabIndex = -1;
+    this.at = next;
+    const cell = this.cells.get(next);
+    if (cell) {
+      cell.tabIndex = 0;
+      cell.focus();
+    }
+  }
+}

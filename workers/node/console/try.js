@@ -1,0 +1,183 @@
+// Try: pick an item, look at what is similar, mark what fits and what does not, and see the order change.
+import { copyAsCurl, get, post } from "./api.js";
+import { el, say, seconds, trying } from "./dom.js";
+import { Picker } from "./picker.js";
+import { picture } from "./picture.js";
+
+const SHOWN = 20;
+// Of people who type, before the grid is asked anew.
+const PAUSE_MS = 150;
+const SLIDE_MS = 260;
+
+export async function tryPage(place, { model, onStep }) {
+  const items = await get("/items", { model, limit: 1 });
+  const state = { query: "", shown: [], marks: new Map(), version: null, asked: 0, sentAt: null };
+
+  const results = el("ol", { className: "results", aria: { label: "Results" } });
+  const about = el("p", { className: "soft" });
+  const shown = el("div", { className: "shown" });
+  const counted = el("p", { className: "grow", aria: { live: "polite" } });
+  const send = el("button", { className: "main", type: "button", on: { click: () => trying(sendMarks) } }, "Send");
+  const clear = el("button", { type: "button", on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
+  const curl = el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
+  const bar = el("div", { className: "send card" }, counted, curl, clear, send);
+  const picker = new Picker(model, items.pictures, (id) => trying(() => search(id)));
+  let typing = 0;
+  const find = el("input", {
+    type: "search", placeholder: "Find an id", autocomplete: "off", aria: { label: "Find an item by its id" },
+    on: { input: () => { clearTimeout(typing); typing = setTimeout(() => picker.show(find.value.trim()), PAUSE_MS); } },
+  });
+  const random = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
+  const searchCurl = el("button", {
+    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", { parameters: { model, id: state.query, k: SHOWN } }) },
+  }, "Copy as curl");
+
+  place.append(el("div", { className: "try" },
+    el("section", { className: "query card", aria: { label: "Query" } }, shown, el("div", { className: "row find" }, find, random), picker.element),
+    el("section", { className: "answers", aria: { label: "Answers" } },
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), results, bar)));
+
+  const event = () => ({
+    type: "ranking", model, query: state.query,
+    relevant: marked("relevant"), irrelevant: marked("irrelevant"),
+  });
+  const marked = (kind) => [...state.marks].filter(([, mark]) => mark === kind).map(([id]) => id);
+
+  async function anyItem() {
+    const { items: [id] } = await get("/items", { model, offset: Math.floor(Math.random() * items.total), limit: 1 });
+    await search(id);
+  }
+
+  async function search(id) {
+    if (id !== state.query) {
+      state.marks.clear();
+      state.shown = [];
+    }
+    state.query = id;
+    shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id" }, id)));
+    picker.choose(id);
+    await again();
+  }
+
+  /** Search anew under what is live; cards slide to their new places. Answers how many moved. */
+  async function again() {
+    const asked = (state.asked += 1);
+    const answer = await get("/search", { model, id: state.query, k: SHOWN });
+    if (asked !== state.asked) return 0;
+    const before = state.shown.map((one) => one.id);
+    state.shown = answer.items.map((one) => ({ id: one.id, distance: one.distance, was: before.indexOf(one.id) }));
+    state.version = answer.version;
+    const moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
+    drawResults(before.length > 0);
+    about.textContent = `version ${answer.version.toLocaleString("en")}, answered in ${seconds(answer.took_s)}`;
+    return moved;
+  }
+
+  function drawResults(compare) {
+    const places = new Map([...results.children].map((card) => [card.dataset.id, card.getBoundingClientRect()]));
+    const focused = document.activeElement?.closest?.("li")?.dataset.id;
+    results.replaceChildren(...state.shown.map((one, rank) => card(one, rank, compare)));
+    drawMarks();
+    if (focused) [...results.children].find((one) => one.dataset.id === focused)?.focus();
+    if (!compare || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    for (const now of results.children) {
+      const was = places.get(now.dataset.id);
+      const is = now.getBoundingClientRect();
+      if (!was) now.animate([{ opacity: 0, transform: "scale(.9)" }, {}], { duration: SLIDE_MS, easing: "ease-out" });
+      else if (was.left !== is.left || was.top !== is.top) {
+        now.animate([{ transform: `translate(${was.left - is.left}px, ${was.top - is.top}px)` }, {}], { duration: SLIDE_MS, easing: "ease-out" });
+      }
+    }
+  }
+
+  function card(one, rank, compare) {
+    const button = (mark, className, text, name) => el("button", {
+      className, type: "button", data: { mark }, aria: { pressed: "false", label: `${name}: ${one.id}` }, on: { click: () => setMark(one.id, mark) },
+    }, text);
+    return el("li", { className: "card", tabIndex: 0, data: { id: one.id }, aria: { label: `${rank + 1}. ${one.id}` } },
+      el("button", { className: "look", type: "button", title: "Search from here", aria: { label: `Search from ${one.id}` }, on: { click: () => trying(() => search(one.id)) } },
+        picture(model, one.id, items.pictures)),
+      el("p", { className: "about" }, el("span", { className: "id", title: one.id }, `${rank + 1}. ${one.id}`), compare ? arrow(one.was, rank) : null),
+      el("p", { className: "about" }, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
+      el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
+  }
+
+  function setMark(id, mark) {
+    if (state.marks.get(id) === mark) state.marks.delete(id);
+    else state.marks.set(id, mark);
+    drawMarks();
+  }
+
+  function drawMarks() {
+    for (const one of results.children) {
+      const mark = state.marks.get(one.dataset.id);
+      one.classList.toggle("relevant", mark === "relevant");
+      one.classList.toggle("irrelevant", mark === "irrelevant");
+      for (const button of one.querySelectorAll("[data-mark]")) button.setAttribute("aria-pressed", String(button.dataset.mark === mark));
+    }
+    const fits = marked("relevant").length;
+    const not = marked("irrelevant").length;
+    const ready = fits > 0 && not > 0;
+    send.disabled = curl.disabled = !ready;
+    clear.disabled = !fits && !not;
+    counted.replaceChildren(...(ready || fits + not === 0
+      ? [ready ? `${fits} fit, ${not} do not.` : "Mark what fits and what does not. ", ...(ready ? [] : [el("span", { className: "keys" }, el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "Enter"), " sends.")])]
+      : [`${fits} fit, ${not} do not. Mark at least one ${fits ? "that does not fit" : "that fits"}.`]));
+  }
+
+  async function sendMarks() {
+    if (send.disabled) return;
+    const sent = event();
+    const pairs = sent.relevant.length * sent.irrelevant.length;
+    state.sentAt = performance.now();
+    try {
+      await post("/feedback", sent);
+    } catch (error) {
+      state.sentAt = null;
+      throw error;
+    }
+    state.marks.clear();
+    drawMarks();
+    if (state.sentAt !== null) say(`Sent: ${pairs} ${pairs === 1 ? "comparison" : "comparisons"}. Waiting for the next version.`);
+  }
+
+  const forget = onStep(async (step) => {
+    if (step.model !== model || !state.query) return;
+    const waited = state.sentAt === null ? null : performance.now() - state.sentAt;
+    if (waited === null && state.marks.size) return; // nothing moves under a hand that marks
+    state.sentAt = null;
+    const moved = await trying(again);
+    if (waited !== null && moved !== undefined) {
+      say(`Version ${step.version.toLocaleString("en")} went live ${seconds(waited / 1000)} after you sent; ${moved} of ${state.shown.length} moved.`);
+    }
+  });
+
+  const keys = (press) => {
+    if (press.ctrlKey || press.metaKey || press.altKey || /^(INPUT|SELECT)$/.test(press.target.tagName)) return;
+    const id = press.target.closest?.("li")?.dataset.id;
+    const mark = { r: "relevant", i: "irrelevant" }[press.key.toLowerCase()];
+    if (id && mark) setMark(id, mark);
+    else if (press.key === "Enter" && press.target.tagName !== "BUTTON") trying(sendMarks);
+    else if (id && (press.key === "ArrowRight" || press.key === "ArrowLeft")) {
+      const cards = [...results.children];
+      cards[cards.findIndex((one) => one.dataset.id === id) + (press.key === "ArrowRight" ? 1 : -1)]?.focus();
+    } else return;
+    press.preventDefault();
+  };
+  document.addEventListener("keydown", keys);
+
+  await picker.show("");
+  await anyItem();
+  return () => {
+    forget();
+    picker.close();
+    document.removeEventListener("keydown", keys);
+  };
+}
+
+function arrow(was, rank) {
+  if (was === -1) return el("span", { className: "moved-new" }, "new");
+  if (was === rank) return el("span", {}, "");
+  const up = was > rank;
+  return el("span", { className: up ? "moved-up" : "moved-down", aria: { label: `${up ? "up" : "down"} ${Math.abs(was - rank)}`, role: "img" } }, `${up ? "↑" : "↓"}${Math.abs(was - rank)}`);
+}

@@ -1,0 +1,112 @@
+// Versions: what was live when, before and after side by side, and moving what answers.
+import { copyAsCurl, get, post } from "./api.js";
+import { day, el, percent, say, table, trying, whole } from "./dom.js";
+import { picture } from "./picture.js";
+
+const SHOWN = 10;
+const LINES = 200;
+
+export async function versionsPage(place, { model, onStep }) {
+  const path = `/models/${encodeURIComponent(model)}`;
+  const items = await get("/items", { model, limit: 1 });
+  const now = el("section", { className: "card stack" });
+  const compared = el("div", { className: "two" });
+  const told = el("div");
+  const from = el("select", { aria: { label: "Before" }, on: { change: () => trying(compare) } });
+  const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
+  const query = el("input", { type: "search", aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
+  const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
+  place.append(el("div", { className: "stack" }, now,
+    el("section", { className: "card stack" },
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to)), compared),
+    el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told)));
+
+  let described = null;
+
+  async function refresh() {
+    const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
+    described = models.find((one) => one.model === model) ?? null;
+    drawNow();
+    const kept = [...new Set(lines.map((line) => line.version))].sort((a, b) => a - b);
+    options(from, kept, kept[0]);
+    options(to, kept, kept.at(-1));
+    told.replaceChildren(table([["when", ""], ["what", ""], ["version", "number"], ["why", "wide"], ["", ""]], lines.toReversed().map((line) => [
+      day(line.at), line.what, whole(line.version), line.reason ?? "",
+      el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)),
+    ]), "History"));
+  }
+
+  function drawNow() {
+    const pinned = Boolean(described?.pinned);
+    now.replaceChildren(el("div", { className: "row" },
+      el("h2", { className: "grow" }, described?.ready ? `Version ${whole(described.version)} of ${model} answers` : `${model} has no version yet`),
+      pinned ? el("span", { className: "tag bad" }, "pinned: newer versions do not go live") : el("span", { className: "tag good" }, "follows what is learned"),
+      pinned ? action("Unpin", "unpin", null) : action("Pin this", "pin", null), action("Roll back by one", "rollback", null)),
+    el("div", { className: "row" }, el("span", { className: "soft" }, described?.ready ? `learner ${described.learner}, ${whole(described.items)} items, live since ${day(described.live_since)}` : ""),
+      el("button", { className: "quiet", type: "button", on: { click: () => trying(inspect) } }, "What it holds")));
+  }
+
+  function action(text, verb, version) {
+    const body = version === null ? {} : { version };
+    return el("button", {
+      type: "button", title: "Shift and click copies this as curl",
+      on: {
+        click: (event) => (event.shiftKey ? copyAsCurl(`${path}/${verb}`, { body }) : trying(async () => {
+          const moved = await post(`${path}/${verb}`, body);
+          say(`Version ${whole(moved.version)} answers${moved.pinned ? ", pinned" : ""}.`);
+          await refresh();
+        })),
+      },
+    }, text);
+  }
+
+  async function inspect() {
+    const held = await get(`${path}/inspect`);
+    const weights = Object.entries(held.weights).map(([name, weight]) => [name, percent(weight)]);
+    const tensors = held.tensors.map((one) => [one.name, one.shape.join(" × "), one.norm.toPrecision(4), one.largest.toPrecision(4), one.smallest.toPrecision(4), one.directions?.toFixed(1) ?? ""]);
+    now.querySelector(".held")?.remove();
+    now.append(el("div", { className: "held stack" },
+      weights.length ? table([[held.weighed, ""], ["weight", "number"]], weights, "Weights") : null,
+      table([["matrix", ""], ["shape", ""], ["norm", "number"], ["largest", "number"], ["smallest", "number"], ["directions", "number"]], tensors, "Matrices"),
+      el("p", { className: "soft" }, `digest ${held.digest}, catalogue ${held.generation}`)));
+  }
+
+  async function anyItem() {
+    const { items: [id] } = await get("/items", { model, offset: Math.floor(Math.random() * items.total), limit: 1 });
+    query.value = id;
+    await compare();
+  }
+
+  async function compare() {
+    if (!query.value || !from.value || !to.value) return;
+    const [before, after] = await Promise.all([from, to].map((one) => post("/search", { model, id: query.value, k: SHOWN, version: Number(one.value) })));
+    const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
+    const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
+      el("ol", { className: "results" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
+        el("p", { className: "about" }, el("span", { className: "id" }, `${rank + 1}. ${one.id}`), compareTo ? moved(compareTo.get(one.id), rank) : null)))));
+    compared.replaceChildren(column(`Version ${whole(before.version)}`, before, null), column(`Version ${whole(after.version)}`, after, ranks));
+  }
+
+  let waits = 0;
+  const forget = onStep((step) => {
+    if (step.model === model) waits ||= setTimeout(() => { waits = 0; trying(refresh); }, 1000);
+  });
+  await refresh();
+  await anyItem();
+  return () => {
+    forget();
+    clearTimeout(waits);
+  };
+}
+
+/** Fill a choice of versions; what was chosen stays if it is still kept. */
+function options(select, versions, otherwise) {
+  const chosen = versions.includes(Number(select.value)) && select.value !== "" ? Number(select.value) : otherwise;
+  select.replaceChildren(...versions.toReversed().map((version) => el("option", { value: String(version), selected: version === chosen }, whole(version))));
+}
+
+function moved(was, rank) {
+  if (was === undefined) return el("span", { className: "moved-new" }, "new");
+  if (was === rank) return null;
+  return el("span", { className: was > rank ? "moved-up" : "moved-down" }, `${was > rank ? "↑" : "↓"}${Math.abs(was - rank)}`);
+}

@@ -1,0 +1,124 @@
+// Watch: how learning goes, from what went live on this node since it started.
+import { get } from "./api.js";
+import { clock, el, percent, seconds, table, whole } from "./dom.js";
+
+const KEPT = 2000;
+const ROWS = 12;
+// Of drawing: versions may come twenty times a second.
+const DRAW_MS = 250;
+const SERIES = 6;
+
+export async function watchPage(place, { model, onStep }) {
+  let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`);
+  const big = el("div", { className: "big" });
+  const grid = el("div", { className: "charts" });
+  place.append(el("h1", { className: "skip" }, "Watch"), big, grid);
+  const charts = [
+    new Chart("Mistakes", "Of comparisons, said before they were learned: how many were answered wrongly", percent, () => [
+      ["lately", (step) => step.figures.recent_mistake_rate], ["since the start", (step) => step.figures.mistake_rate],
+    ]),
+    new Chart("Weights", "What each modality, or expert, counts", (value) => (value === null || value === undefined ? "–" : value.toFixed(3)), () =>
+      [...new Set(steps.flatMap((step) => Object.keys(step.weights)))].slice(0, SERIES).map((name) => [name, (step) => step.weights[name]])),
+    new Chart("Click to live", "From the click until this node answers with it, and where the time went", seconds, () => [
+      ["whole", (step) => step.freshness_s], ...["log", "learn", "publish", "fetch", "swap"].map((stage) => [stage, (step) => step.stages?.[stage]]),
+    ]),
+    new Chart("Events a second", "Comparisons learned between versions that went live here", (value) => (value === null || value === undefined ? "–" : whole(value)), () => [
+      ["a second", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
+    ]),
+  ];
+  grid.append(...charts.map((chart) => chart.element));
+
+  function draw() {
+    const last = steps.at(-1);
+    const figure = (value, name) => el("div", {}, el("b", {}, value), el("span", {}, name));
+    const fresh = steps.slice(-50).map((step) => step.freshness_s).filter((s) => s !== null).sort((a, b) => a - b);
+    big.replaceChildren(
+      figure(last ? whole(last.version) : "–", "version that is live"),
+      figure(percent(last?.figures.recent_mistake_rate), "mistakes lately"),
+      figure(fresh.length ? seconds(fresh[Math.floor(fresh.length / 2)]) : "–", "click to live, median of the last 50"),
+      figure(last ? clock(last.at) : "–", "went live"),
+    );
+    for (const chart of charts) chart.draw(steps);
+  }
+
+  let waits = 0;
+  const forget = onStep((step) => {
+    if (step.model !== model) return;
+    steps.push(step);
+    if (steps.length > KEPT) steps = steps.slice(-KEPT / 2);
+    waits ||= setTimeout(() => { waits = 0; draw(); }, DRAW_MS);
+  });
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  const repaint = () => { for (const chart of charts) chart.close(); draw(); };
+  scheme.addEventListener("change", repaint);
+  draw();
+  return () => {
+    forget();
+    clearTimeout(waits);
+    scheme.removeEventListener("change", repaint);
+    for (const chart of charts) chart.close();
+  };
+}
+
+/** Lines over time, and the same as a table for who does not see lines. */
+class Chart {
+  constructor(title, about, told, series) {
+    Object.assign(this, { told, series, names: "", plot: null });
+    this.canvas = el("div", { aria: { role: "img", label: `${title}, as lines; the table below has the numbers` } });
+    this.rows = el("div");
+    this.details = el("details", { on: { toggle: () => this.fill() } }, el("summary", {}, "As a table"), this.rows);
+    this.empty = el("p", { className: "soft" }, "Nothing went live yet. Send feedback, or mark something under Try.");
+    this.element = el("section", { className: "card" }, el("h2", {}, title), el("p", { className: "soft" }, about), this.empty, this.canvas, this.details);
+    this.title = title;
+    this.sized = new ResizeObserver(() => this.plot?.setSize({ width: this.width, height: 210 }));
+    this.sized.observe(this.element);
+  }
+
+  get width() {
+    return Math.max(200, this.element.clientWidth - 30);
+  }
+
+  draw(steps) {
+    const series = this.series();
+    this.columns = [steps.map((step) => step.at), ...series.map(([, of]) => steps.map((step, at) => of(step, steps[at - 1]) ?? null))];
+    this.labels = series.map(([name]) => name);
+    this.empty.hidden = steps.length > 0;
+    this.fill();
+    if (!steps.length) return;
+    if (this.plot && this.names === this.labels.join()) {
+      this.plot.setData(this.columns);
+      return;
+    }
+    this.plot?.destroy();
+    this.names = this.labels.join();
+    this.plot = this.made();
+  }
+
+  made() {
+    const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
+    return new globalThis.uPlot({
+      width: this.width, height: 210, cursor: { y: false },
+      scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
+      axes: [axis, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
+      series: [{ value: (_, at) => (at ? clock(at) : "") }, ...this.labels.map((label, at) => ({
+        label, stroke: colour(`--series-${(at % SERIES) + 1}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (_, value) => this.told(value),
+      }))],
+    }, this.columns, this.canvas);
+  }
+
+  /** The newest rows; only while somebody looks at them. */
+  fill() {
+    if (!this.details.open || !this.columns) return;
+    const [times, ...columns] = this.columns;
+    const rows = times.map((at, row) => [clock(at), ...columns.map((column) => this.told(column[row]))]);
+    this.rows.replaceChildren(table([["time", ""], ...this.labels.map((label) => [label, "number"])], rows.slice(-ROWS).reverse(), `${this.title}, the newest`));
+  }
+
+  close() {
+    this.plot?.destroy();
+    this.plot = null;
+    this.names = "";
+    if (!this.element.isConnected) this.sized.disconnect();
+  }
+}
