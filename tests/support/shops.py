@@ -102,9 +102,9 @@ class Shop:
 
 
 @contextmanager
-def listening(node, token="", hosts=(), port=0):
+def listening(node, token="", hosts=(), port=0, pictures=lambda model: None):
     """A real server."""
-    server = HttpServer(create_app(node, token, hosts), port=port)
+    server = HttpServer(create_app(node, token, hosts, pictures), port=port)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -7,7 +7,18 @@ from typing import Any
 import msgspec
 
 from omdml.feedback import AnyFeedback
-from omdml.workers.node.http.requests import ItemSearch, Look, Move, Search
+from omdml.workers.node.course import Step
+from omdml.workers.node.http.requests import (
+    Events,
+    History,
+    ItemPicture,
+    Items,
+    ItemSearch,
+    Look,
+    Move,
+    OfVersion,
+    Search,
+)
 from omdml.workers.node.live_model import Answer
 
 JSON = "application/json"
@@ -15,14 +26,17 @@ JSON = "application/json"
 
 def openapi() -> dict[str, Any]:
     """The document."""
-    (_, _, search, answer, event, move), components = msgspec.json.schema_components(
-        [ItemSearch, Look, Search, Answer, AnyFeedback, Move], ref_template="#/components/schemas/{name}"
+    structs = [Search, Answer, AnyFeedback, Move, Step, *IN_QUERIES]
+    described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
+    search, answer, event, move, step = described[: -len(IN_QUERIES)]
+    # Structs of queries are told as parameters.
+    fields, look, items, picture, history, of_version, events = (
+        parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
     )
-    fields, look = components.pop("ItemSearch"), components.pop("Look")  # they are parameters
     components["Error"] = ERROR
     paths = {
         "/search": {
-            "get": operation("Items closest to one item", answer, parameters=parameters(fields), more=BEHIND),
+            "get": operation("Items closest to one item", answer, parameters=fields, more=BEHIND),
             "post": operation("Items closest to items, or to raw vectors", answer, body={JSON: search}, more=BEHIND),
         },
         "/feedback": {
@@ -34,12 +48,35 @@ def openapi() -> dict[str, Any]:
                 token=True,
             )
         },
-        "/models": {"get": operation("What answers, model by model, and how fresh", parameters=parameters(look))},
+        "/models": {"get": operation("What answers, model by model, and how fresh", parameters=look)},
         **{
             f"/models/{{model}}/{verb}": {
                 "post": operation(summary, MOVED, body={JSON: move}, parameters=OF_MODEL, token=True)
             }
             for verb, summary in MOVES.items()
+        },
+        "/models/{model}/history": {
+            "get": operation("The newest moves of what answers, oldest first", LINES, parameters=[*OF_MODEL, *history])
+        },
+        "/models/{model}/steps": {
+            "get": operation(
+                "What went live on this node since it started, oldest first",
+                {"type": "object", "properties": {"model": TEXT, "steps": {"type": "array", "items": step}}},
+                parameters=OF_MODEL,
+            )
+        },
+        "/models/{model}/inspect": {"get": operation("What a kept version holds", parameters=[*OF_MODEL, *of_version])},
+        "/items": {"get": operation("Ids of a model's items, in the catalogue's order", ITEMS, parameters=items)},
+        "/picture": {
+            "get": operation("The picture of an item", {"type": "string"}, kind="image/*", parameters=picture)
+        },
+        "/events": {
+            "get": operation(
+                "Server-sent events `step`: what goes live from now on",
+                {"type": "string"},
+                kind="text/event-stream",
+                parameters=events,
+            )
         },
         "/healthz": {"get": operation("Whether the node makes progress")},
         "/readyz": {"get": operation("Whether every model configured by name can answer")},
@@ -58,6 +95,18 @@ MOVES = {
     "rollback": "Answer with an older version from now on: this one, or the one before; needs a node with a token",
     "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
     "unpin": "Answer with the newest version again; needs a node with a token",
+}
+IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Events)
+TEXT = {"type": "string"}
+LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
+ITEMS = {
+    "type": "object",
+    "properties": {
+        "model": TEXT,
+        "items": {"type": "array", "items": TEXT},
+        "total": {"type": "integer", "description": "how many there are"},
+        "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
+    },
 }
 OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
 MOVED = {

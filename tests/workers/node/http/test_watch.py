@@ -1,0 +1,172 @@
+"""What a node shows to whoever watches: items, pictures, steps, kept versions, live events, and the console's files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from omdml.errors import ConfigurationError
+from omdml.workers.node.http import console, watch
+from omdml.workers.node.pictures import Pictures
+from tests.support.nodes import serves
+from tests.support.shops import client_of, listening, refused
+from tests.support.waiting import comes_true
+
+PNG = b"\x89PNG\r\n\x1a\n of i5"
+UPLOT = {
+    "uplot.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "uplot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+}
+
+
+@contextmanager
+def streaming(server, **parameters):
+    """The lines of a stream of events, as they come."""
+    with (
+        client_of(server, timeout=10) as client,
+        client.stream("GET", "/events", params=parameters) as response,
+    ):
+        assert response.headers["content-type"].startswith("text/event-stream")
+        lines = response.iter_lines()
+        assert next(lines) == "retry: 1000"
+        yield lines
+
+
+def next_step(lines):
+    """The next event."""
+    data = next(line for line in lines if line.startswith("data: "))
+    return json.loads(data.removeprefix("data: "))
+
+
+def learn(shop, node):
+    """Have 20 more comparisons go live."""
+    shop.learn()
+    version = shop.publish()
+    assert comes_true(serves(node, version), 10)
+
+
+def test_items_come_in_parts_and_are_found_by_a_part_of_their_id(client):
+    body = client.get("/items", params={"offset": 118, "limit": 5}).raise_for_status().json()
+    assert body == {"model": "shop", "items": ["i118", "i119"], "total": 120, "pictures": False}
+    found = client.get("/items", params={"find": "I11", "limit": 3}).json()
+    assert (found["items"], found["total"]) == (["i11", "i110", "i111"], 11)
+    assert "limit" in refused(client.get("/items?limit=100000"), 400, "invalid")
+
+
+def test_a_version_that_is_kept_can_answer_though_another_is_live(shop, node, client):
+    learn(shop, node)
+    body = client.post("/search", json={"id": "i5", "k": 5, "version": 0}).raise_for_status().json()
+    ids, distances = shop.expected(0, "i5", 5)
+    assert [found["id"] for found in body["items"]] == ids
+    assert [found["distance"] for found in body["items"]] == pytest.approx(distances.tolist(), rel=1e-4)
+    assert client.get("/search", params={"id": "i5", "version": 0, "k": 5}).json()["items"] == body["items"]
+    assert client.get("/search", params={"id": "i5"}).json()["version"] == 20
+    message = refused(client.get("/search?id=i5&version=7"), 404, "not_kept")
+    assert "version 7 is not kept; GET /models/shop/history" in message
+
+
+def test_a_kept_version_whose_bytes_are_damaged_is_refused(shop, node, client):
+    snapshot = shop.snapshot()
+    learn(shop, node)
+    shop.damage(snapshot)
+    assert "damaged" in refused(client.get("/search?id=i5&version=0"), 500, "corrupt")
+
+
+def test_history_steps_and_a_look_into_a_version_are_told(shop, node, client):
+    learn(shop, node)
+    lines = client.get("/models/shop/history").raise_for_status().json()["lines"]
+    assert [line["version"] for line in lines] == [0, 20]
+    assert [line["version"] for line in client.get("/models/shop/history?last=1").json()["lines"]] == [20]
+    steps = client.get("/models/shop/steps").raise_for_status().json()["steps"]
+    assert [step["version"] for step in steps][-1] == 20
+    held = client.get("/models/shop/inspect").raise_for_status().json()
+    assert (held["version"], held["learner"], held["weighed"]) == (20, "lomdml", "modality")
+    assert set(held["weights"]) == set(shop.catalogue.dims)
+    assert client.get("/models/shop/inspect?version=0").json()["version"] == 0
+    assert "no version 7 is kept" in refused(client.get("/models/shop/inspect?version=7"), 404, "not_kept")
+    for path in ("history", "steps", "inspect"):
+        assert "did you mean" in refused(client.get(f"/models/shpo/{path}"), 404, "unknown_model")
+
+
+def test_versions_that_go_live_are_told_at_once(shop, node):
+    with listening(node) as server, streaming(server, model="shop") as lines:
+        learn(shop, node)
+        step = next_step(lines)
+        assert (step["model"], step["version"], step["what"]) == ("shop", 20, "new_version")
+        learn(shop, node)
+        assert next_step(lines)["version"] == 40
+
+
+def test_streams_end_when_the_server_stops(node):
+    with listening(node) as server, streaming(server) as lines:
+        stopped = threading.Timer(0.2, server.stop)
+        stopped.start()
+        assert list(lines)[-1] == ""
+
+
+def test_more_streams_than_a_node_keeps_open_are_refused(node, monkeypatch):
+    monkeypatch.setattr(watch, "MAX_STREAMS", 1)
+    with listening(node) as server, client_of(server) as client:
+        with streaming(server):
+            assert "1 streams of events are open" in refused(client.get("/events"), 503, "busy")
+        assert "did you mean 'shop'" in refused(client.get("/events?model=shpo"), 404, "unknown_model")
+
+
+def test_pictures_are_served_by_the_id_of_an_item_and_nothing_else_is(tmp_path, node):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    (folder / "i5.png").write_bytes(PNG)
+    (folder / "i6.svg").write_text("<svg><script>alert(1)</script></svg>")
+    (folder / ".hidden.png").write_bytes(PNG)
+    (tmp_path / "secret.png").write_bytes(PNG)
+    os.mkfifo(folder / "i7.png")
+    pictures = Pictures(folder, "catalogues.items.pictures")
+    with listening(node, pictures=lambda model: pictures) as server, client_of(server) as client:
+        assert client.get("/items?limit=1").json()["pictures"] is True
+        response = client.get("/picture", params={"id": "i5"})
+        assert (response.content, response.headers["content-type"]) == (PNG, "image/png")
+        assert response.headers["x-content-type-options"] == "nosniff"
+        for name in ("i6", "i7", "i8", "../secret", "/etc/hostname", ".hidden", "i5\0", "i5.png", "x" * 5000):
+            refused(client.get("/picture", params={"id": name}), 404, "no_picture")
+
+
+def test_a_node_without_pictures_says_so_and_a_folder_that_is_none_is_named(client, tmp_path):
+    assert "'i5' has no picture" in refused(client.get("/picture?id=i5"), 404, "no_picture")
+    with pytest.raises(ConfigurationError, match=r"catalogues\.items\.pictures is .*nowhere.*, which is no folder"):
+        Pictures(tmp_path / "nowhere", "catalogues.items.pictures")
+
+
+def test_the_console_is_served_with_a_policy_that_lets_nothing_in_from_elsewhere(client):
+    assert client.get("/").headers["location"] == "console/"
+    page = client.get("/console/").raise_for_status()
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for name in re.findall(r'(?:src|href)="([^"#]+)"', page.text):
+        assert client.get(f"/console/{name}").raise_for_status().content == console.FILES[name]
+    assert client.get("/console/nothing.js").status_code == 404
+    assert client.get("/console/..%2Fapi.py").status_code == 404
+
+
+def test_modules_of_the_console_import_files_that_there_are_and_name_no_other_machine():
+    for name, content in console.FILES.items():
+        text = content.decode()
+        if name.startswith("uplot"):
+            continue
+        assert set(re.findall(r'from "\./([^"]+)"', text)) <= set(console.FILES)
+        assert set(re.findall(r"https?://[^\s\"')]+", text)) <= {"http://www.w3.org/2000/svg"}, name
+
+
+def test_the_chart_library_is_the_release_whose_licence_lies_beside_it():
+    for name, digest in UPLOT.items():
+        assert hashlib.sha256(console.FILES[name]).hexdigest() == digest
+    assert b"v1.6.32" in console.FILES["uplot.min.js"][:400]
+    assert "MIT License" in (Path(console.FOLDER) / "uplot.LICENSE").read_text()
