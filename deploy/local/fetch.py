@@ -8,6 +8,13 @@ from deploy.local import cache, debian
 from deploy.local.errors import ServiceError
 from deploy.local.java import java, kafka_jars
 
+NEEDED_BY_CHROMIUM = ("lib", "chromium-common", "fontconfig", "fonts-dejavu")
+# Drivers of graphics cards, which nobody looks through here; and what every program takes from the machine itself.
+NOT_BY_CHROMIUM = ("libllvm", "libgl1-mesa-dri", "libperl", "libc6", "libgcc-s1", "libstdc++6")
+FONTS = (
+    '<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">'
+    '<fontconfig><dir prefix="relative">usr/share/fonts</dir><cachedir prefix="xdg">omdml/fonts</cachedir></fontconfig>'
+)
 NEEDED_BY_REDIS = ("redis", "lua", "liblua", "libjemalloc", "liblzf", "libssl", "libatomic", "libhiredis")
 
 
@@ -35,6 +42,20 @@ class Systemd:
     def environment(self) -> dict[str, str]:
         """What its programs need in their environment."""
         return {"LD_LIBRARY_PATH": ":".join(map(str, self.libraries))} if self.libraries else {}
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A browser, the folders of shared libraries it wants, and its file of fonts."""
+
+    path: Path
+    libraries: tuple[Path, ...]
+    fonts: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What it needs in its environment."""
+        return {"LD_LIBRARY_PATH": ":".join(map(str, self.libraries)), "FONTCONFIG_FILE": str(self.fonts)}
 
 
 def kafka() -> tuple[Path, Path]:
@@ -81,6 +102,14 @@ def systemd() -> Systemd:
     return Systemd(root, tuple(libraries))
 
 
+def chromium() -> Browser:
+    """Debian's Chromium, unpacked into the cache; who may not make namespaces starts it without its own sandbox."""
+    root = cache.once(f"chromium-{debian.release()}", _fetch_chromium)
+    fonts = root / "fonts.conf"
+    libraries = sorted({library.parent for library in root.rglob("*.so*")})
+    return Browser(root / "usr/lib/chromium/chromium", tuple(libraries), fonts)
+
+
 def everything() -> dict[str, Path]:
     """Fetch all of it; what was found, by name."""
     runtime, jars = kafka()
@@ -100,6 +129,16 @@ def _fetch_redis(into: Path) -> None:
         wanted=lambda name: name.startswith(NEEDED_BY_REDIS),
         do="put redis-server (7 or newer) on PATH, or let apt-get reach the machine's package sources",
     )
+
+
+def _fetch_chromium(into: Path) -> None:
+    debian.unpack(
+        "chromium",
+        into,
+        wanted=lambda name: name.startswith(NEEDED_BY_CHROMIUM) and not name.startswith(NOT_BY_CHROMIUM),
+        do="let apt-get reach the machine's package sources",
+    )
+    (into / "fonts.conf").write_text(FONTS)
 
 
 def _of_prometheus(name: str) -> Program:

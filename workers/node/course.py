@@ -92,6 +92,12 @@ class Course:
         with self._changing:
             return [step for step in self._steps.get(self._label(model), ()) if step.model == model]
 
+    def newest(self) -> list[Step]:
+        """The newest step of each model."""
+        with self._changing:
+            found = {step.model: step for steps in self._steps.values() for step in steps}
+        return sorted(found.values(), key=lambda step: step.number)
+
     def listen(self, listener: Callable[[Step], None]) -> Callable[[], None]:
         """Call this with each step from now on, from any thread; answers what ends it."""
         with self._changing:

@@ -18,7 +18,7 @@ export async function healthPage(place) {
     const tag = (good, text) => el("span", { className: `tag ${good ? "good" : "bad"}` }, text);
     ready.replaceChildren(tag(alive === null, alive ?? "its threads make progress"), tag(able === null, able ?? "ready: every model it waits for can answer"),
       el("span", { className: "soft" }, told.stale_seconds > 0 ? `the most outdated model is ${seconds(told.stale_seconds)} behind` : "all models are up to date"));
-    models.replaceChildren(table([["model", ""], ["", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, p50", "number"], ["p99", "number"], ["live since", ""], ["", "wide"]],
+    models.replaceChildren(table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, p50", "number"], ["p99", "number"], ["live since", ""], ["note", "wide"]],
       told.models.map((one) => one.ready
         ? [one.model, tag(true, "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
             one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}` : one.pinned ? "pinned" : ""]

@@ -1,7 +1,7 @@
 // What goes live on the node, as it happens.
 import { address } from "./api.js";
 
-/** Steps from now on, of any model. Answers what ends it. `lost` is told whether the node is out of reach. */
+/** The newest step of each model, and each from now on; again the newest after a break. Answers what ends it. `lost` is told whether the node is out of reach. */
 export function follow(heard, lost) {
   const source = new EventSource(address("/events"));
   source.addEventListener("step", (event) => heard(JSON.parse(event.data)));

@@ -38,7 +38,7 @@ async function show() {
   document.getElementById("tabs").replaceChildren(...Object.entries(PAGES).map(([name, [title]]) =>
     el("a", { href: `#${name}/${encodeURIComponent(model)}`, ...(name === page ? { ariaCurrent: "page" } : {}) }, title)));
   hush();
-  const inside = el("div");
+  const inside = el("div", {}, el("h1", { className: "unseen" }, `${PAGES[page][0]}: ${model}`));
   place.replaceChildren(inside);
   drawLive(null);
   try {

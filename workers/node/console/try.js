@@ -8,10 +8,12 @@ const SHOWN = 20;
 // Of people who type, before the grid is asked anew.
 const PAUSE_MS = 150;
 const SLIDE_MS = 260;
+// After which it is said why there may be no version.
+const LATE_MS = 4000;
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: "", shown: [], marks: new Map(), version: null, asked: 0, sentAt: null };
+  const state = { query: "", shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
@@ -37,6 +39,7 @@ export async function tryPage(place, { model, onStep }) {
     el("section", { className: "answers", aria: { label: "Answers" } },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), results, bar)));
 
+  let late = 0;
   const event = () => ({
     type: "ranking", model, query: state.query,
     relevant: marked("relevant"), irrelevant: marked("irrelevant"),
@@ -66,7 +69,7 @@ export async function tryPage(place, { model, onStep }) {
     if (asked !== state.asked) return 0;
     const before = state.shown.map((one) => one.id);
     state.shown = answer.items.map((one) => ({ id: one.id, distance: one.distance, was: before.indexOf(one.id) }));
-    state.version = answer.version;
+    state.serial = answer.serial;
     const moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
     drawResults(before.length > 0);
     about.textContent = `version ${answer.version.toLocaleString("en")}, answered in ${seconds(answer.took_s)}`;
@@ -76,6 +79,7 @@ export async function tryPage(place, { model, onStep }) {
   function drawResults(compare) {
     const places = new Map([...results.children].map((card) => [card.dataset.id, card.getBoundingClientRect()]));
     const focused = document.activeElement?.closest?.("li")?.dataset.id;
+    results.dataset.of = state.query;
     results.replaceChildren(...state.shown.map((one, rank) => card(one, rank, compare)));
     drawMarks();
     if (focused) [...results.children].find((one) => one.dataset.id === focused)?.focus();
@@ -138,11 +142,18 @@ export async function tryPage(place, { model, onStep }) {
     }
     state.marks.clear();
     drawMarks();
-    if (state.sentAt !== null) say(`Sent: ${pairs} ${pairs === 1 ? "comparison" : "comparisons"}. Waiting for the next version.`);
+    if (state.sentAt === null) return;
+    say(`Sent: ${pairs} ${pairs === 1 ? "comparison" : "comparisons"}. Waiting for the next version.`);
+    clearTimeout(late);
+    late = setTimeout(() => {
+      if (state.sentAt === null) return;
+      state.sentAt = null;
+      say("No new version yet. The guard keeps a few marks to measure with, and these are not learned; if it stays so, look at Health.");
+    }, LATE_MS);
   }
 
   const forget = onStep(async (step) => {
-    if (step.model !== model || !state.query) return;
+    if (step.model !== model || !state.query || step.serial === state.serial) return;
     const waited = state.sentAt === null ? null : performance.now() - state.sentAt;
     if (waited === null && state.marks.size) return; // nothing moves under a hand that marks
     state.sentAt = null;
@@ -170,6 +181,8 @@ export async function tryPage(place, { model, onStep }) {
   await anyItem();
   return () => {
     forget();
+    clearTimeout(late);
+    clearTimeout(typing);
     picker.close();
     document.removeEventListener("keydown", keys);
   };

@@ -27,12 +27,13 @@ export async function versionsPage(place, { model, onStep }) {
     const [{ models }, { lines }] = await Promise.all([get("/models"), get(`${path}/history`, { last: LINES })]);
     described = models.find((one) => one.model === model) ?? null;
     drawNow();
-    const kept = [...new Set(lines.map((line) => line.version))].sort((a, b) => a - b);
+    // Of what was published, lines stay as long as the version is kept; lines about moves stay longer.
+    const kept = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
     options(from, kept, kept[0]);
     options(to, kept, kept.at(-1));
-    told.replaceChildren(table([["when", ""], ["what", ""], ["version", "number"], ["why", "wide"], ["", ""]], lines.toReversed().map((line) => [
+    told.replaceChildren(table([["when", ""], ["what", ""], ["version", "number"], ["why", "wide"], ["go to", ""]], lines.toReversed().map((line) => [
       day(line.at), line.what, whole(line.version), line.reason ?? "",
-      el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)),
+      kept.includes(line.version) ? el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)) : "no longer kept",
     ]), "History"));
   }
 

@@ -12,7 +12,7 @@ export async function watchPage(place, { model, onStep }) {
   let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`);
   const big = el("div", { className: "big" });
   const grid = el("div", { className: "charts" });
-  place.append(el("h1", { className: "skip" }, "Watch"), big, grid);
+  place.append(big, grid);
   const charts = [
     new Chart("Mistakes", "Of comparisons, said before they were learned: how many were answered wrongly", percent, () => [
       ["lately", (step) => step.figures.recent_mistake_rate], ["since the start", (step) => step.figures.mistake_rate],
@@ -43,13 +43,13 @@ export async function watchPage(place, { model, onStep }) {
 
   let waits = 0;
   const forget = onStep((step) => {
-    if (step.model !== model) return;
+    if (step.model !== model || step.number <= (steps.at(-1)?.number ?? 0)) return;
     steps.push(step);
     if (steps.length > KEPT) steps = steps.slice(-KEPT / 2);
     waits ||= setTimeout(() => { waits = 0; draw(); }, DRAW_MS);
   });
   const scheme = matchMedia("(prefers-color-scheme: dark)");
-  const repaint = () => { for (const chart of charts) chart.close(); draw(); };
+  const repaint = () => { for (const chart of charts) chart.wipe(); draw(); };
   scheme.addEventListener("change", repaint);
   draw();
   return () => {
@@ -115,10 +115,15 @@ class Chart {
     this.rows.replaceChildren(table([["time", ""], ...this.labels.map((label) => [label, "number"])], rows.slice(-ROWS).reverse(), `${this.title}, the newest`));
   }
 
-  close() {
+  /** Forget the lines; the next drawing makes them anew. */
+  wipe() {
     this.plot?.destroy();
     this.plot = null;
     this.names = "";
-    if (!this.element.isConnected) this.sized.disconnect();
+  }
+
+  close() {
+    this.wipe();
+    this.sized.disconnect();
   }
 }

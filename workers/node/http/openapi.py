@@ -72,7 +72,7 @@ def openapi() -> dict[str, Any]:
         },
         "/events": {
             "get": operation(
-                "Server-sent events `step`: what goes live from now on",
+                "Server-sent events `step`: what is live, and what goes live from now on",
                 {"type": "string"},
                 kind="text/event-stream",
                 parameters=events,

@@ -102,7 +102,7 @@ class Watch:
         return reply(await run_in_threadpool(inspected, *loaded))
 
     async def events(self, request: Request) -> Response:
-        """Server-sent events: each step from now on, of one model or of all."""
+        """Server-sent events: the newest step of one model, or of each, and every one from now on."""
         asked = parameters_as(Events, request.query_params)
         if asked.model is not None:
             self._node.require(asked.model)
@@ -124,6 +124,9 @@ class Watch:
 
         end = self._node.course.listen(heard)
         self._streams += 1
+        # Who comes late, or again after a break, knows what is live too.
+        for step in self._node.course.newest():
+            heard(step)
         try:
             yield b"retry: 1000\n: connected\n\n"
             told_at = time.monotonic()

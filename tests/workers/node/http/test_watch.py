@@ -95,8 +95,9 @@ def test_history_steps_and_a_look_into_a_version_are_told(shop, node, client):
         assert "did you mean" in refused(client.get(f"/models/shpo/{path}"), 404, "unknown_model")
 
 
-def test_versions_that_go_live_are_told_at_once(shop, node):
+def test_what_is_live_is_told_first_and_what_goes_live_at_once(shop, node):
     with listening(node) as server, streaming(server, model="shop") as lines:
+        assert next_step(lines)["version"] == 0
         learn(shop, node)
         step = next_step(lines)
         assert (step["model"], step["version"], step["what"]) == ("shop", 20, "new_version")

@@ -1,0 +1,54 @@
+"""A real browser, and what its pages must never do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from deploy.local import fetch
+
+# What it would ask others for by itself; a sandbox of its own needs rights that an ordinary user may lack.
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-component-update",
+    "--disable-background-networking",
+]
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Debian's Chromium, without a window."""
+    found = fetch.chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=str(found.path), args=QUIET, env={**os.environ, **found.environment}
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Visit:
+    """One page of a visitor, and all that went wrong on it: errors, refused requests, and machines it asked."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context, self.wrong, self.hosts = context, [], set()
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(30_000)
+        self.page.on("console", lambda message: message.type == "error" and self.wrong.append(message.text))
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
+        self.page.goto(url)
+
+    def shot(self, path: str) -> None:
+        """Keep what it looks like."""
+        self.page.screenshot(path=path)
