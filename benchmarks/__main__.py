@@ -25,6 +25,7 @@ BENCHMARKS = (
     "failover",
     "start_up",
     "embedded_store",
+    "consoles",
 )
 
 

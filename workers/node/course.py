@@ -52,12 +52,15 @@ class Course:
         self._changing = threading.Lock()
         self._count = 0
         self._steps: dict[str, list[Step]] = {}
+        # The highest version of each model that answered.
+        self._highest: dict[str, int] = {}
         self._listeners: set[Callable[[Step], None]] = set()
 
     def add(self, what: str, model: str, before: View | None, view: View, took_s: float) -> None:
         """A view of a model went live just now; loading it took so many seconds."""
         now = time.time()
-        known = before.snapshot.version if before else 0
+        # An older version may have answered in between, moved there by an operator: what was live before it is no news.
+        known = self._highest.get(model, 0) if before else 0
         new = [trail for trail in view.snapshot.trails if known < trail.version]
         oldest = min(new, key=lambda trail: trail.oldest, default=None)
         stages = None
@@ -65,6 +68,7 @@ class Course:
             passed = stages_of(oldest, (view.pointer.published_at, now - took_s, now))
             stages = dict(zip(STAGES, passed, strict=True))
         with self._changing:
+            self._highest[model] = max(known, view.snapshot.version)
             self._count += 1
             step = Step(
                 number=self._count,

@@ -55,11 +55,17 @@ def test_moves_of_operators_are_steps_too(shop):
     shop.publish()
     node = shop.node()
     node.view("shop")
-    refresh(shop, node)
+    refresh(shop, node, trails=(Trail(20, 1, time.time(), time.time(), time.time()),))
+    assert node.course.steps("shop")[-1].freshness_s < 5
     shop.store.move("shop", 0, pin=True)
     node._refresher.refresh("shop")
     step = node.course.steps("shop")[-1]
     assert (step.what, step.version, step.pinned) == ("rolled_back", 0, True)
+    # If the newest version answers again, I expect no event to be called new.
+    shop.store.move("shop", None, pin=False)
+    node._refresher.refresh("shop")
+    step = node.course.steps("shop")[-1]
+    assert (step.what, step.version, step.freshness_s) == ("unpinned", 20, None)
 
 
 def test_whoever_listens_hears_each_step_until_the_end(shop):

@@ -154,12 +154,13 @@ export async function tryPage(place, { model, onStep }) {
 
   const forget = onStep(async (step) => {
     if (step.model !== model || !state.query || step.serial === state.serial) return;
-    const waited = state.sentAt === null ? null : performance.now() - state.sentAt;
-    if (waited === null && state.marks.size) return; // nothing moves under a hand that marks
+    const { sentAt } = state;
+    if (sentAt === null && state.marks.size) return; // nothing moves under a hand that marks
     state.sentAt = null;
     const moved = await trying(again);
-    if (waited !== null && moved !== undefined) {
-      say(`Version ${step.version.toLocaleString("en")} went live ${seconds(waited / 1000)} after you sent; ${moved} of ${state.shown.length} moved.`);
+    if (sentAt !== null && moved !== undefined) {
+      const waited = seconds((performance.now() - sentAt) / 1000);
+      say(`Version ${step.version.toLocaleString("en")} went live, and is on this page ${waited} after you sent; ${moved} of ${state.shown.length} moved.`);
     }
   });
 

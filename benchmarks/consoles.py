@@ -1,0 +1,134 @@
+"""What consoles cost a node, and how long a mark takes to change the order that its visitor sees."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+
+import httpx
+import numpy as np
+from playwright.sync_api import expect
+from rich.console import Console
+
+from omdml.feedback import Triplet
+from omdml.workers.demo.digits import load_digits
+from omdml.workers.demo.environment import MODEL, Servers, Stage, own_folder
+from omdml.workers.demo.node_client import NodeClient
+from tests.support.browsers import Visit, chromium
+
+ROUNDS, ROUND_S = 6, 5.0
+CONSOLES = 10
+# Comparisons a second while searches are timed.
+RATE = 20.0
+MARKS = 60
+
+
+def main(console: Console) -> None:
+    """Print both."""
+    console.rule("consoles")
+    with (
+        own_folder(None) as folder,
+        Stage(load_digits(), {"learner": "dca"}, Servers(), folder, console.print) as stage,
+    ):
+        latencies(stage, console)
+        marks(stage, console)
+
+
+def latencies(stage: Stage, console: Console) -> None:
+    """Searches one after the other, with consoles and without in turn, while comparisons come."""
+    stop = threading.Event()
+    teacher = threading.Thread(target=teach, args=(stage, stop))
+    teacher.start()
+    found: dict[int, list[float]] = {0: [], CONSOLES: []}
+    try:
+        for _ in range(ROUNDS):
+            for count, took in found.items():
+                with consoles(stage.node, count):
+                    took += searches(stage.node)
+    finally:
+        stop.set()
+        teacher.join()
+    console.print(f"\nsearches of {MODEL} while {RATE:g} comparisons a second are learned")
+    for count, took in found.items():
+        p50, p99 = np.percentile(took, [50, 99]) * 1000
+        console.print(f"{count:3} consoles: p50 {p50:.2f} ms, p99 {p99:.2f} ms of {len(took):,}")
+    console.print(f"p99 {np.percentile(found[CONSOLES], 99) / np.percentile(found[0], 99):.2f}x")
+
+
+def teach(stage: Stage, stop: threading.Event) -> None:
+    """Send comparisons of digits that look for their like."""
+    draw, client = np.random.default_rng(0), NodeClient(stage.node, token=stage.token)
+    while not stop.wait(1 / RATE):
+        query, near, far = (f"digit-{row:04d}" for row in draw.choice(1797, 3, replace=False))
+        client.send([Triplet(model=MODEL, query=query, relevant=near, irrelevant=far)])
+    client.close()
+
+
+def searches(url: str) -> list[float]:
+    """Seconds of each search of a round."""
+    draw, took, client = np.random.default_rng(1), [], NodeClient(url)
+    end = time.perf_counter() + ROUND_S
+    while (began := time.perf_counter()) < end:
+        client.search(MODEL, f"digit-{draw.integers(1797):04d}", 20)
+        took.append(time.perf_counter() - began)
+    client.close()
+    return took
+
+
+@contextmanager
+def consoles(url: str, count: int) -> Iterator[None]:
+    """So many streams of events, each of which asks for a page of results as often as a version comes."""
+    context = get_context("spawn")
+    stop, ready = context.Event(), context.Event()
+    process = context.Process(target=look, args=(url, count, stop, ready), daemon=True)
+    process.start()
+    ready.wait(60)
+    try:
+        yield
+    finally:
+        stop.set()
+        process.join(10)
+        process.terminate()
+
+
+def look(url: str, count: int, stop: Event, ready: Event) -> None:
+    """Open the streams, and read them."""
+
+    def one() -> None:
+        with httpx.Client(base_url=url, timeout=60) as client, client.stream("GET", "/events") as response:
+            for line in response.iter_lines():
+                if stop.is_set():
+                    return
+                if line.startswith("data:"):
+                    client.get("/search", params={"id": "digit-0001", "k": 20})
+
+    for _ in range(count):
+        threading.Thread(target=one, daemon=True).start()
+    time.sleep(1)
+    ready.set()
+    stop.wait()
+
+
+def marks(stage: Stage, console: Console) -> None:
+    """Marks of a visitor in a real browser, from the press on Send to the new order on the page."""
+    with chromium() as browser:
+        page = Visit(browser.new_context(viewport={"width": 1280, "height": 800}), stage.console).page
+        said, took = page.get_by_role("status"), []
+        while len(took) < MARKS:
+            expect(page.locator(".results > li")).to_have_count(20)
+            for rank, kind in ((0, "yes"), (1, "yes"), (8, "no"), (9, "no")):
+                page.locator(".results > li").nth(rank).locator(f".{kind}").click()
+            page.evaluate("document.getElementById('said').replaceChildren()")
+            page.get_by_role("button", name="Send").click()
+            expect(said).to_have_text(re.compile("went live|No new version"), timeout=10_000)
+            if found := re.search(r"page ([\d.]+) (m?s) after", said.inner_text()):
+                took.append(float(found[1]) * (1 if found[2] == "ms" else 1000))
+            page.get_by_role("button", name="Any item").click()
+            page.wait_for_timeout(100)
+    p50, p95 = np.percentile(took, [50, 95])
+    console.print(f"\na mark to the new order on the page, {MARKS} times: p50 {p50:.0f} ms, p95 {p95:.0f} ms")
