@@ -16,8 +16,8 @@ def test_who_sends_letters_when_another_one_begins_to_is_fenced_and_told(kafka, 
     wiring.open_letters(log).close()
     letter = Letter(reason="unknown_item", error="", partition=Partition("t", 0), offset=1, payload=b"{}")
     first, second = wiring.open_sender(log), wiring.open_sender(log)
-    second.send(letter, "shop")
+    second.send(letter, "shop", b"secret")
     with pytest.raises(SourceError, match="another process has begun to do the same"):
-        first.send(letter, "shop")
+        first.send(letter, "shop", b"secret")
     first.close()
     second.close()
