@@ -161,6 +161,6 @@ def test_a_rehome_under_events_that_keep_coming_says_to_stop_the_senders(tmp_pat
     world.log.add_partitions(1)
     world.send(*events(3))
     with pytest.raises(
-        ConfigurationError, match="3 events are not learned and saved yet: stop the senders, nodes that"
+        ConfigurationError, match="3 events are not learned and saved yet: stop the senders"
     ):
         rehomed(world)
