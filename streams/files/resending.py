@@ -35,7 +35,8 @@ class FileSender:
     def __init__(self, feedback: Sink, letters: FileSink, log: Iterator[list[Record]]) -> None:
         self._feedback, self._letters, self._log = feedback, letters, log
         self._lock = sending_alone(letters)
-        self._sent: set[Position] | None = None  # read when it is first needed
+        # Positions of letters whose events are in the log already; read when the first one is sent.
+        self._sent: set[Position] | None = None
 
     def send(self, letter: Letter, key: str, secret: bytes) -> None:
         """The event, then the mark, each on the disk before the next."""
