@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
-from hashlib import sha256
+from hashlib import blake2b, sha256
+from hmac import compare_digest
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -32,10 +33,12 @@ PIECE_BYTES = 1 << 20
 # Of letters that no flush has acknowledged. Beyond it, a flush is made.
 MAX_HELD_BYTES = 32 << 20
 
-# Headers of an event that was sent again. The second one stands on events that could not be read at first: no model
-# knows of itself that it refused these.
+# Headers of an event that was sent again: the position of its letter, and a seal that only who knows the store's secret
+# can make, or a sender could pass an event of its own off as the copy of somebody else's. The second one stands on
+# events that could not be read at first: no model knows of itself that it refused these.
 RESENT = "omdml-letter"
 RESENT_UNREAD = "omdml-unread-letter"
+SEAL_BYTES = 16
 
 Position = tuple[Partition, int]
 
@@ -282,10 +285,14 @@ def read_letters(records: Iterable[Record]) -> Iterator[Letter]:
     yield from read_book(records).letters.values()
 
 
-def resent_header(position: Position, read: bool = True) -> tuple[str, bytes]:
-    """The header by which an event that was sent again names its letter; ``read`` if its model was known at first."""
+def resent_header(position: Position, secret: bytes, read: bool = True) -> tuple[str, bytes]:
+    """The header by which an event that was sent again names its letter; ``read`` if its model was known at first.
+
+    ``secret`` is the store's.
+    """
     (topic_id, number), offset = position
-    return RESENT if read else RESENT_UNREAD, f"{topic_id}/{number}/{offset}".encode()
+    text = f"{topic_id}/{number}/{offset}"
+    return RESENT if read else RESENT_UNREAD, f"{text} {_seal(text, secret)}".encode()
 
 
 def position_of(text: str) -> Position:
@@ -321,9 +328,9 @@ _numbers = msgspec.json.Decoder(_Numbered)
 class Sender(Protocol):
     """Settles letters: sends their events again, or dismisses them; the only one who does from when it is made."""
 
-    def send(self, letter: Letter, key: str) -> None:
+    def send(self, letter: Letter, key: str, secret: bytes) -> None:
         """Send the event, and mark its letter: both or, after a crash, what makes it both at the next try; ``key`` is
-        the event's model."""
+        the event's model, ``secret`` the store's."""
 
     def dismiss(self, letter: Letter) -> None:
         """Mark the letter as settled; its event is not sent."""
@@ -332,21 +339,29 @@ class Sender(Protocol):
         """Let go."""
 
 
-def headers_again(letter: Letter) -> list[tuple[str, bytes]]:
-    """The headers of the event when it is sent again."""
+def headers_again(letter: Letter, secret: bytes) -> list[tuple[str, bytes]]:
+    """The headers of the event when it is sent again; ``secret`` is the store's."""
     others = (header for header in letter.headers if header[0] not in (RESENT, RESENT_UNREAD))
-    return [*others, resent_header(letter.position, letter.model is not None)]
+    return [*others, resent_header(letter.position, secret, letter.model is not None)]
 
 
-def named(record: Record, headers: Container[str] = (RESENT, RESENT_UNREAD)) -> list[Position]:
+def named(record: Record, secret: bytes, headers: Container[str] = (RESENT, RESENT_UNREAD)) -> list[Position]:
     """The letter that a record of the log names, if it was sent again; what others put there names none."""
     found = []
     for name, value in record.headers:
-        with suppress(ValueError):
-            found += [position_of(value.decode())] if name in headers else []
+        if name in headers:
+            with suppress(ValueError):
+                text, _, seal = value.decode().rpartition(" ")
+                if compare_digest(seal.encode(), _seal(text, secret).encode()):
+                    found.append(position_of(text))
     return found
 
 
-def position_of_copy(record: Record) -> Position | None:
-    """Where the event lies that was refused by its model, and of which this one is a copy; None if it is no copy."""
-    return next(iter(named(record, (RESENT,))), None) if record.headers else None
+def position_of_copy(record: Record, secret: bytes | None) -> Position | None:
+    """Where the event lies that was refused by its model, and of which this one is a copy; None if it is no copy, or
+    if the store's secret, which tells, is not given."""
+    return next(iter(named(record, secret, (RESENT,))), None) if record.headers and secret else None
+
+
+def _seal(text: str, secret: bytes) -> str:
+    return blake2b(text.encode(), key=secret, digest_size=SEAL_BYTES, person=b"omdml-letter").hexdigest()

@@ -11,6 +11,7 @@ import pytest
 from omdml import formats
 from omdml.errors import CorruptError, FormatError, OmdmlError, StoreError
 from omdml.formats import CHECKPOINT, Format
+from omdml.learners import Learner
 from omdml.snapshot import pack, unpack
 from omdml.streams.letters import read_book
 from omdml.streams.protocols import Partition, Record
@@ -43,6 +44,12 @@ def test_another_structure_needs_another_number(sample: Sample, tmp_path: Path) 
 def test_every_format_has_samples():
     folders = {folder.name.rpartition("-")[0] for folder in HERE.glob("*-[0-9]*")}
     assert folders == {kind.what.replace(" ", "-") for kind in vars(formats).values() if isinstance(kind, Format)}
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "earlier_states").iterdir()), ids=lambda path: path.stem)
+def test_a_state_of_before_its_layout_was_settled_is_no_damage(path):
+    with pytest.raises(FormatError, match=r"written by an older omdml \(format 1, this one writes 2\): run the"):
+        Learner.from_bytes(path.read_bytes())
 
 
 def test_an_older_number_than_is_read_is_refused():

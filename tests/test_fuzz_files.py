@@ -77,7 +77,7 @@ def test_a_letter_with_a_number_of_thousands_of_digits_is_skipped(field):
 @example(b"t/" + DIGITS + b"/0")
 @example("t/²/3".encode())
 def test_a_header_that_names_no_letter_is_passed_over(value):
-    for partition, offset in named(Record(PARTITION, 0, b"", headers=(("omdml-letter", value),))):
+    for partition, offset in named(Record(PARTITION, 0, b"", headers=(("omdml-letter", value),)), b"secret"):
         assert f"{partition}/{offset}"
 
 

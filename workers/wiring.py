@@ -244,6 +244,9 @@ def letters_topic(log: KafkaLog) -> str:
 def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
     """The dead letters, to read; None where there never was one. Raises SourceError."""
     if isinstance(log, KafkaLog):
+        if not log.letters and look_up(connection(log), letters_topic(log)) is None:
+            # The first worker makes the topic.
+            return None
         return open_bystander(msgspec.structs.replace(log, topic=letters_topic(log)))
     return open_bystander(msgspec.structs.replace(log, path=log.letters)) if Path(log.letters).exists() else None
 

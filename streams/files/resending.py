@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import cached_property
 
 from omdml.errors import SourceError
 from omdml.streams.disk import take_lock
@@ -36,15 +35,15 @@ class FileSender:
     def __init__(self, feedback: Sink, letters: FileSink, log: Iterator[list[Record]]) -> None:
         self._feedback, self._letters, self._log = feedback, letters, log
         self._lock = sending_alone(letters)
+        # Positions of letters whose events are in the log already; read when the first one is sent.
+        self._sent: set[Position] | None = None
 
-    @cached_property
-    def _sent(self) -> set[Position]:
-        return {position for records in self._log for record in records for position in named(record)}
-
-    def send(self, letter: Letter, key: str) -> None:
+    def send(self, letter: Letter, key: str, secret: bytes) -> None:
         """The event, then the mark, each on the disk before the next."""
+        if self._sent is None:
+            self._sent = {name for records in self._log for record in records for name in named(record, secret)}
         if letter.position not in self._sent:
-            self._feedback.send(letter.payload, key, headers_again(letter))
+            self._feedback.send(letter.payload, key, headers_again(letter, secret))
             self._feedback.flush()
         self._letters.send(Resent(letter.position).encode(), letter.model)
         self._letters.flush()

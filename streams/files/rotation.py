@@ -65,6 +65,8 @@ class RotatedLog:
         name, stem, suffix = re.escape(path.name), re.escape(path.stem), re.escape(path.suffix)
         self._rotated = re.compile(rf"{name}[.-]\d[\d.T_-]*|{stem}[.-]\d[\dT_-]*{suffix}")
         self._looked: tuple[int, int] | None = None
+        # A rotated file that is read to its end, and since when it is as it is.
+        self._still: tuple[tuple[int, int, int], float] = (0, 0, 0), 0.0
         with reaching(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self.topic_id = identify(self.identity)
@@ -105,8 +107,16 @@ class RotatedLog:
         status = os.fstat(descriptor)
         if number == self._last and self._changed(status.st_ino):
             self._places = self._survey()
-        quiet = time.time() - status.st_mtime >= self.quiet_s
-        return number + 1 if number < self._last and quiet else None
+        return number + 1 if number < self._last and self._is_quiet(status) else None
+
+    def _is_quiet(self, status: os.stat_result) -> bool:
+        """Whether a file was left alone for long enough, by its age or, if the clock was set back, by our own watch."""
+        if time.time() - status.st_mtime >= self.quiet_s:
+            return True
+        file = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._still[0] != file:
+            self._still = file, time.monotonic()
+        return time.monotonic() - self._still[1] >= self.quiet_s
 
     def growing(self) -> Path:
         """The file itself."""
@@ -141,8 +151,13 @@ class RotatedLog:
             known, found = read_ledger(ledger), self._find()
             places = match(known, found, self.path)
             self._last = known[-1].number if known else FIRST - 1
-            strangers = found[max((found.index(file) + 1 for file in places.values()), default=0) :]
-            # These are newer than all that is known; older ones are none of ours.
+            behind = max((found.index(file) + 1 for file in places.values()), default=0)
+            seen, placed = {segment.sha256 for segment in known}, list(places.values())
+            # A file with a first line that was seen before is new only if it lies behind all that is known: it may be
+            # the copy of a segment that is about to be truncated. By their times alone, which a clock that was set
+            # back makes older, files are not passed over.
+            strangers = [file for at, file in enumerate(found)
+                         if file not in placed and (at >= behind or file.sha256 not in seen)]  # fmt: skip
             for file in strangers:
                 self._last += 1
                 places[self._last] = file

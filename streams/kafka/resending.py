@@ -13,10 +13,10 @@ class KafkaSender:
     def __init__(self, transactions: KafkaTransactions, topic: str, letters: str) -> None:
         self._transactions, self._topic, self._letters = transactions, topic, letters
 
-    def send(self, letter: Letter, key: str) -> None:
+    def send(self, letter: Letter, key: str, secret: bytes) -> None:
         """The event and the mark, or neither."""
         with self._transactions as transaction:
-            transaction.send(self._topic, letter.payload, key, headers_again(letter))
+            transaction.send(self._topic, letter.payload, key, headers_again(letter, secret))
             transaction.send(self._letters, Resent(letter.position).encode(), key)
 
     def dismiss(self, letter: Letter) -> None:

@@ -149,7 +149,7 @@ def resend(
     from omdml.workers.operate.letters import chosen, learnable, passed
 
     specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
-    sent, still = 0, Counter[str]()
+    sent, still, secret = 0, Counter[str](), None
     # opened before the letters are read: from then on nobody else sends one of them
     with nullcontext() if dry_run else closing(wiring.open_sender(configuration.log)) as sender:
         book = read(configuration)
@@ -162,7 +162,8 @@ def resend(
                 still[why] += 1
                 continue
             if sender:
-                sender.send(letter, event.model)
+                secret = secret or store.secret()
+                sender.send(letter, event.model, secret)
             sent += 1
     say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {sum(still.values()):,} that would be refused again")
     for why, count in still.most_common(20):

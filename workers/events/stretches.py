@@ -51,15 +51,18 @@ class Stretches:
     ----------
     kept
         What :meth:`kept` made; raises CorruptError for anything else.
+    secret
+        The store's: it tells copies from what others passed off as such. None if nothing is going to be taken.
     """
 
-    def __init__(self, kept: Sequence[Stretch] = ()) -> None:
+    def __init__(self, kept: Sequence[Stretch] = (), secret: bytes | None = None) -> None:
         for one in kept:
             if len(one.refused) % OFFSET_BYTES:
                 raise CorruptError(
                     f"offsets of refused events: {len(one.refused)} bytes, expected a multiple of {OFFSET_BYTES}"
                 )
         self._stretches = [_Stretch(one) for one in kept]
+        self._secret = secret
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +123,7 @@ class Stretches:
         """
         here = batch.records[0].partition
         copies = {index: name for index, record in enumerate(batch.records)
-                  if record.headers and (name := position_of_copy(record))}  # fmt: skip
+                  if record.headers and (name := position_of_copy(record, self._secret))}  # fmt: skip
         first, asked, stay = 0, set[tuple[Partition, int]](), [True] * len(batch.records)
         for index, (partition, offset) in copies.items():
             part_begins = batch.records[first].offset
@@ -138,7 +141,8 @@ class Stretches:
         """Remember what became of a part: which of its events, by offset, were refused; copies of others were taken."""
         here = part.records[0].partition
         for record in part.records:
-            if record.headers and record.offset not in refused and (position := position_of_copy(record)):
+            position = None if record.offset in refused else position_of_copy(record, self._secret)
+            if position:
                 partition, offset = position
                 if partition != here or offset < record.offset:
                     self._copy_taken(partition, offset)

@@ -50,6 +50,6 @@ class LogPlacement:
 def added(count: int) -> str:
     """What partitions beyond those that models live on mean, and what to do."""
     return (
-        f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the workers, "
-        "then omdml topics rehome"
+        f"models live on partitions 0 to {count - 1}, the others were added later and are not read: stop the senders "
+        "and the workers, then omdml topics rehome"
     )

@@ -4,8 +4,10 @@ The protocol, in numbered steps. After a crash between any two of them the next 
 the same bytes:
 
 1. start     at min(mark, commit). Nothing was taken: nothing is lost.
-2. claim     a model at the first event that it has not taken: its epoch rises, its checkpoint is loaded. Settings that
-             are others by now are noted and saved. A crash leaves a higher epoch, or the same settings noted twice.
+2. claim     a model at the first event that it has not taken: its epoch rises, its checkpoint is loaded. If that lacks
+             what lies below the mark (the newest one was damaged, or is an older copy), the mark goes back to where it
+             ends, before anything of the model is saved. Settings that are others by now are noted and saved. A crash
+             leaves a higher epoch, a mark that is too low, or the same settings noted twice.
 3. take      learn what lies at or after the model's ``next``; what cannot be learned, or belongs on another partition
              (streams/placement.py), becomes a dead letter. Only memory changed: a crash takes it all again.
 4. publish   a snapshot. It may run ahead of the checkpoint: a replay makes the same bytes, and until it has caught up
@@ -184,18 +186,24 @@ class OwnedPartition:
         model, fell_back, changes = self._own(claimed) if claimed else self.claim(name)
         if not claimed:
             self._look()
+        waited = self._blocked.offsets.get(name, offset)
+        back = None
+        if fell_back or waited < offset:
+            why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
+            back = self._back(name, min(offset, waited, model.next) if kept else waited, why)
         self.models.load(model)
         try:
             if changes:
                 self._adopt(model, changes, offset)
-        except (StoreError, SourceError):
-            # It is claimed again: what it waited for, or lacks of an older checkpoint, must not be passed over.
+        except (StoreError, SourceError) as error:
             self.models.drop(name)
+            if back:
+                # Its checkpoint may have been saved all the same, and does not say any more what it lacks.
+                self._blocked.add(name, back.offset, error)
             raise
-        waited = self._blocked.unblock(name, offset)
-        if fell_back or waited < offset:
-            why = "checkpoint_damaged_previous_used" if fell_back else "model_goes_on"
-            raise self._back(name, min(offset, waited, model.next) if kept else waited, why)
+        self._blocked.unblock(name)
+        if back:
+            raise back
 
     def _must_claim(self, name: str, last: int, kept: ModelPosition | None) -> bool:
         return name not in self.models.loaded and not self._blocked.waits(name) and not self._took(last, kept)
@@ -227,8 +235,7 @@ class OwnedPartition:
         for name, error in take_back(self.services.store, self.placement, self.partition, offset).items():
             self._blocked.add(name, offset, error)
         self._blocked.cut(offset)
-        if self.mark.offset is not None and self.mark.offset > offset:
-            self.mark.move(offset)
+        self.mark.go_back(offset)
 
     def _cut_placement(self, offset: int) -> None:
         """What the log holds from this offset on is new: it belongs where today's placement says."""
@@ -253,12 +260,17 @@ class OwnedPartition:
             self._blocked.add(name, offset, error)
             return
         back = self._back(name, min(offset, model.next) if kept else offset, "model_goes_on")
-        self._blocked.unblock(name, offset)
+        self._blocked.unblock(name)
         raise back
 
     def _back(self, name: str, begin: int, why: str) -> Rewind:
-        """Take again what lies from there on. Never forward: another model may have gone back to before."""
-        begin = self._taken = begin if self._taken is None else min(begin, self._taken)
+        """Take again what lies from there on, the mark first: a crash after any later step reads it again too.
+
+        Never forward: another model may have gone back to before.
+        """
+        begin = begin if self._taken is None else min(begin, self._taken)
+        self.mark.go_back(begin)
+        self._taken = begin
         return Rewind(name, self.partition, begin, why)
 
     def drop_all(self) -> None:

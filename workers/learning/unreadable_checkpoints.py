@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 from prometheus_client import Gauge
 
-from omdml.errors import CorruptError
+from omdml.errors import CorruptError, OmdmlError
 
 AGAIN_S = 10.0  # until such a model is claimed again
 
@@ -40,7 +40,7 @@ class Blocked:
         """Whether to leave a model's events alone for now."""
         return self._clock() < self._again.get(name, 0.0)
 
-    def add(self, name: str, offset: int, error: CorruptError) -> None:
+    def add(self, name: str, offset: int, error: OmdmlError) -> None:
         """A model could not be claimed, again perhaps."""
         if name not in self.offsets:
             self._causes[name] = "moved" if isinstance(error, Misplaced) else "damaged"
@@ -68,14 +68,14 @@ class Blocked:
         self.offsets = {name: min(at, offset) for name, at in self.offsets.items()}
         self.cuts = {name: min(offset, self.cuts.get(name, offset)) for name in self.offsets}
 
-    def unblock(self, name: str, at: int) -> int:
-        """A model was claimed; answers where its first event lies that was not taken, ``at`` if it did not wait."""
+    def unblock(self, name: str) -> None:
+        """A model was claimed; it may have waited."""
         if name in self.offsets:
             self._count.labels(self._causes.pop(name)).dec()
             log.info("model_waits_no_longer", model=name)
         self._again.pop(name, None)
         self.cuts.pop(name, None)
-        return self.offsets.pop(name, at)
+        self.offsets.pop(name, None)
 
     def forget(self) -> None:
         """The partition is another's."""

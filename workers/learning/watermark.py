@@ -36,11 +36,20 @@ class Mark:
         self.offset, self._run = mark, marks.run
         return mark if mark is None or committed is None else min(mark, committed)
 
-    def move(self, offset: int | None) -> None:
+    def go_back(self, offset: int) -> None:
+        """Have the mark be at this offset at most, before a model that goes on from there is saved again.
+
+        Its checkpoint will not say any more that it lacks what lies between there and the mark. Errors as of
+        :meth:`move`.
+        """
+        if self.offset is not None:
+            self.move(min(offset, self.offset), back=True)
+
+    def move(self, offset: int | None, back: bool = False) -> None:
         """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it.
 
-        One further on, in the same run, is an earlier owner's last save, and stays: had that one missed anything that
-        this owner has claimed, it would have been fenced and the mark not moved.
+        One further on, in the same run, is an earlier owner's last save, and stays unless the mark is to go ``back``:
+        had that one missed anything that this owner has claimed, it would have been fenced and the mark not moved.
         """
         left = self.offset if offset is None else offset
         moved = left is None or left == self.offset or self._store.move_mark(self._partition, self.offset, left)
@@ -49,7 +58,7 @@ class Mark:
         found = marks.get(self._partition)
         if marks.run == self._run and found is not None and (expected is None or found > expected):
             self.offset = found
-            self.move(found if left is None else max(found, left))
+            self.move(found if left is None else left if back else max(found, left), back)
             return
         if not moved or found != left or marks.run != self._run:
             raise self._changed(found, expected, marks.run)

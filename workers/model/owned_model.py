@@ -93,7 +93,8 @@ class OwnedModel:
         self.held_out: frozenset[int] = frozenset()
         self.repeated: frozenset[int] = frozenset()  # offsets of those that were taken before
         self.seen = SeenIds()
-        self.stretches = Stretches()
+        self._secret = secret
+        self.stretches = Stretches(secret=secret)
         self.guard = guard
         self.withheld = ""  # why what it has learned is not live
         self.event_time: float | None = None
@@ -120,7 +121,7 @@ class OwnedModel:
         except msgspec.ValidationError as error:
             raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
         self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
-        self.stretches = Stretches(self.progress.stretches)
+        self.stretches = Stretches(self.progress.stretches, self._secret)
         self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
             self.progress.hold_out.kept = []  # rows of another table

@@ -75,6 +75,8 @@ class Refresher:
         self._behind: set[str] = set()
         # Models whose pointer vanished: they were deleted, or the store was emptied.
         self._gone: set[str] = set()
+        # Of models of which the store says less than what answers: its pointer as it was last seen.
+        self._fallen: dict[str, Pointer] = {}
         # What the store points at and cannot be served, by model; it was logged and counted once.
         self.refused: dict[str, Refusal] = {}
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
@@ -104,6 +106,7 @@ class Refresher:
             self.refused.pop(model, None)
             self._behind.discard(model)
             self._gone.discard(model)
+            self._fallen.pop(model, None)
 
     def refresh(self, model: str) -> View | None:
         """Make the model's view what the store points at, if that can be served; answer the view there is.
@@ -130,20 +133,23 @@ class Refresher:
             _log.warning("model_deleted", model=model, was=view.snapshot.version)
             self.forget(model)
         elif pointer is None:
-            self._lag(model, gone=True)
-        elif view is None or follows(pointer, view.pointer, model in self._gone):
-            self._adopt(model, view, pointer, began)
-        elif (pointer.store_id, pointer.serial) == (view.pointer.store_id, view.pointer.serial):
+            self._lag(model)
+        elif view and pointer == view.pointer:
             self._take_in(model, view, began)
             # What was refused is told once, as long as nothing else is found.
             self._confirm(model)
+        elif view is None or follows(pointer, view.pointer, model in self._gone, self._fallen.get(model)):
+            self._adopt(model, view, pointer, began)
         else:
-            self._lag(model)
+            self._lag(model, pointer)
 
-    def _lag(self, model: str, gone: bool = False) -> None:
-        """The store holds less than what answers: the last good view stays."""
+    def _lag(self, model: str, pointer: Pointer | None = None) -> None:
+        """The store holds less than what answers, perhaps nothing: the last good view stays."""
         if model not in self.views:
             return
+        gone = pointer is None
+        if pointer:
+            self._fallen[model] = pointer
         if model not in self._behind:
             _log.warning("store_fell_back", model=model, gone=gone, serving=self.views[model].snapshot.version)
         self._behind.add(model)
@@ -154,6 +160,7 @@ class Refresher:
         self._confirmed[model] = time.monotonic()
         self._behind.discard(model)
         self._gone.discard(model)
+        self._fallen.pop(model, None)
         self.refused.pop(model, None)
 
     def _refuse(self, model: str, pointer: Pointer | None, error: OmdmlError, began: float) -> None:
@@ -196,7 +203,7 @@ class Refresher:
             return
         loaded = self._store.load(model)
         if loaded is None:
-            self._lag(model, gone=True)
+            self._lag(model)
             return
         new = view and bridged_view(view.complete, *loaded, catalogue)
         self._swap(model, view, new or embedded_view(*loaded, catalogue, view, self._patience_s), began)
@@ -285,14 +292,18 @@ def move_between(old: Pointer, new: Pointer) -> str:
     return "unpinned" if old.pinned else "new_version"
 
 
-def follows(new: Pointer, old: Pointer, gone: bool) -> bool:
-    """Whether a pointer is news to who serves ``old``.
+def follows(new: Pointer, served: Pointer, gone: bool, fallen: Pointer | None = None) -> bool:
+    """Whether a node that serves one pointer goes on to a new one.
 
-    Within a store serials say so (after its pointer was ``gone`` the model began anew). Another store, or one restored
-    from a copy, counts from elsewhere: there news must not lead back to an older version, unless it is pinned.
+    Within a store serials tell the order (after its pointer was ``gone`` the model began anew). A store that was
+    restored from a copy, or a replica that took over, may say less than what is served: then versions that it learns
+    again must not lead back, until they are as many. What an operator does there meanwhile does: a pin, or, after the
+    store said ``fallen``, a move to a version before that (a rollback, a reset).
     """
-    if new.store_id == old.store_id and (new.serial > old.serial or (gone and new != old)):
+    before = fallen or served
+    moved = new.store_id == before.store_id and new.serial > before.serial
+    if moved and (fallen is None or new.version < fallen.version):
         return True
-    if new.store_id == old.store_id:
-        return new.version > old.version
-    return new.version >= old.version or new.pinned
+    if gone and new.store_id == served.store_id:
+        return True
+    return new.version >= served.version or new.pinned

@@ -11,7 +11,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols import Store
 
 GROW = "omdml topics grow --partitions"
-REHOME = "stop the workers, then omdml topics rehome"
+REHOME = "stop the senders and the workers, then omdml topics rehome"
 
 
 class Line(NamedTuple):
@@ -181,8 +181,8 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     old, new = extents[: placement.count], extents[placement.count : count]
     if missing := [line for extent in old if (line := _missing(extent, marks.get(extent.partition)))]:
         raise ConfigurationError(
-            f"{'; '.join(missing)}: start a worker, wait until nothing is missing (omdml topics status), stop it, and "
-            "call this again"
+            f"{'; '.join(missing)}: stop the senders, nodes that take feedback and routers too, start a worker, wait "
+            "until nothing is missing (omdml topics status), stop it, and call this again"
         )
     for extent in new:
         store.move_mark(extent.partition, None, extent.begin)

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from river import base
 
 from omdml.engines.base import Engine
-from omdml.errors import CorruptError, StartError
+from omdml.errors import CorruptError, FormatError, StartError
+from omdml.formats import STATE
 from omdml.learners.shared.checks import check_dims, check_numbers, check_rows, expect, not_started, tables, whole
 from omdml.metrics import Metric
 from omdml.metrics.base import check_features
@@ -223,8 +224,23 @@ class Learner(base.Base):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """A learner that continues with the same bytes; raises CorruptError."""
+        """A learner that continues with the same bytes; raises CorruptError, FormatError if another release wrote them.
+
+        What was written under an earlier number may fit this release, or not: its bytes are whole either way.
+        """
         tensors, metadata = unpack(data)
+        try:
+            return cls._of(tensors, metadata)
+        except CorruptError as error:
+            if metadata["format"] == STATE.number:
+                raise
+            raise FormatError(
+                f"{error}: written by an older omdml (format {metadata['format']}, this one writes {STATE.number}): "
+                "run the release that wrote it, or learn the model again; nothing was changed"
+            ) from error
+
+    @classmethod
+    def _of(cls, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any]) -> Self:
         name = metadata.get("learner")
         if not isinstance(name, str) or name not in LEARNERS:
             raise CorruptError(f"learner state of {name!r}; known: {', '.join(sorted(LEARNERS))}")

@@ -151,7 +151,7 @@ def test_added_partitions_are_told_until_rehome_and_a_worker_that_is_gone_as_wel
     found = findings()["partitions"]
     assert found.level is Level.WARNING
     assert "partitions 4, 5, 6, 7 came after models were placed on 4" in found.text
-    assert "stop the workers, then omdml topics rehome" in found.text
+    assert "stop the senders and the workers, then omdml topics rehome" in found.text
     send(topic, str.encode, by("murmur2"))
     assert "no worker is a member of the group" in findings()["partitions"].text
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.files.log import OFFSET_BITS
+from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.files.source import FileSink, FileSource
+from omdml.streams.protocols import Record
+from tests.integration.waiting import until
 from tests.support.files import read_records
 from tests.support.listeners import Recorder
 
@@ -165,6 +169,38 @@ def test_a_writer_that_goes_on_in_the_renamed_file_for_a_moment_is_waited_for(cl
     assert numbers(source) == []
     write(old, 2)
     assert numbers(source) == [2, 3]
+
+
+def test_after_a_clock_was_set_back_a_rotated_file_is_finished_all_the_same(clicks: Path) -> None:
+    log = open_log(clicks, quiet_s=0.05)
+    reader = LogReader(log)
+    write(clicks, 1, 2)
+    assert len(reader.take(10)) == 2
+    rotate(clicks)
+    future = time.time() + 3600
+    os.utime(clicks.with_name("clicks.jsonl.1"), (future, future))
+    write(clicks, 3)
+    found: list[Record] = []
+    until(lambda: found.extend(reader.take(10)) or len(found) == 1)
+    assert found[0].value == b'{"n":3}'
+    reader.close()
+
+
+def test_a_file_that_is_older_by_a_clock_set_back_is_not_passed_over(clicks: Path, follow: Follow) -> None:
+    write(clicks, 10, 11)
+    source = follow()
+    assert numbers(source) == [10, 11]
+    commit_here(source)
+    # Given two rotations while nobody looked, and a clock that was set back before the first one
+    rotate(clicks)
+    write(clicks, 2, 3)
+    rotate(clicks)
+    write(clicks, 4)
+    # I expect every event once, now and after a restart.
+    source = follow()
+    assert numbers(source) == [2, 3, 4]
+    commit_here(source)
+    assert numbers(follow()) == []
 
 
 def test_a_rotated_file_that_ends_without_a_newline_is_read_to_its_end(clicks: Path, follow: Follow) -> None:

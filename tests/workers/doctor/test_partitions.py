@@ -66,7 +66,7 @@ def test_added_partitions_are_told_with_what_waits_there():
     assert "partitions 2, 3 came after models were placed on 2" in text
     ((level, text),) = found(placement, [10, 10, 7, 0], {"a": [0, 1]})
     assert level is Level.ERROR
-    assert "7 events wait: stop the workers, then omdml topics rehome" in text
+    assert "7 events wait: stop the senders and the workers, then omdml topics rehome" in text
 
 
 def test_added_partitions_that_are_no_multiple_are_told_how_many_there_must_be():

@@ -127,7 +127,7 @@ def test_several_causes_are_told_one_by_one_the_most_frequent_first():
 
 
 def test_what_was_sent_again_and_what_is_no_event_say_nothing_of_senders():
-    again = [event(model, 0, headers=[resent_header((Partition("topic", 1), 5))]) for model in MODELS]
+    again = [event(model, 0, headers=[resent_header((Partition("topic", 1), 5), b"secret")]) for model in MODELS]
     broken = [Record(Partition("topic", 1), 9, b"{broken", None, NOW)]
     assert told(again + broken) == [(Level.OK, "the topic holds no events yet by which senders could be told")]
 

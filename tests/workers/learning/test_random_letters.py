@@ -63,7 +63,7 @@ class LifeWithLetters(Life):
         standing = passed(unsent, self.world.store)
         for letter in unsent:
             if learnable(letter, specs, standing).event is not None:
-                self.world.log.send(letter.payload, letter.model, headers_again(letter))
+                self.world.log.send(letter.payload, letter.model, headers_again(letter, self.world.store.secret()))
                 self.world.graves.send(Resent(letter.position).encode(), letter.model)
         return len(unsent)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from omdml.errors import CorruptError, StoreError
+from omdml.errors import ConfigurationError, CorruptError, StoreError
 from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.workers.events.decoding import by_partition
@@ -13,7 +13,7 @@ from omdml.workers.learning.partition_models import OwnedModels
 from omdml.workers.model.relocation import take_back
 from omdml.workers.operate import topics
 from tests.streams.test_placement import saved
-from tests.support.worlds import World, events, extents, kill, letters, living_on, mark, rehomed, run_until_idle
+from tests.support.worlds import World, events, extents, kill, letters, living_on, mark, placed, rehomed, run_until_idle
 
 
 def learned_on_two(folder):
@@ -153,3 +153,12 @@ def test_a_cut_after_a_rehome_ends_the_worker_and_moves_nothing_back(tmp_path):
     with pytest.raises(PlacementChanged):
         take_back(world.store, before, home, 2)
     assert world.store.peek(model).next == 5
+
+
+def test_a_rehome_under_events_that_keep_coming_says_to_stop_the_senders(tmp_path):
+    world = World(tmp_path)
+    placed(world)
+    world.log.add_partitions(1)
+    world.send(*events(3))
+    with pytest.raises(ConfigurationError, match="3 events are not learned and saved yet: stop the senders"):
+        rehomed(world)

@@ -20,7 +20,7 @@ from omdml.workers.events.stretches import Stretch, Stretches
 from omdml.workers.operate.fit import publish
 from omdml.workers.operate.replay import ReplayedModel, nothing_timed, read_as_placed
 from tests.support.worlds import World, events, items, kill, letters, mark, paced, rehomed, run_until_idle
-from tests.workers.events.test_repeats import begun, resumed
+from tests.workers.events.test_repeats import SECRET, begun, resumed
 from tests.workers.events.test_repeats import specs as specs
 from tests.workers.learning.test_metrics import read
 from tests.workers.operate.test_audit import audited, stop
@@ -33,7 +33,7 @@ LATE = Triplet(model="shop", query="i0", relevant="late", irrelevant="i3")
 def resend(world, *chosen):
     """What ``omdml letters resend`` puts into the log."""
     for letter in chosen:
-        world.log.send(letter.payload, letter.model, headers_again(letter))
+        world.log.send(letter.payload, letter.model, headers_again(letter, world.store.secret()))
 
 
 def configured(world, **models):
@@ -226,9 +226,28 @@ def test_a_published_replay_of_a_model_that_moved_adds_up(tmp_path):
 def test_a_letter_that_could_not_be_read_is_named_by_another_header():
     letter = Letter(reason="malformed", error="", partition=HOME, offset=3, payload=b"{}")
     for model, position in ((None, None), ("shop", (HOME, 3))):
-        headers = tuple(headers_again(msgspec.structs.replace(letter, model=model, headers=((RESENT_UNREAD, b"x"),))))
+        sent = msgspec.structs.replace(letter, model=model, headers=((RESENT_UNREAD, b"x"),))
+        headers = tuple(headers_again(sent, SECRET))
         assert len(headers) == 1
-        assert position_of_copy(Record(HOME, 9, b"{}", headers=headers)) == position
+        assert position_of_copy(Record(HOME, 9, b"{}", headers=headers), SECRET) == position
+
+
+def test_a_header_that_a_sender_made_up_keeps_no_letter_from_being_learned(tmp_path):
+    # Given a refused event, and a sound one of somebody who passes it off as the copy of that
+    world = World(tmp_path, models=MODELS)
+    world.send(*events(5), encode(LATE))
+    stop(world.worker())
+    (letter,) = letters(world)
+    (sound,) = events(1, 7)
+    ((name, value),) = headers_again(letter, b"no secret of this store")
+    for forged in (value, value.split()[0], value.split()[0] + b" "):
+        world.log.send(sound, "shop", [(name, forged)])
+    stop(world.worker())
+    # If the letter is sent again, I expect it to be learned, and the others as what they are.
+    with_late(world)
+    resend(world, letter)
+    stop(world.worker())
+    assert learned(world) == (9, 0)
 
 
 def literally(said):
@@ -257,7 +276,7 @@ def test_which_copies_are_learned_follows_the_literal_rule_in_any_batches(specs,
     for offset, (sound, copied) in enumerate(said):
         event = Triplet(model="shop", query="i1", relevant="i2" if sound else "nobody", irrelevant="i3")
         letter = Letter(reason="x", error="", partition=HOME, offset=copied or 0, payload=b"", model="shop")
-        headers = () if copied is None else tuple(headers_again(letter))
+        headers = () if copied is None else tuple(headers_again(letter, SECRET))
         records.append(Record(HOME, offset, encode(event), headers=headers))
     ends = sorted({*(cut for cut in cuts if cut < len(said)), len(said)})
     with patch("omdml.workers.events.stretches.WINDOW", SMALL):

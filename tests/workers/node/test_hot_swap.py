@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 import structlog
@@ -9,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError, StoreError
 from omdml.metrics import ProjectionMetric
+from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.node.hot_swap import Refresher, follows
 from omdml.workers.node.live_model import check_fit, embedded_view
@@ -224,19 +227,71 @@ def test_an_emptied_store_goes_live_again_only_when_it_has_caught_up(tmp_path):
     [
         (pointer(6, 10), pointer(5, 9), False, True),
         (pointer(6, 2), pointer(5, 9), False, True),
-        (pointer(5, 9), pointer(5, 9), False, False),
         (pointer(4, 8), pointer(5, 9), False, False),
-        (pointer(4, 10), pointer(5, 9), False, True),
+        (pointer(4, 9), pointer(5, 9), False, True),
+        (pointer(5, 8), pointer(5, 9), False, False),
         (pointer(1, 0, epoch="2-y"), pointer(5, 9), True, True),
         (pointer(1, 0, "b"), pointer(5, 9), True, False),
         (pointer(1, 9, "b"), pointer(5, 9), False, True),
         (pointer(1, 3, "b", pinned=True), pointer(5, 9), False, True),
     ],
-    ids=["next", "rolled back", "same", "an older copy of the store", "an older copy that went on",
+    ids=["next", "rolled back", "an older copy of the store", "an older copy that is level",
+         "an older copy that went on to as many moves",
          "deleted and begun anew", "another store, behind", "another store, level", "another store, pinned"],
 )  # fmt: skip
 def test_which_pointers_are_news(new, old, gone, follow):
     assert follows(new, old, gone) is follow
+
+
+@pytest.mark.parametrize("caught_up", [False, True])
+@pytest.mark.parametrize("move", ["rollback", "reset"])
+def test_what_an_operator_does_after_a_restore_is_followed(tmp_path, caught_up, move):
+    # Given a node on a store that is restored from a copy, while it serves a later version
+    shop = Shop(tmp_path, store=DirectoryStore(tmp_path / "state"))
+
+    def learned_on(count):
+        for _ in range(count):
+            shop.learn(10)
+            shop.publish()
+
+    learned_on(2)
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    copied = shop.learner.to_bytes()
+    learned_on(4)
+    node = refresher(shop)
+    node.refresh("shop")
+    shutil.rmtree(tmp_path / "state")
+    shutil.copytree(tmp_path / "copy", tmp_path / "state")
+    shop.learner, shop.epoch = type(shop.learner).from_bytes(copied), shop.store.claim("shop").epoch
+    assert (node.refresh("shop").snapshot.version, node.stale_seconds() > 0) == (60, True)
+    learned_on(4 if caught_up else 1)
+    assert (node.refresh("shop").snapshot.version, node.stale_seconds() > 0) == (60, not caught_up)
+    # If an operator moves the model back, I expect the node to serve that, and to go on from there.
+    if move == "rollback":
+        shop.store.move("shop", 10, pin=True)
+    else:
+        shop.learner = Shop(tmp_path / "anew").learner
+        shop.epoch = shop.store.claim("shop").epoch
+        shop.publish()
+    assert node.refresh("shop").pointer == shop.store.current("shop")
+    assert node.stale_seconds() == 0
+    shop.store.move("shop", None, pin=False)
+    learned_on(1)
+    assert node.refresh("shop").pointer == shop.store.current("shop")
+
+
+def test_a_read_that_goes_back_for_a_moment_changes_nothing(shop):
+    node = refresher(shop)
+    earlier = shop.store.current("shop")
+    shop.learn(10)
+    shop.publish()
+    view = node.refresh("shop")
+    for lagging in (True, False):
+        with pytest.MonkeyPatch.context() as replica:
+            if lagging:
+                replica.setattr(shop.store, "current", lambda _: earlier)
+            assert node.refresh("shop") is view
+        assert (node.stale_seconds() > 0) == lagging
 
 
 def test_corruption_met_first_leaves_the_model_missing_not_the_node_dead(tmp_path):

@@ -7,11 +7,13 @@ import pytest
 
 from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import Triplet, encode
-from omdml.streams.letters import Letter
+from omdml.streams.files.source import FileSink
+from omdml.streams.letters import Letter, headers_again
 from omdml.streams.protocols import Partition, Record
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.operate.letters import learnable, passed
-from omdml.workers.wiring import open_sender
+from omdml.workers.operate.replay import read_whole
+from omdml.workers.wiring import open_bystander, open_sender
 from tests.support.worlds import World, events, run_until_idle
 
 
@@ -23,6 +25,21 @@ def test_only_one_at_a_time_sends_letters_of_files_again(tmp_path):
         open_sender(log)
     sender.close()
     open_sender(log).close()
+
+
+def test_a_header_that_a_sender_made_up_does_not_mark_a_letter_as_sent(tmp_path):
+    (tmp_path / "feedback").mkdir()
+    log = FileLog(path=str(tmp_path / "feedback"), letters=str(tmp_path / "letters"))
+    letter = Letter.of(Record(Partition("topic", 0), 7, b"refused"), FeedbackError("late"), "shop")
+    sink = FileSink(tmp_path / "feedback")
+    sink.send(b"sound", "shop", headers_again(letter, b"no secret of this store"))
+    sink.close()
+    for _ in range(2):
+        sender = open_sender(log)
+        sender.send(letter, "shop", b"the secret of this store")
+        sender.close()
+    # I expect the event to be sent, and by the second sender not again.
+    assert [record.value for part in read_whole(open_bystander(log)) for record in part] == [b"sound", b"refused"]
 
 
 def test_a_letter_that_a_router_cut_asks_for_the_event_itself(tmp_path):

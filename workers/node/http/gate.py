@@ -17,9 +17,9 @@ from omdml.workers.configuration.access import is_local
 AUTHORITY = re.compile(r"([^\s@/?#\\\[\]:]+|\[[^\s@/?#\\\[\]]+\])(:[0-9]{0,5})?")
 # Bytes of all bodies that have come, whole or in part, and are not answered yet: four of the largest.
 MAX_BODIES_BYTES = 64 << 20
-# After a body as large as this, what the C library keeps for later is given back to the system.
+# If bodies took as much as this together, what the C library keeps for later is given back to the system.
 LARGE_BYTES = 1 << 20
-# Seconds after such a body; several of them are given back at once.
+# Seconds after the first of them; several are given back at once.
 TRIM_AFTER_S = 1.0
 
 
@@ -94,8 +94,9 @@ class Bodies:
         try:
             await self._app(scope, counted, send)
         finally:
+            large = held and self._held >= LARGE_BYTES
             self._held -= held
-            if held >= LARGE_BYTES and not self._trimming:
+            if large and not self._trimming:
                 self._trimming = True
                 asyncio.get_running_loop().call_later(TRIM_AFTER_S, self._trim)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
@@ -220,6 +220,26 @@ def test_bodies_beyond_what_a_node_holds_are_refused_until_others_end(tmp_path, 
         until(lambda: posted().status_code == 202)
         for _ in range(100):
             assert posted().status_code == 202
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_memory_of_small_bodies_is_given_back_if_there_were_many_at_once(tmp_path, monkeypatch, count):
+    monkeypatch.setattr(gate, "LARGE_BYTES", 4_000)
+    monkeypatch.setattr(gate, "TRIM_AFTER_S", 0.0)
+    made, given_back = [], []
+    init = gate.Bodies.__init__
+    monkeypatch.setattr(gate.Bodies, "__init__", lambda self, app: made.append(self) or init(self, app))
+    monkeypatch.setattr(gate.Bodies, "_trim", lambda _: given_back.append(1))
+    begin = b"POST /feedback HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2000\r\n\r\n" + b" " * 1_000
+    with served(tmp_path) as server, ExitStack() as open_ones:
+        for _ in range(count):
+            half = open_ones.enter_context(socket.create_connection((server.host, server.port), timeout=20))
+            half.sendall(begin)
+        until(lambda: made and made[-1]._held == 1_000 * count)
+        open_ones.close()
+        until(lambda: made[-1]._held == 0)
+    # The server has ended, and with it what it had to do.
+    assert bool(given_back) == (count > 1)
 
 
 def test_answers_are_not_held_back_by_the_kernel(tmp_path, monkeypatch):
