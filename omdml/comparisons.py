@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from omdml.errors import FeedbackError
-from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Pair, Quadruplet, Ranking, SetJudgement, Triplet
+from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Page, Pair, Quadruplet, Ranking, SetJudgement, Triplet
+from omdml.pages import preferred
 
 __all__ = [
     "CONVERSIONS",
@@ -41,12 +42,14 @@ def conversion(accepts: Collection[str]) -> Conversion:
 
 
 def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
-    """Item ids of the event's triplets, three by three: query, relevant, irrelevant; a ranking's relevant-major.
+    """Item ids of the event's triplets, three by three: query, relevant, irrelevant; a ranking's relevant-major, a
+    page's as :func:`omdml.pages.preferred` says.
 
     Raises
     ------
     FeedbackError
-        ``not_accepted`` where the learner does not take this kind, ``too_many`` beyond 1,000 comparisons.
+        ``not_accepted`` where the learner does not take this kind, ``too_many`` beyond 1,000 comparisons,
+        ``nothing_compared`` for a page that stands for none.
     """
     if "triplet" in accepts:
         if type(event) is Triplet:
@@ -54,6 +57,13 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
         if type(event) is Ranking:
             check_count(event, len(event.relevant) * len(event.irrelevant), "comparisons")
             return [item for r in event.relevant for s in event.irrelevant for item in (event.query, r, s)]
+        if type(event) is Page:
+            compared = preferred(event)
+            if not compared:
+                message = "page: every item that was looked at was clicked, so none was passed over: leave it out"
+                raise FeedbackError(message, reason="nothing_compared")
+            check_count(event, len(compared), "comparisons")
+            return [item for r, s in compared for item in (event.query, r, s)]
     raise not_accepted(event, accepts)
 
 
