@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator
 
 from omdml.errors import FeedbackError
@@ -19,6 +20,7 @@ CSV = {
     "at": "at",
 }
 NEEDED = ("page", "query", "item", "clicked")
+RANK = re.compile(r"[1-9][0-9]{0,8}")
 YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 
 
@@ -59,7 +61,7 @@ def _of_row(row: list[str], header: list[str], fields: Fields) -> list[Entry]:
     record = dict(zip(header, row, strict=True))
     page, item = fields.text(record, "page"), fields.text(record, "item")
     rank, clicked = fields.optional(record, "position"), (fields.value(record, "clicked") or "").strip().lower()
-    if rank is not None and not (rank.isascii() and rank.isdigit() and int(rank) > 0):
+    if rank is not None and not RANK.fullmatch(rank):
         raise FeedbackError(f"`{fields.path('position')}` is {rank!r:.80}, expected a rank, 1 or more")
     if clicked not in YES | NO:
         raise FeedbackError(f"`{fields.path('clicked')}` is {clicked!r:.80}, expected 1 or 0, true or false")
