@@ -18,8 +18,10 @@ from rich.table import Table
 from benchmarks.clicks import Case, Features, begun, embedding, prepared
 from benchmarks.quality import SETS, data_folder
 from omdml import Learner
+from omdml.comparisons import preferred
 from omdml.coordinates import MAPPED
 from omdml.evaluate import mean_average_precision
+from omdml.feedback import Page
 
 Array = NDArray[Any]
 Pairs = list[tuple[int, int]]
@@ -27,6 +29,7 @@ PAGE, LOOKS, SEEDS = 20, (30, 100, 300), range(2)
 # Pages are of the metric as it was up to so many pages ago: nodes follow, but not at each click.
 FOLLOWS_EVERY = 10
 RELEVANT, IRRELEVANT = 0.8, 0.1  # chance of a click on an item that is looked at
+COORDINATES = 128  # mapped ones, the first, to save time
 MOST_COPIES = 10  # of a comparison that stands for a weight
 
 
@@ -46,14 +49,7 @@ def cascade(relevant: Array, draw: np.random.Generator) -> Array:
     return clicked
 
 
-def trust(relevant: Array, draw: np.random.Generator) -> Array:
-    """As ``ranks``, but people trust the order: what is irrelevant is clicked with the chance 0.1 + 0.4 / r."""
-    rank = np.arange(1, len(relevant) + 1)
-    chance = np.where(relevant, RELEVANT, IRRELEVANT + 0.4 / rank)
-    return (draw.random(len(relevant)) < 1 / rank) & (draw.random(len(relevant)) < chance)
-
-
-PEOPLE = {"ranks": ranks, "cascade": cascade, "trust": trust}
+PEOPLE = {"ranks": ranks, "cascade": cascade}
 
 
 def every_other(clicked: Array) -> Pairs:
@@ -71,25 +67,16 @@ def skipped_above_and_next(clicked: Array) -> Pairs:
     return [(c, s) for c, s in every_other(clicked) if s <= c + 1]
 
 
-def looked_at(clicked: Array) -> Pairs:
-    """Each clicked item before what was not clicked, down to the last click."""
-    return [(c, s) for c, s in every_other(clicked) if s < np.flatnonzero(clicked)[-1]]
-
-
-def looked_at_and_next(clicked: Array) -> Pairs:
-    """Each clicked item before what was not clicked, down to the item below the last click."""
-    return [(c, s) for c, s in every_other(clicked) if s <= np.flatnonzero(clicked)[-1] + 1]
-
-
-def weighted(clicked: Array, pairs: Pairs, draw: np.random.Generator) -> Pairs:
-    """Copies: each pair weighs its clicked item's rank, the inverse of the chance that it is looked at."""
-    rank = {c: min(MOST_COPIES, c + 1) for c in np.flatnonzero(clicked)}
-    return [pair for pair in pairs for _ in range(rank[pair[0]])]
+def ours(clicked: Array) -> Pairs:
+    """What omdml makes of the page."""
+    items = [str(rank) for rank in range(len(clicked))]
+    page = Page(model="", query="", shown=tuple(items), clicked=tuple(np.array(items)[clicked].tolist()))
+    return [(int(item), int(other)) for item, other in preferred(page)]
 
 
 def inverse_propensity(clicked: Array) -> Pairs:
-    """Naive, each pair by the inverse chance that its clicked item is looked at."""
-    return weighted(clicked, every_other(clicked), np.random.default_rng(0))
+    """Naive, in so many copies of each pair as its clicked item's rank: the inverse chance that it is looked at."""
+    return [pair for pair in every_other(clicked) for _ in range(min(MOST_COPIES, pair[0] + 1))]
 
 
 RULES: dict[str, Callable[[Array], Pairs]] = {
@@ -97,8 +84,7 @@ RULES: dict[str, Callable[[Array], Pairs]] = {
     "naive, 1/p": inverse_propensity,
     "above": skipped_above,
     "above, next": skipped_above_and_next,
-    "to last": looked_at,
-    "to last, next": looked_at_and_next,
+    "omdml": ours,
 }
 
 
@@ -109,6 +95,12 @@ class Found(NamedTuple):
     count: float
     right: float
     wrong: float
+
+
+def on_few_coordinates(case: Case) -> Case:
+    """The case with the first mapped coordinates alone."""
+    mapped = np.ascontiguousarray(case.items[MAPPED][MAPPED][:, :COORDINATES])
+    return case._replace(items={**case.items, MAPPED: {MAPPED: mapped}})
 
 
 def measured(model: Learner, features: Features, case: Case) -> float:
@@ -175,6 +167,6 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("pages", total=len(names) * len(LEARNERS) * len(PEOPLE) * len(RULES))
         for name in names:
-            cases = [prepared(name, seed) for seed in seeds]
+            cases = [on_few_coordinates(prepared(name, seed)) for seed in seeds]
             for learner, of in LEARNERS:
                 console.print(table(name, cases, learner, of, lambda: progress.advance(task)))

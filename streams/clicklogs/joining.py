@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 
+from omdml.comparisons import preferred
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_SHOWN, Page, encode
-from omdml.pages import preferred
 from omdml.streams.clicklogs.entries import Bad, Clicked, Entry, PassedOver, Shown
 
 OPEN_PAGES = 10_000

@@ -6,17 +6,17 @@ from __future__ import annotations
 def preferred_one_by_one(page):
     """Pairs (clicked, passed over)."""
     ranks = page.positions or range(len(page.shown))
-    rank = {item: r for r, item in zip(ranks, page.shown, strict=True) if item != page.query}
-    clicks = [item for item in rank if item in page.clicked]
+    place = {item: rank for rank, item in zip(ranks, page.shown, strict=True) if item != page.query}
     found = []
-    for item in sorted(clicks, key=rank.get):
-        for other in sorted(rank, key=rank.get):
+    for clicked in sorted(place, key=place.get):
+        if clicked not in page.clicked:
+            continue
+        for other in sorted(place, key=place.get):
             if other in page.clicked:
                 continue
-            above_last = rank[other] < max(rank[click] for click in clicks)
-            directly_below_last = not above_last and not any(
-                max(rank[click] for click in clicks) < rank[between] < rank[other] for between in rank
-            )
-            if above_last or directly_below_last:
-                found.append((item, other))
+            above = place[other] < place[clicked]
+            higher = sum(rank < place[other] for rank in place.values())
+            lower = sum(rank > place[other] for rank in place.values())
+            if above or higher >= lower:
+                found.append((clicked, other))
     return found

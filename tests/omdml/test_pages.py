@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml.comparisons import quadruplets, triplets
+from omdml.comparisons import preferred, quadruplets, triplets
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_SHOWN, Page, decode, encode
 from omdml.letter_reasons import REASONS
-from omdml.pages import preferred
 from tests.naive.pages import preferred_one_by_one
 from tests.support.deep import examples
 
@@ -21,6 +20,13 @@ PAGE = {"type": "page", "model": "shop", "query": "q", "shown": ["a", "b", "c", 
 
 def pairs(**changes):
     return preferred(decode(json.dumps(PAGE | changes).encode()))
+
+
+def test_a_clicked_item_is_preferred_to_those_above_it_and_to_the_lower_half():
+    assert pairs() == [("c", "a"), ("c", "b"), ("c", "d"), ("c", "e")]
+    assert pairs(clicked=["a"]) == [("a", "c"), ("a", "d"), ("a", "e")]
+    assert pairs(shown=["a", "b"], clicked=["a"]) == [("a", "b")]
+    assert pairs(shown=["a", "b"], clicked=["a", "b"]) == pairs(shown=["a"], clicked=["a"]) == []
 
 
 def test_positions_say_the_order_in_which_people_see_the_items():
