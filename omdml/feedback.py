@@ -60,8 +60,8 @@ class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
 class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
     """The items ``shown`` for ``query``, in the order in which people see them, and which of them were ``clicked``.
 
-    ``positions`` are the ranks of the shown items, one each, where they are not in that order. :func:`omdml.comparisons.preferred`
-    says what a page stands for.
+    ``positions`` are the ranks of the shown items, one each, where they are not in that order.
+    :func:`omdml.comparisons.preferred` says what a page stands for.
     """
 
     query: Id

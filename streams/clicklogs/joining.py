@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -54,7 +54,8 @@ class Joined:
 
     def __init__(self, entries: Iterable[tuple[int, Entry]], model: str | None, open_pages: int = OPEN_PAGES) -> None:
         self._entries, self._model, self._most = entries, model, open_pages
-        self._open: dict[str, OpenPage] = {}
+        # A plain dict whose first entries go looks for the next one among all that are gone.
+        self._open: OrderedDict[str, OpenPage] = OrderedDict()
         self._items = 0
         self.left_out: Counter[str] = Counter()
 
