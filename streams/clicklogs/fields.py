@@ -9,6 +9,7 @@ from typing import Any
 from omdml.errors import ConfigurationError, FeedbackError
 
 Record = Mapping[str, Any]
+MAX_ID = 512  # characters
 CONSTANT = "="  # begins a value that is the same for every record
 
 
@@ -73,6 +74,8 @@ def _named(value: Any, name: str) -> Any:
 
 def as_id(value: object, path: str) -> str:
     """An id as text: whole numbers too, as some logs have them; raises FeedbackError for anything else."""
+    if isinstance(value, str) and len(value) > MAX_ID:
+        raise FeedbackError(f"`{path}` has {len(value):,} characters, expected an id of {MAX_ID} at most")
     if isinstance(value, str) and value:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
