@@ -83,7 +83,7 @@ class Joined:
         if page is None:
             model = entry.model or self._model
             if model is None:
-                raise FeedbackError("several models are configured: name one with --field model==NAME, or model=PATH")
+                raise FeedbackError("no model, and not just one is configured by name: --field model==NAME, or model=PATH")
             page = self._open[entry.page] = OpenPage(number, entry.query, model, entry.at)
         ranks = entry.ranks or repeat(None, len(entry.items))
         for item, rank in zip(entry.items, ranks, strict=True):
@@ -110,8 +110,8 @@ class Joined:
             return
         ranks = [rank for rank in page.shown.values() if rank is not None]
         if len(set(ranks)) < len(ranks) or len(ranks) not in (0, len(page.shown)):
-            message = f"page {name!r:.80}: {len(page.shown)} items, ranks {ranks}, expected another rank for each item"
-            yield page.line, FeedbackError(message)
+            found = f"{len(page.shown)} items, {len(ranks)} ranks, {len(set(ranks))} of them different"
+            yield page.line, FeedbackError(f"page {name!r:.80}: {found}, expected another rank for each item")
             return
         event = Page(
             model=page.model,
