@@ -83,7 +83,7 @@ class Joined:
         if page is None:
             model = entry.model or self._model
             if model is None:
-                raise FeedbackError("no model, and not just one is configured by name: --field model==NAME, or model=PATH")
+                raise FeedbackError("no model, and not one alone is configured: --field model==NAME, or model=PATH")
             page = self._open[entry.page] = OpenPage(number, entry.query, model, entry.at)
         ranks = entry.ranks or repeat(None, len(entry.items))
         for item, rank in zip(entry.items, ranks, strict=True):
