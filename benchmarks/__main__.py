@@ -15,6 +15,7 @@ BENCHMARKS = (
     "quality",
     "mapped",
     "clicks",
+    "pages",
     "guard",
     "drift",
     "service",

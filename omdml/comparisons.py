@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from omdml.errors import FeedbackError
-from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Pair, Quadruplet, Ranking, SetJudgement, Triplet
+from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Page, Pair, Quadruplet, Ranking, SetJudgement, Triplet
 
 __all__ = [
     "CONVERSIONS",
@@ -17,6 +17,7 @@ __all__ = [
     "conversion",
     "judged",
     "pairs",
+    "preferred",
     "quadruplets",
     "triplets",
 ]
@@ -41,12 +42,14 @@ def conversion(accepts: Collection[str]) -> Conversion:
 
 
 def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
-    """Item ids of the event's triplets, three by three: query, relevant, irrelevant; a ranking's relevant-major.
+    """Item ids of the event's triplets, three by three: query, relevant, irrelevant; a ranking's relevant-major, a
+    page's as :func:`preferred` says.
 
     Raises
     ------
     FeedbackError
-        ``not_accepted`` where the learner does not take this kind, ``too_many`` beyond 1,000 comparisons.
+        ``not_accepted`` where the learner does not take this kind, ``too_many`` beyond 1,000 comparisons,
+        ``nothing_compared`` for a page that stands for none.
     """
     if "triplet" in accepts:
         if type(event) is Triplet:
@@ -54,7 +57,45 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
         if type(event) is Ranking:
             check_count(event, len(event.relevant) * len(event.irrelevant), "comparisons")
             return [item for r in event.relevant for s in event.irrelevant for item in (event.query, r, s)]
+        if type(event) is Page:
+            compared = preferred(event)
+            if not compared:
+                message = "page: every result was clicked, so none was passed over for another: leave such pages out"
+                raise FeedbackError(message, reason="nothing_compared")
+            check_count(event, len(compared), "comparisons")
+            return [item for r, s in compared for item in (event.query, r, s)]
     raise not_accepted(event, accepts)
+
+
+def preferred(page: Page) -> list[tuple[str, str]]:
+    """What a result page stands for (MATHS 14): pairs of a clicked item and one that was passed over for it,
+    clicked-major, both in the page's order. Nothing else decides it.
+
+    An item was passed over if it was not clicked, and stands above the clicked one or in the lower half of the page.
+    The query itself is no result: where it was shown, it is left out. Empty if nothing was passed over.
+
+    Examples
+    --------
+    >>> preferred(Page(model="shop", query="q", shown=tuple("abcdef"), clicked=("b", "f")))
+    [('b', 'a'), ('b', 'd'), ('b', 'e'), ('f', 'a'), ('f', 'c'), ('f', 'd'), ('f', 'e')]
+    """
+    clicked, shown = set(page.clicked), [item for item in in_order(page) if item != page.query]
+    lower_half = len(shown) // 2
+    others = [(rank, item) for rank, item in enumerate(shown) if item not in clicked]
+    return [
+        (item, other)
+        for rank, item in enumerate(shown)
+        if item in clicked
+        for other_rank, other in others
+        if other_rank < rank or other_rank >= lower_half
+    ]
+
+
+def in_order(page: Page) -> Sequence[str]:
+    """The shown items as people see them, from the top."""
+    if page.positions is None:
+        return page.shown
+    return [item for _, item in sorted(zip(page.positions, page.shown, strict=True))]
 
 
 def quadruplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:

@@ -7,6 +7,7 @@ FeedbackError with a reason code (letter_reasons.py lists them); the caller make
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Annotated
 
 import msgspec
@@ -16,11 +17,13 @@ from omdml.errors import FeedbackError
 
 MAX_EVENT_BYTES = 1 << 20  # of one event, inline vectors included
 MAX_COMPARISONS = 1000  # that one event may stand for
+MAX_SHOWN = 1000  # items of one result page
 MESSAGEPACK = "application/msgpack"
 
 Id = Annotated[str, Meta(min_length=1, max_length=512)]
 EventId = Annotated[str, Meta(min_length=1, max_length=128)]
 Items = Annotated[tuple[Id, ...], Meta(max_length=10_000)]
+Shown = Annotated[tuple[Id, ...], Meta(max_length=MAX_SHOWN)]
 Vectors = dict[str, dict[str, list[float]]]
 
 
@@ -54,6 +57,19 @@ class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
     irrelevant: Items
 
 
+class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
+    """The items ``shown`` for ``query``, in the order in which people see them, and which of them were ``clicked``.
+
+    ``positions`` are the ranks of the shown items, one each, where they are not in that order.
+    :func:`omdml.comparisons.preferred` says what a page stands for.
+    """
+
+    query: Id
+    shown: Shown
+    clicked: Shown
+    positions: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=MAX_SHOWN)] | None = None
+
+
 class Pair(Feedback, frozen=True, kw_only=True, tag="pair", gc=False):
     """``left`` and ``right`` are similar, or not, in the sense of ``task``."""
 
@@ -82,9 +98,10 @@ class SetJudgement(Feedback, frozen=True, kw_only=True, tag="set", gc=False):
     irrelevant: Items
 
 
-AnyFeedback = Triplet | Ranking | Pair | Quadruplet | SetJudgement
+AnyFeedback = Triplet | Ranking | Page | Pair | Quadruplet | SetJudgement
 LISTS: dict[type, tuple[str, ...]] = {
     Ranking: ("relevant", "irrelevant"),
+    Page: ("shown", "clicked"),
     SetJudgement: ("query", "relevant", "irrelevant"),
 }
 
@@ -136,12 +153,33 @@ def decode(payload: bytes, content_type: str = "application/json") -> AnyFeedbac
     for field in LISTS.get(type(event), ()):
         if not getattr(event, field):
             raise FeedbackError(f"event: list `{field}` is empty, name at least one item", reason="empty_list")
+    if isinstance(event, Page):
+        _check_page(event)
     # MessagePack carries NaN and infinity; JSON cannot
     if event.at is not None and not math.isfinite(event.at):
         raise FeedbackError(f"event: `at` is {event.at}, expected seconds since the epoch", reason="not_finite")
     if isinstance(event, Quadruplet) and not math.isfinite(event.margin):
         raise FeedbackError(f"event: `margin` is {event.margin}, expected a number", reason="not_finite")
     return event
+
+
+def _check_page(page: Page) -> None:
+    """Refuse a page that nobody can have seen."""
+    shown = set(page.shown)
+    if len(shown) < len(page.shown):
+        twice = next(item for item, count in Counter(page.shown).items() if count > 1)
+        raise FeedbackError(f"event: `shown` names {twice!r} twice, expected each item of the page once")
+    for item in page.clicked:
+        if item not in shown:
+            raise FeedbackError(f"event: `clicked` names {item!r}, which is not in `shown`: send all that was shown")
+    if page.positions is None:
+        return
+    if len(page.positions) != len(page.shown):
+        counts = f"{len(page.positions)} `positions` of {len(page.shown)} shown items"
+        raise FeedbackError(f"event: {counts}, expected one each")
+    if len(set(page.positions)) < len(page.positions):
+        rank = next(rank for rank, count in Counter(page.positions).items() if count > 1)
+        raise FeedbackError(f"event: `positions` has {rank} twice, expected another rank for each shown item")
 
 
 def encode(event: AnyFeedback, content_type: str = "application/json") -> bytes:

@@ -46,6 +46,9 @@ ABOUT = {"triplet": "shop", "quadruplet": "user-1", "pair": "shop", "set": "phot
 EVENTS = [encode(event) for kind, model in ABOUT.items() for event in worlds.feedback(kind, 2, model=model)]
 EVENTS.append(b'{"type":"ranking","model":"user-7","query":"i1","relevant":["i2","i3"],"irrelevant":["i4"],"at":5.0}')
 EVENTS.append(
+    b'{"type":"page","model":"user-7","query":"i1","shown":["i2","i3","i4"],"clicked":["i3"],"positions":[1,2,4]}'
+)
+EVENTS.append(
     b'{"type":"triplet","model":"shop","query":"i1","relevant":"new","irrelevant":"i2","features":{"new":'
     b'{"shape":[1,2,3,4,5,6,7,8,9],"noise":[1,-2,3e8,4,5]}}}'
 )

@@ -1,37 +1,128 @@
-"""``omdml feed``: events from files or standard input into the feedback log."""
+"""``omdml feed``: events and click logs, from files or standard input, into the feedback log."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from omdml.workers.commands.options import configured, say
 
 if TYPE_CHECKING:
+    from omdml.streams.clicklogs.joining import Joined
     from omdml.workers.configuration import config
+    from omdml.workers.events.validation import Fed
+
+OF_CLICK_LOGS = ("fields", "actions", "open_pages")
 
 
 @click.command()
 @click.argument("files", nargs=-1, type=click.File("rb"))
 @click.option("--dry-run", is_flag=True, help="Validate only, send nothing.")
+@click.option(
+    "--format", "kind", type=click.Choice(("json", "csv", "ubi", "metarank")), default="json", show_default=True,
+    help="Events of omdml, one a line; or a click log, which becomes pages: CSV with a row for each item shown "
+    "(columns page, query, item, clicked, and if they are there position, model, at); JSON lines of OpenSearch's User "
+    "Behavior Insights, queries and events; JSON lines of Metarank, rankings and interactions.",
+)  # fmt: skip
+@click.option(
+    "--field", "fields", multiple=True, metavar="PART=PATH",
+    help="Where a click log keeps a part of a page: query=query_attributes.item, for example. PART==VALUE is the same "
+    "for all pages: model==shop. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--action", "actions", multiple=True, metavar="NAME",
+    help="Action of UBI, or type of Metarank's interactions, that is a click. May be repeated. [default: click]",
+)  # fmt: skip
+@click.option(
+    "--open-pages", type=click.IntRange(min=1), metavar="N",
+    help="Pages of a click log that wait for their clicks: a page is sent when N newer ones are there, or the log "
+    "ends. [default: 10000]",
+)  # fmt: skip
 @configured
-def feed(configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_run: bool) -> None:
-    """Validate events (JSON lines, from FILES or standard input) and send them to the feedback log."""
-    from omdml.workers import wiring
-    from omdml.workers.events.validation import bounded_lines, send_events
+def feed(
+    configuration: config.Configuration, files: tuple[BinaryIO, ...], dry_run: bool, kind: str, **options: Any
+) -> None:
+    """Validate events (JSON lines, from FILES or standard input) and send them to the feedback log.
 
+    Several FILES of a click log are read as one, in the order given: clicks come after the pages that they are on.
+    """
+    from omdml.workers import wiring
+    from omdml.workers.events.validation import bounded_lines, send_events, send_numbered
+
+    if kind == "json" and (given := [name for name in OF_CLICK_LOGS if options[name]]):
+        option = {"fields": "--field", "actions": "--action", "open_pages": "--open-pages"}[given[0]]
+        raise click.UsageError(f"{option} is about click logs: name their --format too")
+    if kind == "csv" and options["actions"]:
+        raise click.UsageError("--action is about ubi and metarank; in CSV the column `clicked` says what was clicked")
     specs = wiring.specs(configuration)
-    sink = None if dry_run else wiring.open_sink(configuration.log)
-    refused = 0
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
-    for file in sources:
-        fed = send_events(bounded_lines(file), specs, sink, file.name)
-        say(f"{file.name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {fed.total_refused}")
+    pages = None if kind == "json" else joined(configuration, kind, sources, **options)
+    sink = None if dry_run else wiring.open_sink(configuration.log)
+
+    def sent() -> Iterator[tuple[str, Fed]]:
+        if pages:
+            name = " ".join(file.name for file in sources)
+            yield name, send_numbered(pages.lines(), specs, sink, name)
+            return
+        for file in sources:
+            yield file.name, send_events(bounded_lines(file), specs, sink, file.name)
+
+    refused = 0
+    for name, fed in sent():
+        say(f"{name}: {'would send' if dry_run else 'sent'} {fed.kinds}, refused {fed.total_refused}")
         for line, error in fed.refused:
             say(f"  line {line}: {error.reason}: {error}", err=True)
         refused += fed.total_refused
+    for what, count in sorted(pages.left_out.items()) if pages else ():
+        say(f"  left out: {count:,} {what}")
     if sink is not None:
         sink.close()
     sys.exit(1 if refused else 0)
+
+
+def joined(
+    configuration: config.Configuration,
+    kind: str,
+    sources: Iterable[BinaryIO],
+    fields: tuple[str, ...],
+    actions: tuple[str, ...],
+    open_pages: int | None,
+) -> Joined:
+    """The pages of a click log; those that name no model are of the only one that is configured."""
+    from omdml.streams.clicklogs import csv_rows, json_lines
+    from omdml.streams.clicklogs.fields import Fields
+    from omdml.streams.clicklogs.joining import OPEN_PAGES, Joined
+    from omdml.workers.configuration.config import is_pattern
+    from omdml.workers.events.validation import bounded_lines
+
+    if kind == "csv":
+        places = Fields(csv_rows.CSV, fields)
+        parts = (csv_rows.entries(lines, places) for lines in numbered(sources, bounded_lines))
+    else:
+        known, read = {
+            "ubi": (json_lines.UBI, json_lines.ubi), "metarank": (json_lines.METARANK, json_lines.metarank),
+        }[kind]  # fmt: skip
+        places, clicks = Fields(known, fields), frozenset(actions or ("click",))
+        parts = (json_lines.entries(lines, read, places, clicks) for lines in numbered(sources, bounded_lines))
+    models = list(configuration.models)
+    only = models[0] if len(models) == 1 and not is_pattern(models[0]) else None
+    return Joined(chain.from_iterable(parts), only, open_pages or OPEN_PAGES)
+
+
+def numbered(
+    sources: Iterable[BinaryIO], lines: Callable[[BinaryIO], Iterator[bytes]]
+) -> Iterator[Iterator[tuple[int, bytes]]]:
+    """The lines of each file, numbered through all of them."""
+    count = 0
+
+    def counted(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        nonlocal count
+        for line in lines(file):
+            count += 1
+            yield count, line
+
+    return map(counted, sources)

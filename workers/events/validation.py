@@ -66,17 +66,29 @@ def check(event: AnyFeedback, spec: Spec | None) -> None:
 def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None, name: str = "input") -> Fed:
     """Send every line that holds a sound event; blank ones are skipped. Without a sink nothing is sent.
 
+    See :func:`send_numbered`.
+    """
+    return send_numbered(enumerate(lines, start=1), specs, sink, name)
+
+
+def send_numbered(
+    lines: Iterable[tuple[int, bytes | FeedbackError]], specs: Specs, sink: Sink | None, name: str = "input"
+) -> Fed:
+    """Send sound events, each with the number of the line where it begins; an error stands for one that is none.
+
     If the log or the lines fail, the error also says at which line of the input of this ``name`` to go on.
     """
     accepted: Counter[str] = Counter()
     refused: list[Refused] = []
     count = number = sure = 0  # refused lines, the line at hand, and up to which line all is in the log
     try:
-        for number, line in enumerate(lines, start=1):
-            payload = line.strip()
-            if not payload:
-                continue
+        for number, line in lines:
             try:
+                if isinstance(line, FeedbackError):
+                    raise line
+                payload = line.strip()
+                if not payload:
+                    continue
                 event = validate(payload, specs)
             except FeedbackError as error:
                 count += 1

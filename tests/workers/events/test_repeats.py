@@ -242,7 +242,7 @@ def test_a_replay_passes_over_the_same_repeats(tmp_path):
 
 def test_the_interface_describes_the_id_of_every_kind_of_event():
     schemas = openapi()["components"]["schemas"]
-    for kind in ("Triplet", "Ranking", "Pair", "Quadruplet", "SetJudgement"):
+    for kind in ("Triplet", "Ranking", "Page", "Pair", "Quadruplet", "SetJudgement"):
         text, _ = schemas[kind]["properties"]["id"]["anyOf"]
         assert (text["type"], text["minLength"], text["maxLength"]) == ("string", 1, 128)
         assert "id" not in schemas[kind]["required"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Collection
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -74,6 +76,8 @@ STATUS = {
     "store": HTTPStatus.SERVICE_UNAVAILABLE,
     "catalogue": HTTPStatus.SERVICE_UNAVAILABLE,
 }  # every other reason is a bad request
+CLICK_JS = Path(__file__).with_name("click.js").read_bytes()
+CLICK_JS_TAG = f'"{hashlib.sha256(CLICK_JS).hexdigest()[:16]}"'
 # Seconds after which the same request may succeed.
 RETRY_AFTER = {"behind": "1", "busy": "1"}
 
@@ -111,6 +115,7 @@ def create_app(
         Route("/readyz", api.readyz, methods=["GET"]),
         Route("/metrics", api.metrics, methods=["GET"]),
         Route("/schema", api.schema, methods=["GET"]),
+        Route("/click.js", api.click_js, methods=["GET"]),
     ]
     handlers: dict[Any, Any] = {OmdmlError: _refused, HTTPException: _no_route, ClientDisconnect: _gone}
     # Starlette calls what is listed here outside its own handlers, so that the first of these brings them.
@@ -236,6 +241,13 @@ class Api:
     async def schema(self, _: Request) -> Response:
         """OpenAPI."""
         return reply(openapi())
+
+    async def click_js(self, request: Request) -> Response:
+        """What a shop's page includes to send its clicks; a browser keeps it for an hour."""
+        headers = {"cache-control": "public, max-age=3600", "etag": CLICK_JS_TAG}
+        if request.headers.get("if-none-match") == CLICK_JS_TAG:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(CLICK_JS, media_type="text/javascript", headers=headers)
 
 
 def reply(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -82,6 +82,7 @@ def openapi() -> dict[str, Any]:
         "/readyz": {"get": operation("Whether every model configured by name can answer")},
         "/metrics": {"get": operation("For Prometheus", {"type": "string"}, kind="text/plain")},
         "/schema": {"get": operation("This document")},
+        "/click.js": {"get": operation("Sends a page's clicks", {"type": "string"}, kind="text/javascript")},
     }
     return {
         "openapi": "3.1.0",

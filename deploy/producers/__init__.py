@@ -1,0 +1,1 @@
+"""Programs that send events to Kafka, one a client: to copy from."""

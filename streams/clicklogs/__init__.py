@@ -1,0 +1,1 @@
+"""Click logs as other programs write them, read as result pages: CSV, UBI, Metarank."""

@@ -1,0 +1,76 @@
+"""Logs in CSV: a header, then a row for each item of a page, which says whether it was clicked."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator
+
+from omdml.errors import FeedbackError
+from omdml.streams.clicklogs.entries import Bad, Clicked, Entry, Shown
+from omdml.streams.clicklogs.fields import Fields, seconds
+
+CSV = {
+    "page": "page",
+    "query": "query",
+    "item": "item",
+    "position": "position",
+    "clicked": "clicked",
+    "model": "model",
+    "at": "at",
+}
+NEEDED = ("page", "query", "item", "clicked")
+RANK = re.compile(r"[1-9][0-9]{0,8}")
+YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
+
+
+def entries(lines: Iterable[tuple[int, bytes]], fields: Fields) -> Iterator[tuple[int, Entry]]:
+    """What each row says, by the number of its last line: an item was shown; then, that it was clicked.
+
+    Raises FeedbackError if a column is missing.
+    """
+    number = 0
+
+    def text() -> Iterator[str]:
+        nonlocal number
+        for number, line in lines:  # noqa: B007 - whoever reads a row says at which line it ends
+            yield line.decode("utf-8-sig", "replace")
+
+    reader = csv.reader(text(), strict=True)
+    header = next(reader, [])
+    missing = [fields.path(part) for part in NEEDED if fields.path(part)[:1] != "=" and fields.path(part) not in header]
+    if missing:
+        columns = f"{', '.join(header)!r:.200}"
+        raise FeedbackError(f"no column {missing[0]!r}, got {columns}: --field PART=COLUMN says what it is called")
+    while True:
+        try:
+            row = next(reader)
+            if row:
+                yield from ((number, entry) for entry in _of_row(row, header, fields))
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield number, Bad(FeedbackError(f"no CSV: {error}"))
+        except FeedbackError as error:
+            yield number, Bad(error)
+
+
+def _of_row(row: list[str], header: list[str], fields: Fields) -> list[Entry]:
+    if len(row) != len(header):
+        raise FeedbackError(f"{len(row)} cells, expected {len(header)} as in the header")
+    record = dict(zip(header, row, strict=True))
+    page, item = fields.text(record, "page"), fields.text(record, "item")
+    rank, clicked = fields.optional(record, "position"), (fields.value(record, "clicked") or "").strip().lower()
+    if rank is not None and not RANK.fullmatch(rank):
+        raise FeedbackError(f"`{fields.path('position')}` is {rank!r:.80}, expected a rank, 1 or more")
+    if clicked not in YES | NO:
+        raise FeedbackError(f"`{fields.path('clicked')}` is {clicked!r:.80}, expected 1 or 0, true or false")
+    shown = Shown(
+        page,
+        fields.text(record, "query"),
+        [item],
+        None if rank is None else [int(rank)],
+        fields.optional(record, "model"),
+        seconds(fields.value(record, "at"), fields.path("at")),
+    )
+    return [shown, Clicked(page, item)] if clicked in YES else [shown]

@@ -1,0 +1,98 @@
+"""Where a format keeps what a page needs: paths into a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from omdml.errors import ConfigurationError, FeedbackError
+
+Record = Mapping[str, Any]
+MAX_ID = 512  # characters
+CONSTANT = "="  # begins a value that is the same for every record
+
+
+class Fields:
+    """What a page's parts are called in a log.
+
+    Parameters
+    ----------
+    known
+        Part to path, as the format has it. A path is names with dots between; in a list of
+        ``{"name": ..., "value": ...}`` a name finds its value.
+    changed
+        ``PART=PATH`` each, or ``PART==VALUE``; raises ConfigurationError for a part that the format does not have.
+    """
+
+    def __init__(self, known: Mapping[str, str], changed: Iterable[str] = ()) -> None:
+        self._paths = dict(known)
+        for text in changed:
+            part, equals, path = text.partition("=")
+            if not equals or not path or part not in known:
+                raise ConfigurationError(
+                    f"--field {text}: expected PART=PATH or PART==VALUE, PART being one of {', '.join(known)}"
+                )
+            self._paths[part] = path
+
+    def path(self, part: str) -> str:
+        """Where this part is looked for; empty if nowhere."""
+        return self._paths[part]
+
+    def value(self, record: Record, part: str) -> Any:
+        """The part of a record, None if it is not there."""
+        path = self._paths[part]
+        if path.startswith(CONSTANT):
+            return path[1:]
+        value: Any = record
+        # A column of CSV may have dots in its name.
+        for name in [path] if path in record else path.split("."):
+            value = _named(value, name)
+        return value
+
+    def text(self, record: Record, part: str) -> str:
+        """A part that must be there, as text; raises FeedbackError."""
+        value = self.value(record, part)
+        if value is None or value == "":
+            raise FeedbackError(f"`{self._paths[part]}` is missing: --field {part}=PATH says where its {part} is")
+        return as_id(value, self._paths[part])
+
+    def optional(self, record: Record, part: str) -> str | None:
+        """A part as text, None if it is not there; raises FeedbackError if it is no text."""
+        value = self.value(record, part) if self._paths[part] else None
+        return None if value is None or value == "" else as_id(value, self._paths[part])
+
+
+def _named(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name)
+    if isinstance(value, list):
+        named = (one for one in value if isinstance(one, Mapping) and one.get("name") == name)
+        return next(named, {}).get("value")
+    return None
+
+
+def as_id(value: object, path: str) -> str:
+    """An id as text: whole numbers too, as some logs have them; raises FeedbackError for anything else."""
+    if isinstance(value, str) and len(value) > MAX_ID:
+        raise FeedbackError(f"`{path}` has {len(value):,} characters, expected an id of {MAX_ID} at most")
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise FeedbackError(f"`{path}` is {value!r:.80}, expected an id")
+
+
+def seconds(value: object, path: str) -> float | None:
+    """A time as seconds since the epoch: ISO 8601 (UTC if it names no zone), or milliseconds; raises FeedbackError."""
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, str) and not value.isdigit():
+            moment = datetime.fromisoformat(value)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return int(value) / 1000
+    except (ValueError, OverflowError):
+        pass
+    raise FeedbackError(f"`{path}` is {value!r:.80}, expected a time like 2026-11-22T16:32:11Z, or milliseconds")

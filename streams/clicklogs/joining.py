@@ -1,0 +1,133 @@
+"""Clicks find the page that they are of: the newest pages are held open, and each is sent when it is the oldest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import repeat
+
+from omdml.comparisons import preferred
+from omdml.errors import FeedbackError
+from omdml.feedback import MAX_SHOWN, Page, encode
+from omdml.streams.clicklogs.entries import Bad, Clicked, Entry, PassedOver, Shown
+
+OPEN_PAGES = 10_000
+# Shown items of all open pages together: about 100 MB if their ids are short.
+OPEN_ITEMS = 1_000_000
+ID_CHARACTERS = 128  # that an event's id may have
+
+
+@dataclass
+class OpenPage:
+    """A page whose clicks may still come; ``line`` is where the log first names it."""
+
+    line: int
+    query: str
+    model: str
+    at: float | None
+    # Item to rank; None if the log names none.
+    shown: dict[str, int | None] = field(default_factory=dict)
+    clicked: dict[str, None] = field(default_factory=dict)
+
+
+class Joined:
+    """The pages of a click log as events, in the order in which they begin.
+
+    Parameters
+    ----------
+    entries
+        What the log says, with the number of its line.
+    model
+        Of pages that name none. If it is None as well, such pages are refused.
+    open_pages
+        Pages held open. A click that comes after more pages than that finds its page no more.
+
+    Attributes
+    ----------
+    left_out
+        How much was not sent, by a phrase that says what and why.
+    bad
+        Records that could not be read are handed on in :meth:`lines`' place: line and error.
+    """
+
+    def __init__(self, entries: Iterable[tuple[int, Entry]], model: str | None, open_pages: int = OPEN_PAGES) -> None:
+        self._entries, self._model, self._most = entries, model, open_pages
+        # A plain dict whose first entries go looks for the next one among all that are gone.
+        self._open: OrderedDict[str, OpenPage] = OrderedDict()
+        self._items = 0
+        self.left_out: Counter[str] = Counter()
+
+    def lines(self) -> Iterator[tuple[int, bytes | FeedbackError]]:
+        """Each page as an event with its first line's number; and each record that cannot be read, as its error."""
+        for number, entry in self._entries:
+            if isinstance(entry, Bad):
+                yield number, entry.error
+            elif isinstance(entry, PassedOver):
+                self.left_out[entry.what] += 1
+            elif isinstance(entry, Clicked):
+                self._click(entry)
+            else:
+                try:
+                    self._show(number, entry)
+                except FeedbackError as error:
+                    yield number, error
+                while len(self._open) > self._most or self._items > OPEN_ITEMS:
+                    yield from self._close(next(iter(self._open)))
+        for name in list(self._open):
+            yield from self._close(name)
+
+    def _show(self, number: int, entry: Shown) -> None:
+        page = self._open.get(entry.page)
+        if page is None:
+            model = entry.model or self._model
+            if model is None:
+                raise FeedbackError("no model, and not one alone is configured: --field model==NAME, or model=PATH")
+            page = self._open[entry.page] = OpenPage(number, entry.query, model, entry.at)
+        ranks = entry.ranks or repeat(None, len(entry.items))
+        for item, rank in zip(entry.items, ranks, strict=True):
+            if item not in page.shown and len(page.shown) == MAX_SHOWN:
+                self.left_out[f"items after the first {MAX_SHOWN:,} of a page"] += 1
+            elif item not in page.shown:
+                page.shown[item] = rank
+                self._items += 1
+
+    def _click(self, entry: Clicked) -> None:
+        page = self._open.get(entry.page)
+        if page is None:
+            self.left_out[f"clicks on a page that is not among the {self._most:,} before them"] += 1
+        elif entry.item not in page.shown:
+            self.left_out["clicks on items that their page did not show"] += 1
+        else:
+            page.clicked[entry.item] = None
+
+    def _close(self, name: str) -> Iterator[tuple[int, bytes | FeedbackError]]:
+        page = self._open.pop(name)
+        self._items -= len(page.shown)
+        if not page.clicked:
+            self.left_out["pages without a click"] += 1
+            return
+        ranks = [rank for rank in page.shown.values() if rank is not None]
+        if len(set(ranks)) < len(ranks) or len(ranks) not in (0, len(page.shown)):
+            found = f"{len(page.shown)} items, {len(ranks)} ranks, {len(set(ranks))} of them different"
+            yield page.line, FeedbackError(f"page {name!r:.80}: {found}, expected another rank for each item")
+            return
+        event = Page(
+            model=page.model,
+            id=event_id(name),
+            at=page.at,
+            query=page.query,
+            shown=tuple(page.shown),
+            clicked=tuple(page.clicked),
+            positions=tuple(ranks) or None,
+        )
+        if preferred(event):
+            yield page.line, encode(event)
+        else:
+            self.left_out["pages on which nothing was passed over"] += 1
+
+
+def event_id(page: str) -> str:
+    """The id of a page's event: whoever feeds the log again sends it again, and it is learned once."""
+    return page if len(page) <= ID_CHARACTERS else hashlib.blake2b(page.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,207 @@
+"""Click logs become pages: each format as it is published, whole logs in bounded memory, and what is left out is told.
+
+The records are of the forms that o19s/ubi (schema 1.3.0, Apache 2.0) and metarank/metarank (doc/event-schema.md, Apache
+2.0) publish; their values are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from omdml.errors import ConfigurationError, FeedbackError
+from omdml.feedback import MAX_SHOWN, Page, decode
+from omdml.streams.clicklogs import csv_rows, json_lines
+from omdml.streams.clicklogs.fields import Fields, seconds
+from omdml.streams.clicklogs.joining import Joined
+
+UBI = """
+{"application":"primary-search","query_id":"q-1","client_id":"c-1","user_query":"red shirt","object_id_field":"sku","timestamp":"2026-11-22T16:32:11Z","query_attributes":{"item":"i0"},"query_response_id":"r-1","query_response_hit_ids":["i3","i7","i9","i12"]}
+{"action_name":"impression","query_id":"q-1","client_id":"c-1","timestamp":"2026-11-22T16:32:12Z","message_type":"QUERY","event_attributes":{"object":{"object_id":"i3","object_id_field":"sku"},"position":{"ordinal":1}}}
+{"action_name":"click","query_id":"q-1","client_id":"c-1","timestamp":"2026-11-22T16:32:14+00:00","message_type":"CONVERSION","message":"i7","event_attributes":{"object":{"object_id":"i7","object_id_field":"sku","object_id_type":"product"},"position":{"ordinal":2}}}
+{"action_name":"add_to_cart","query_id":"q-1","timestamp":"2026-11-22T16:33:14Z","event_attributes":{"object":{"object_id":9},"position":{"ordinal":3}}}
+{"_index":"ubi_queries","_source":{"query_id":"q-2","user_query":"cup","timestamp":"2026-11-22T16:32:11","query_attributes":{"item":"i1"},"query_response_hit_ids":["i4","i5"]}}
+"""  # noqa: E501
+METARANK = """
+{"event":"item","id":"e-1","timestamp":"1790000000000","item":"i3","fields":[{"name":"title","value":"red shirt"}]}
+{"event":"ranking","id":"r-1","timestamp":"1790000001000","user":"u-1","session":"s-1","fields":[{"name":"query","value":"i0"},{"name":"source","value":"search"}],"items":[{"id":"i3","fields":[{"name":"relevancy","value":2.0}]},{"id":"i7"},{"id":"i9"},{"id":"i12"}]}
+{"event":"interaction","id":"e-2","ranking":"r-1","timestamp":"1790000002000","user":"u-1","session":"s-1","type":"click","item":"i7","fields":[]}
+{"event":"interaction","id":"e-3","timestamp":"1790000003000","user":"u-1","session":"s-1","type":"click","item":"i9"}
+{"event":"interaction","id":"e-4","ranking":"r-1","timestamp":"1790000003000","type":"purchase","item":"i3"}
+"""
+CSV = """page,query,item,position,clicked,shop,at
+p-1,i0,i7,2,1,north,2026-11-22T16:32:11Z
+p-1,i0,i3,1,0,north,2026-11-22T16:32:11Z
+p-1,i0,i9,3,,north,
+p-1,i0,i12,4,false,north,
+"""
+
+
+def numbered(text):
+    return enumerate((line.encode() for line in text.splitlines(keepends=True)), start=1)
+
+
+def joined(kind, text, *changed, actions=("click",), model="shop", **options):
+    """What a click log becomes: pages, errors by line, and what was left out."""
+    if kind == "csv":
+        entries = csv_rows.entries(numbered(text), Fields(csv_rows.CSV, changed))
+    else:
+        known, read = {"ubi": (json_lines.UBI, json_lines.ubi), "metarank": (json_lines.METARANK, json_lines.metarank)}[
+            kind
+        ]
+        entries = json_lines.entries(numbered(text), read, Fields(known, changed), actions)
+    log = Joined(entries, model, **options)
+    lines = list(log.lines())
+    pages = [decode(line) for _, line in lines if not isinstance(line, FeedbackError)]
+    return pages, [(number, str(line)) for number, line in lines if isinstance(line, FeedbackError)], dict(log.left_out)
+
+
+SEEN = {"model": "shop", "query": "i0", "shown": ("i3", "i7", "i9", "i12"), "clicked": ("i7",)}
+
+
+def test_queries_and_events_of_user_behavior_insights_become_pages():
+    pages, bad, left_out = joined("ubi", UBI, "query=query_attributes.item")
+    assert pages == [Page(**SEEN, id="q-1", at=1795365131.0)]
+    assert bad == []
+    assert left_out == {"events of other actions": 2, "pages without a click": 1}
+
+
+def test_another_action_can_be_the_click_and_ids_may_be_numbers():
+    text = UBI.replace('"i9"', '"9"')
+    pages, _, _ = joined("ubi", text, "query=query_attributes.item", actions=("click", "add_to_cart"))
+    assert pages[0].clicked == ("i7", "9")
+
+
+def test_rankings_and_interactions_of_metarank_become_pages():
+    pages, bad, left_out = joined("metarank", METARANK)
+    assert pages == [Page(**SEEN, id="r-1", at=1790000001.0)]
+    assert bad == []
+    assert left_out == {
+        "events that are no ranking or interaction": 1,
+        "clicks that name no ranking": 1,
+        "events of other actions": 1,
+    }
+
+
+def test_rows_of_csv_become_pages_in_the_order_of_their_positions():
+    pages, bad, left_out = joined("csv", CSV, "model=shop")
+    shown = {"shown": ("i7", "i3", "i9", "i12"), "positions": (2, 1, 3, 4)}
+    assert pages == [Page(**{**SEEN, **shown, "model": "north"}, id="p-1", at=1795365131.0)]
+    assert (bad, left_out) == ([], {})
+
+
+def test_a_part_may_be_the_same_for_all_pages():
+    pages, _, _ = joined("metarank", METARANK, "model==south", "query==i5", model=None)
+    assert [(page.model, page.query) for page in pages] == [("south", "i5")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("ubi", '{"query_id":"q","query_response_hit_ids":["a"]}', "`user_query` is missing: --field query=PATH"),
+        ("ubi", '{"user_query":"i0","query_response_hit_ids":["a"]}', "`query_id` is missing"),
+        ("ubi", '{"query_id":"q","user_query":"i0","query_response_hit_ids":"a"}', "expected a list of items"),
+        ("ubi", '{"query_id":"q","user_query":"i0","query_response_hit_ids":[true]}', "expected an id"),
+        ("ubi", '{"action_name":"click","query_id":"q"}', "`event_attributes.object.object_id` is missing"),
+        ("ubi", '{"query_id":"q","user_query":"i0","timestamp":"yesterday"}', "expected a time like"),
+        ("ubi", '{"query_id":"' + "q" * 513 + '","user_query":"i0"}', "513 characters, expected an id of 512"),
+        ("ubi", "{", "not JSON"),
+        ("ubi", '{"query_id":' + "9" * 5000 + ',"user_query":"i0"}', ""),
+        ("ubi", "[1]", "expected a JSON object"),
+        ("ubi", "[" * 100_000, "not JSON"),
+        ("metarank", '{"event":"ranking","id":"r","fields":[],"items":[]}', "`fields.query` is missing"),
+        ("metarank", '{"event":"ranking","id":"r","items":[{}]}', "`items.id` is None, expected an id"),
+        ("metarank", '{"event":"interaction","ranking":"r","item":"i"}', "`type` is missing"),
+        ("csv", CSV + "p-2,i0\n", "2 cells, expected 7 as in the header"),
+        ("csv", CSV + "p-2,i0,i1,1,maybe,north,\n", "`clicked` is 'maybe', expected 1 or 0"),
+        ("csv", CSV + "p-2,i0,i1,first,1,north,\n", "`position` is 'first', expected a rank"),
+        ("csv", CSV + "p-2,i0,i1," + "9" * 500 + ",1,north,\n", "expected a rank"),
+        ("csv", CSV + 'p-2,i0,i1,1,"1"x,north,\n', "no CSV"),
+        ("csv", CSV + "p-2,i0,i1,1,1,north,\np-2,i0,i2,1,0,north,\n", "expected another rank for each item"),
+        ("csv", CSV + "p-2,i0,i1,1,1,north,\np-2,i0,i2,,0,north,\n", "expected another rank for each item"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_refused_and_the_rest_goes_on(kind, text, message):
+    pages, bad, _ = joined(kind, text, *(["model=shop"] if kind == "csv" else []))
+    assert [message in error for _, error in bad] == [True], bad
+    assert len(pages) == (kind == "csv")
+
+
+def test_a_csv_without_a_column_that_it_needs_is_refused_as_a_whole():
+    with pytest.raises(FeedbackError, match=r"no column 'clicked', got 'page,query,item'|no column 'clicked'"):
+        joined("csv", "page,query,item\n1,2,3\n")
+
+
+def test_a_field_that_the_format_does_not_have_is_refused():
+    for text in ("color=x", "query", "query="):
+        with pytest.raises(ConfigurationError, match="expected PART=PATH"):
+            Fields(json_lines.UBI, [text])
+
+
+def test_pages_of_no_model_are_refused_where_several_are_configured():
+    pages, bad, _ = joined("metarank", METARANK, model=None)
+    assert pages == []
+    assert ["--field model==NAME" in error for _, error in bad] == [True]
+
+
+def test_times_are_read_as_the_formats_write_them():
+    assert seconds("2026-11-22T16:32:11Z", "at") == seconds("2026-11-22T17:32:11+01:00", "at") == 1795365131.0
+    assert seconds("2026-11-22T16:32:11", "at") == seconds("1795365131000", "at") == seconds(1795365131000, "at")
+    assert seconds(None, "at") is None
+
+
+def ranking(number, items=("i1", "i2", "i3")):
+    fields = [{"name": "query", "value": "i0"}]
+    return json.dumps({"event": "ranking", "id": f"r{number}", "fields": fields, "items": [{"id": i} for i in items]})
+
+
+def interaction(number, item="i2"):
+    return json.dumps({"event": "interaction", "ranking": f"r{number}", "type": "click", "item": item})
+
+
+def test_a_log_of_any_length_holds_few_pages_open_and_counts_what_it_lost():
+    # Given clicks that come up to 30 pages after their page, and few pages held open
+    draw, late, lines = random.Random(0), {}, []
+    for number in range(2_000):
+        lines += [ranking(number), *late.pop(number, [])]
+        late.setdefault(number + draw.randrange(1, 31), []).append(interaction(number))
+    lines += [line for waiting in late.values() for line in waiting]
+    # When the log is read with room for all of them, and for fewer
+    for room, lost in ((31, 0), (10, 1)):
+        entries = json_lines.entries(
+            numbered("\n".join(lines)), json_lines.metarank, Fields(json_lines.METARANK), {"click"}
+        )
+        log, most, sent = Joined(entries, "shop", room), 0, []
+        for number, line in log.lines():
+            sent.append((number, decode(line).id))
+            most = max(most, len(log._open))
+        # Then never more than that many are open, pages come in the order of the log, and none is lost untold
+        assert most <= room
+        assert sent == sorted(sent)
+        gone = log.left_out[f"clicks on a page that is not among the {room:,} before them"]
+        assert len(sent) + gone == 2_000
+        assert (gone > 0) == lost
+
+
+def test_items_of_a_page_are_bounded_too():
+    many = [f"i{n}" for n in range(MAX_SHOWN + 7)]
+    pages, _, left_out = joined("metarank", "\n".join([ranking(1, many), interaction(1, "i1"), interaction(1, "nope")]))
+    assert len(pages[0].shown) == MAX_SHOWN
+    assert left_out == {
+        f"items after the first {MAX_SHOWN:,} of a page": 7,
+        "clicks on items that their page did not show": 1,
+    }
+
+
+def test_a_page_on_which_everything_was_clicked_is_left_out_and_counted():
+    lines = [ranking(1, ["i1"]), interaction(1, "i1")]
+    assert joined("metarank", "\n".join(lines)) == ([], [], {"pages on which nothing was passed over": 1})
+
+
+def test_the_same_log_gives_the_same_ids_so_that_it_teaches_once():
+    long = METARANK.replace("r-1", "r" * 300)
+    ids = [page.id for _ in range(2) for page in joined("metarank", long)[0]]
+    assert ids[0] == ids[1]
+    assert len(ids[0]) <= 128

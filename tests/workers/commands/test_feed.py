@@ -1,0 +1,84 @@
+"""``omdml feed`` takes events and click logs, says what it sent, and what it left out."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from omdml.feedback import decode
+from omdml.workers.cli import main
+from tests.streams.clicklogs.test_click_logs import CSV, METARANK, SEEN, UBI
+from tests.support.worlds import catalogue
+
+
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    """A folder with a catalogue and a model; answers a function that feeds a file."""
+    monkeypatch.chdir(tmp_path)
+    catalogue(tmp_path / "items", mapped=True)
+    (tmp_path / "omdml.toml").write_text('[catalogues.items]\npath = "items"\n[models.shop]\n')
+
+    def feed(text, *options, names=("log",)):
+        for name, part in zip(names, text if isinstance(text, list) else [text], strict=True):
+            (tmp_path / name).write_text(part)
+        return CliRunner().invoke(main, ["feed", *options, *names])
+
+    return feed
+
+
+def logged(folder):
+    """What lies in the log."""
+    return [decode(line) for file in sorted(folder.glob("feedback/*.jsonl")) for line in file.read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (UBI, ["--format", "ubi", "--field", "query=query_attributes.item"]),
+        (METARANK, ["--format", "metarank"]),
+        (CSV.replace("shop", "department"), ["--format", "csv"]),
+    ],
+)
+def test_a_click_log_of_each_format_is_in_the_log_as_pages(tmp_path, shop, text, options):
+    done = shop(text, *options)
+    assert (done.exit_code, "log: sent 1 page, refused 0" in done.output) == (0, True), done.output
+    (page,) = logged(tmp_path)
+    order = page.positions or (1, 2, 3, 4)
+    assert [item for _, item in sorted(zip(order, page.shown, strict=True))] == list(SEEN["shown"])
+    assert (page.model, page.query, page.clicked) == ("shop", "i0", ("i7",))
+
+
+def test_clicks_in_a_file_of_their_own_find_the_pages_of_the_file_before(tmp_path, shop):
+    lines = [line for line in METARANK.splitlines() if line]
+    done = shop(
+        ["\n".join(lines[:2]), "\n".join(lines[2:])], "--format", "metarank", "--action", "purchase", "--dry-run",
+        names=("shown", "clicked"),
+    )  # fmt: skip
+    assert "shown clicked: would send 1 page, refused 0" in done.output
+    assert "left out: 2 events of other actions" in done.output
+    assert not (tmp_path / "feedback").exists()
+
+
+def test_what_a_click_log_holds_that_cannot_be_learned_is_told_with_its_line(shop):
+    text = METARANK.replace('"i12"', '"nobody"') + "{\n"
+    done = shop(text, "--format", "metarank")
+    assert done.exit_code == 1
+    assert "sent nothing, refused 2" in done.output
+    assert "line 3: unknown_item" in done.output
+    assert "line 7: not_json" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--action", "buy"], "--action is about click logs"),
+        (["--open-pages", "5"], "--open-pages is about click logs"),
+        (["--format", "csv", "--action", "buy"], "the column `clicked` says"),
+        (["--format", "ubi", "--field", "color=x"], "expected PART=PATH"),
+        (["--format", "csv"], "no column 'page'"),
+    ],
+)
+def test_options_that_would_have_no_effect_are_refused(shop, options, says):
+    done = shop("a,b\n", *options)
+    assert done.exit_code != 0
+    assert says in " ".join(done.output.split())
