@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from omdml import formats
 from omdml.errors import CorruptError
-from omdml.formats import SNAPSHOT
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
 from tests.support.deep import examples
@@ -92,6 +92,6 @@ def test_values_that_are_not_finite_are_refused(value):
 
 
 def test_a_kind_of_metric_from_the_future_is_refused_by_name():
-    data = pack({"w": np.ones(2)}, {"snapshot": {}, "metric": {"kind": "hyperbolic"}}, SNAPSHOT)
+    data = pack({"w": np.ones(2)}, {"snapshot": {}, "metric": {"kind": "hyperbolic"}}, formats.SNAPSHOT)
     with pytest.raises(CorruptError, match=r"'hyperbolic'.*projection"):
         Snapshot.from_bytes(data)
