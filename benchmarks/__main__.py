@@ -22,6 +22,7 @@ BENCHMARKS = (
     "route",
     "many_models",
     "new_models",
+    "sizing",
     "failover",
     "start_up",
     "embedded_store",

@@ -60,7 +60,7 @@ def node(configuration: config.Configuration) -> None:
 
 @click.command()
 @click.option("--from", "origin", required=True, metavar="TOPIC", help="Topic that the senders write to.")
-@click.option("--bind", default="", metavar="HOST:PORT", help="Serve /metrics here; nowhere by default.")
+@click.option("--bind", default="", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
 @click.option(
     "--begin",
     type=click.Choice(["beginning", "end"]),
@@ -78,15 +78,19 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     from omdml.streams.kafka.routing.beginning import Begin
     from omdml.workers import wiring
     from omdml.workers.configuration import process
+    from omdml.workers.events.routing import condition
+    from omdml.workers.telemetry.condition import Facts, Messenger
     from omdml.workers.telemetry.registry import new_registry
 
     log = structlog.get_logger(__name__)
-    registry = new_registry()
-    process.serve_metrics(bind, registry, "--bind")
+    registry, facts = new_registry(), Facts()
+    process.serve_metrics(bind, registry, "--bind", facts)
     router = wiring.build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
+    facts.ask = lambda: condition(router, router.targets.topic)
     process.on_signals(router.stop)
     log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
-    router.run()
+    with Messenger(facts):
+        router.run()
     log.info("route_stopped", origin=origin, topic=router.targets.topic)
 
 
