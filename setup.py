@@ -1,5 +1,5 @@
-"""Puts the files of ``deploy`` into the package, for ``omdml deploy export``, and makes source archives whose bytes depend
-on nothing but the files, their names and SOURCE_DATE_EPOCH; all else is in pyproject.toml."""
+"""Puts the files of ``deploy`` into the package, for ``omdml deploy export``, and makes source archives whose bytes
+depend on nothing but the files, their names and SOURCE_DATE_EPOCH; all else is in pyproject.toml."""
 
 import gzip
 import importlib.util
@@ -18,9 +18,9 @@ for folder in ("streams", "workers"):
     # A link to the folder beside it; in a source archive the folder itself.
     if not (ROOT / "omdml" / folder).is_dir():
         sys.exit(
-            f"omdml: omdml/{folder} is no link to the folder {folder}: this checkout was made without symbolic links (Git on "
-            "Windows, or core.symlinks=false). Run: git config core.symlinks true && git checkout -- omdml/streams "
-            "omdml/workers. On Windows turn on its developer mode before that, or work in WSL"
+            f"omdml: omdml/{folder} is no link to the folder {folder}: this checkout was made without symbolic links "
+            "(Git on Windows, or core.symlinks=false). Run: git config core.symlinks true && git checkout -- "
+            "omdml/streams omdml/workers. On Windows turn on its developer mode before that, or work in WSL"
         )
 # Not by an import of omdml: nothing that it depends on is there yet.
 PLACE = Path("omdml/workers/operate/deployment.py")

@@ -1,4 +1,4 @@
-"""What is released: the wheel and the source archive are the same bytes each time, and work where there is no source."""
+"""What is released: wheel and source archive are the same bytes each time, and work where there is no source."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from omdml.workers.operate import deployment
 from tests.support.processes import ROOT
 
 PARTS = (
-    "omdml", "streams", "workers", "deploy", "pyproject.toml", "setup.py", "MANIFEST.in", "constraints.txt", "README.md",
-    "LICENSE",
+    "omdml", "streams", "workers", "deploy", "pyproject.toml", "setup.py", "MANIFEST.in", "constraints.txt",
+    "README.md", "LICENSE",
 )  # fmt: skip
 LIMIT_S = 600
 EPOCH = "1700000000"

@@ -97,7 +97,7 @@ lowest() {
     make_venv .venv-lowest
     touch .venv-lowest/.unfinished
     lower_bounds >.venv-lowest/constraints.txt
-    grep -E '^(pytest|pytest-xdist|hypothesis|httpx|PyYAML)==' constraints.txt >.venv-lowest/tools.txt
+    grep -E '^(pytest|pytest-xdist|hypothesis|httpx|jsonschema|PyYAML)==' constraints.txt >.venv-lowest/tools.txt
     .venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/constraints.txt \
         -e '.[demo,batch,parquet]' -r .venv-lowest/tools.txt ||
         refuse "the lowest versions that pyproject.toml allows do not fit together (see above): raise a bound there"
@@ -115,10 +115,12 @@ dist() {
     # What lies about here would get in: the last commit is built.
     git archive --prefix=source/ HEAD | tar -x -C "$scratch"
     mkdir -p dist
-    local target
+    local target kind
     target=$(pwd)/dist
-    (cd "$scratch/source" && "$scratch/venv/bin/python" -c 'import sys, setuptools.build_meta as build
-build.build_sdist(sys.argv[1]); build.build_wheel(sys.argv[1])' "$target" >/dev/null)
+    for kind in sdist wheel; do
+        (cd "$scratch/source" && "$scratch/venv/bin/python" -c 'import sys, setuptools.build_meta as build
+getattr(build, sys.argv[1])(sys.argv[2])' "build_$kind" "$target" >/dev/null)
+    done
     (cd dist && sha256sum omdml-*)
 }
 
