@@ -91,8 +91,8 @@ def application(
             query, environ["QUERY_STRING"] = environ.get("QUERY_STRING", ""), ""
             try:
                 return make_wsgi_app(models.page(query))(environ, start)
-            except ConfigurationError as error:
-                return answer(start, "400 Bad Request", error="invalid", message=str(error))
+            except ConfigurationError as refused:
+                return answer(start, "400 Bad Request", error="invalid", message=str(refused))
         if condition is None or path not in ("/healthz", "/readyz"):
             return answer(
                 start,
