@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image demo test test-deep lint format bench papers chaos attacks fuzz services constraints clean
+.PHONY: image demo test test-deep test-lowest lint format bench papers chaos attacks fuzz services dist sbom constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -23,6 +23,12 @@ test: .venv/.dev .venv/.compiled ## flat tests first, then those that need Kafka
 
 test-deep: export DEEP := 1
 test-deep: test ## all of them, with many more examples of each property, and the longest sequences of faults
+
+# Kernels of another numba are kept apart. What is about deploy/ and this repository itself needs tools, not lower bounds.
+test-lowest: export NUMBA_CACHE_DIR := $(CURDIR)/.venv-lowest/kernels
+test-lowest: ## flat tests on the lowest versions that pyproject.toml allows
+	@deploy/local/setup.sh lowest
+	.venv-lowest/bin/python -m pytest -n auto --maxprocesses 16 --dist worksteal omdml tests/omdml tests/streams tests/workers
 
 lint: .venv/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -47,8 +53,9 @@ services: .venv/.demo ## a real Kafka, with a topic, and a real Valkey, empty, u
 image: ## the container image omdml:VERSION, by docker, podman or buildah; BASE=IMAGE takes another base
 	deploy/container/build.sh
 
-constraints:
-	deploy/local/setup.sh constraints
+dist sbom constraints: ## wheel and source archive; what an installation consists of; exact versions of everything
+	@deploy/local/setup.sh $@
+
 # numba looks only at the date of a function's own file: not at the functions it calls, nor at what is in the file. If any
 # kernel changed, all are compiled again. If only dates did, as a checkout has it, the files get back those the cache knows.
 .venv/.kernels: $(wildcard omdml/kernels/*.py)
@@ -62,4 +69,4 @@ constraints:
 	@deploy/local/setup.sh $(@F:.%=%)
 
 clean:
-	rm -rf .venv .venv.lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv.lock build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,6 +23,7 @@ BENCHMARKS = (
     "route",
     "many_models",
     "new_models",
+    "sizing",
     "failover",
     "start_up",
     "embedded_store",

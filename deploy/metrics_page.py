@@ -16,10 +16,12 @@ from omdml.errors import CatalogueError
 from omdml.streams.protocols import Catalogue
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.events.routing import RouterMetrics
+from omdml.workers.learning.measures import SINGLE
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.node.http.api import create_app
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.telemetry.registry import new_registry
+from omdml.workers.telemetry.single_models import SingleModels
 from omdml.workers.telemetry.store_times import timed
 from omdml.workers.telemetry.webhook import Webhook
 
@@ -32,13 +34,17 @@ deploy.metrics_page` writes this page from the code, but for its last column; a 
 Series with known labels are there at 0 from the start, so `rate()` and `increase()` see the first event, and
 `absent()` means that nobody tells. The label `model` is a name or pattern of the configuration, at most
 `metrics.models` of them in their order there, then `other`. Gauges of one model are told of models that are
-configured by name. Times are in seconds, and timestamps in seconds since the epoch: `time() -
+configured by name; `GET /metrics/models` of workers and nodes tells of single models under a pattern too, the first
+1,000 by name that are in memory, or those of `?model=NAME` (`*` stands for any letters). Scrape it seldom, or ask it by
+hand: each model is some ten series. Times are in seconds, and timestamps in seconds since the epoch: `time() -
 omdml_worker_last_turn_timestamp_seconds` is how long ago it was. Every process has the client library's own
 `process_*`, `python_*` and `python_gc_*` too, on Linux.
 """
 SECTIONS = {
     "worker": "Workers",
     "node": "Nodes",
+    "worker_model": "Single models of a worker, at /metrics/models",
+    "node_model": "Single models of a node, at /metrics/models",
     "http": "HTTP of nodes",
     "store": "The store, as workers and nodes see it",
     "route": "Routers",
@@ -58,7 +64,9 @@ class Described(NamedTuple):
     @property
     def section(self) -> str:
         """Whose it is."""
-        first = self.name.split("_")[1]
+        first, second = self.name.split("_")[1:3]
+        if f"{first}_{second}" in SECTIONS:
+            return f"{first}_{second}"
         return first if first in SECTIONS else ""
 
 
@@ -80,6 +88,7 @@ def registries() -> Iterator[CollectorRegistry]:
     WorkerMetrics(worker)
     Webhook("", 1.0, worker)
     yield worker
+    yield SingleModels("worker", SINGLE).page()
     # Its other unit.
     WorkerMetrics(bytes_registry := CollectorRegistry(), lag_unit="bytes")
     yield bytes_registry
@@ -88,6 +97,7 @@ def registries() -> Iterator[CollectorRegistry]:
     node = RetrievalNode(MemoryStore(), no_catalogue, [])
     create_app(node)
     yield node.metrics.registry
+    yield node.metrics.single.page()
 
 
 def no_catalogue(model: str) -> Catalogue:

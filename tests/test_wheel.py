@@ -1,4 +1,4 @@
-"""The built wheel works where there is no source."""
+"""What is released: wheel and source archive are the same bytes each time, and work where there is no source."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 import venv
 import zipfile
 
@@ -14,8 +16,12 @@ import pytest
 from omdml.workers.operate import deployment
 from tests.support.processes import ROOT
 
-PARTS = ("omdml", "streams", "workers", "deploy", "pyproject.toml", "setup.py", "constraints.txt", "README.md")
+PARTS = (
+    "omdml", "streams", "workers", "deploy", "pyproject.toml", "setup.py", "MANIFEST.in", "constraints.txt",
+    "README.md", "LICENSE",
+)  # fmt: skip
 LIMIT_S = 600
+EPOCH = "1700000000"
 LEARNED = """
 import numpy as np, omdml, omdml.streams, omdml.workers
 draw = np.random.default_rng(0)
@@ -24,36 +30,72 @@ model = omdml.LOMDML(dims={"color": 8}, rank=4)
 model.learn_many([[0, 1, 2], [3, 4, 5]], features)
 print(model.version, *(package.__file__ for package in (omdml, omdml.streams, omdml.workers)), sep="\\n")
 """
+BUILT = "import sys, setuptools.build_meta as build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
 def run(folder, *command):
     """The output of a command, run where nothing of the source is on the path."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S
-    )
+        [str(word) for word in command], cwd=folder, env={**environment, "SOURCE_DATE_EPOCH": EPOCH},
+        capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.deep
-def test_the_wheel_works_with_the_source_deleted(tmp_path):
-    # Given the wheel, built from a copy of the source that is gone then
-    source, empty, fresh = tmp_path / "source", tmp_path / "empty", tmp_path / "venv"
-    source.mkdir()
-    empty.mkdir()
+def copy_of_the_source(folder):
+    folder.mkdir()
     for part in PARTS:
         if (ROOT / part).is_dir():
-            shutil.copytree(ROOT / part, source / part, symlinks=True)
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / part, folder / part, symlinks=True, ignore=ignored)
         else:
-            shutil.copy(ROOT / part, source / part)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    run(empty, *pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, source)
-    shutil.rmtree(source)
+            shutil.copy(ROOT / part, folder / part)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """A Python that has what builds the package, and nothing else."""
+    place = tmp_path_factory.mktemp("builder")
+    venv.create(place, with_pip=False)
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    run(place, *PIP, "--python", place / "bin/python", "install", *requires)
+    return place / "bin/python"
+
+
+def build(python, source, kind):
+    """The file that a build of this kind makes of a source, in a folder beside it."""
+    target = source.with_name(f"{source.name}-{kind}")
+    target.mkdir()
+    return target / run(source, python, "-c", BUILT, f"build_{kind}", target).splitlines()[-1]
+
+
+@pytest.mark.deep
+def test_what_is_released_is_the_same_bytes_and_works_without_the_source(tmp_path, python):
+    # Given two copies of the source, of different times, and what is built of each
+    sources = [copy_of_the_source(tmp_path / name) for name in ("one", "another-folder")]
+    for file in sources[1].rglob("*.py"):
+        os.utime(file, (1_600_000_000, 1_600_000_000))
+    archives, wheels = ([build(python, source, kind) for source in sources] for kind in ("sdist", "wheel"))
+    # Then both are the same
+    assert archives[0].read_bytes() == archives[1].read_bytes()
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+    # And what is built of the unpacked archive is that wheel again
+    for source in sources:
+        shutil.rmtree(source)
+    with tarfile.open(archives[0]) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert build(python, unpacked, "wheel").read_bytes() == wheels[0].read_bytes()
+    shutil.rmtree(tmp_path / "unpacked")
     # When it is installed with what it depends on
+    empty, fresh, wheel = tmp_path / "empty", tmp_path / "venv", wheels[0]
+    empty.mkdir()
     venv.create(fresh, with_pip=False)
-    (wheel,) = tmp_path.glob("omdml-*.whl")
-    run(empty, *pip, "--python", fresh / "bin/python", "install", "-c", ROOT / "constraints.txt", wheel)
+    run(empty, *PIP, "--python", fresh / "bin/python", "install", "-c", ROOT / "constraints.txt", wheel)
     # Then the command answers, and the packages learn
     assert "catalogue" in run(empty, fresh / "bin/omdml", "--help")
     version, *places = run(empty, fresh / "bin/python", "-c", LEARNED).split()
@@ -66,3 +108,15 @@ def test_the_wheel_works_with_the_source_deleted(tmp_path):
     run(empty, fresh / "bin/omdml", "deploy", "export", "exported")
     exported = {path: (empty / "exported" / path).read_bytes() for _, path in deployment.files()}
     assert exported == {path: source.read_bytes() for source, path in deployment.files()}
+
+
+def test_a_checkout_without_links_says_what_to_do(tmp_path):
+    source = copy_of_the_source(tmp_path / "source")
+    # What Git writes where links are not supported.
+    (source / "omdml/workers").unlink()
+    (source / "omdml/workers").write_text("../workers")
+    for command in ([sys.executable, "setup.py", "--version"], ["deploy/local/setup.sh", "dev"]):
+        done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode != 0
+        assert "git config core.symlinks true" in done.stderr
+    assert not (source / ".venv").exists()

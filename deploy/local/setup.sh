@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# Makes .venv with the project in it, as an ordinary user:  deploy/local/setup.sh demo | dev | fuzz | constraints
+# Makes .venv with the project in it, as an ordinary user:
+#   deploy/local/setup.sh demo | dev | fuzz | lowest | dist | sbom | constraints
 #   demo         what the demo needs
 #   dev          every extra: tests, lint, benchmarks
 #   fuzz         these, and what leads 'make fuzz'
+#   lowest       .venv-lowest: the oldest versions that pyproject.toml allows of what users get, and pytest
+#   dist         dist/: the wheel and the source archive, the same bytes for the same commit and setuptools
+#   sbom         dist/: what an installation with constraints.txt consists of, in CycloneDX's format
 #   constraints  writes constraints.txt anew from the newest versions that pyproject.toml allows
 # PYTHON names the Python to use; without it python3.11 is taken, else python3.
 set -euo pipefail
@@ -65,11 +69,82 @@ constraints() {
     cp "$scratch/constraints.txt" constraints.txt
 }
 
+# The folders beside omdml are packages in it by links. A checkout without links has small files in their place.
+require_links() {
+    local folder
+    for folder in streams workers; do
+        [ -d "omdml/$folder" ] || refuse "omdml/$folder is no link to the folder $folder: this checkout was made without" \
+            "symbolic links. Run: git config core.symlinks true && git checkout -- omdml/streams omdml/workers." \
+            "On Windows turn on its developer mode before that, or work in WSL"
+    done
+}
+
+# The lower bounds of what users get, as constraints; tools of development are the usual ones.
+lower_bounds() {
+    "$(find_python)" - <<'END'
+import re, tomllib
+
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+extras = project["optional-dependencies"]
+for line in sorted({*project["dependencies"], *(one for name in ("demo", "batch", "parquet") for one in extras[name])}):
+    name, bound = re.match(r"([\w.-]+)(?:\[[^]]*\])?>=([\w.]+)", line).groups()
+    print(f"{name}=={bound}")
+END
+}
+
+lowest() {
+    local began=$SECONDS
+    make_venv .venv-lowest
+    touch .venv-lowest/.unfinished
+    lower_bounds >.venv-lowest/constraints.txt
+    grep -E '^(pytest|pytest-xdist|hypothesis|httpx|jsonschema|PyYAML)==' constraints.txt >.venv-lowest/tools.txt
+    .venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/constraints.txt \
+        -e '.[demo,batch,parquet]' -r .venv-lowest/tools.txt ||
+        refuse "the lowest versions that pyproject.toml allows do not fit together (see above): raise a bound there"
+    rm .venv-lowest/.unfinished
+    say "ready after $((SECONDS - began)) s"
+}
+
+dist() {
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    make_venv "$scratch/venv"
+    "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check 'setuptools>=77'
+    SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+    export SOURCE_DATE_EPOCH
+    # What lies about here would get in: the last commit is built.
+    git archive --prefix=source/ HEAD | tar -x -C "$scratch"
+    mkdir -p dist
+    local target kind
+    target=$(pwd)/dist
+    for kind in sdist wheel; do
+        (cd "$scratch/source" && "$scratch/venv/bin/python" -c 'import sys, setuptools.build_meta as build
+getattr(build, sys.argv[1])(sys.argv[2])' "build_$kind" "$target" >/dev/null)
+    done
+    (cd dist && sha256sum omdml-*)
+}
+
+sbom() {
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    make_venv "$scratch/venv"
+    make_venv "$scratch/tool"
+    "$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt .
+    "$scratch/tool/bin/python" -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+    # Tools that made the environment are no part of it.
+    "$scratch/venv/bin/python" -m pip uninstall --quiet --yes setuptools pip
+    mkdir -p dist
+    "$scratch/tool/bin/cyclonedx-py" environment --pyproject pyproject.toml --mc-type application --output-reproducible \
+        --output-format JSON --output-file dist/omdml.cdx.json "$scratch/venv/bin/python"
+    say "wrote dist/omdml.cdx.json"
+}
+
 # Whether the stamp $1 is there and newer than what it was made from.
 done_already() { [ -e "$1" ] && [ ! pyproject.toml -nt "$1" ] && [ ! constraints.txt -nt "$1" ]; }
 
 # No command below stands in a condition: there bash would go on after an error inside it.
 main() {
+    require_links
     exec 9>.venv.lock # two at once: the second waits, and finds the work done
     flock 9
     case "${1:-}" in
@@ -86,8 +161,13 @@ main() {
         install "$everything,fuzz"
         touch .venv/.demo .venv/.dev .venv/.fuzz
         ;;
-    constraints) constraints ;;
-    *) refuse "say demo, dev, fuzz or constraints" ;;
+    lowest)
+        if [ -e .venv-lowest/.made ] && [ ! pyproject.toml -nt .venv-lowest/.made ]; then return; fi
+        lowest
+        touch .venv-lowest/.made
+        ;;
+    dist | sbom | constraints) "$1" ;;
+    *) refuse "say demo, dev, fuzz, lowest, dist, sbom or constraints" ;;
     esac
 }
 

@@ -24,21 +24,23 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     from omdml.workers import wiring
     from omdml.workers.configuration import process
     from omdml.workers.configuration.warm_up import announce_compiling, warm_up
+    from omdml.workers.learning.measures import SINGLE
     from omdml.workers.telemetry.condition import Facts, Messenger
     from omdml.workers.telemetry.registry import new_registry
+    from omdml.workers.telemetry.single_models import SingleModels
     from omdml.workers.telemetry.webhook import Webhook
 
     announce_compiling()
     process.one_thread()
     registry = new_registry()
-    facts = Facts()
-    process.serve_metrics(configuration.worker.bind, registry, condition=facts)
+    facts, models = Facts(), SingleModels("worker", SINGLE)
+    process.serve_metrics(configuration.worker.bind, registry, condition=facts, models=models)
     log = structlog.get_logger(__name__)
     log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
-    models = configuration.models.values()
-    warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in models)
+    configured = configuration.models.values()
+    warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in configured)
     learner = wiring.build_worker(configuration, registry, accept_gap)
-    facts.ask = learner.condition
+    facts.ask, models.ask = learner.condition, learner.single_models
     process.on_signals(learner.stop)
     hook = configuration.webhook
     with Messenger(facts), Webhook(hook.url, hook.timeout_s, registry):
@@ -60,7 +62,7 @@ def node(configuration: config.Configuration) -> None:
 
 @click.command()
 @click.option("--from", "origin", required=True, metavar="TOPIC", help="Topic that the senders write to.")
-@click.option("--bind", default="", metavar="HOST:PORT", help="Serve /metrics here; nowhere by default.")
+@click.option("--bind", default="", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz here.")
 @click.option(
     "--begin",
     type=click.Choice(["beginning", "end"]),
@@ -78,15 +80,19 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     from omdml.streams.kafka.routing.beginning import Begin
     from omdml.workers import wiring
     from omdml.workers.configuration import process
+    from omdml.workers.events.routing import condition
+    from omdml.workers.telemetry.condition import Facts, Messenger
     from omdml.workers.telemetry.registry import new_registry
 
     log = structlog.get_logger(__name__)
-    registry = new_registry()
-    process.serve_metrics(bind, registry, "--bind")
+    registry, facts = new_registry(), Facts()
+    process.serve_metrics(bind, registry, "--bind", facts)
     router = wiring.build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
+    facts.ask = lambda: condition(router, router.targets.topic)
     process.on_signals(router.stop)
     log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)
-    router.run()
+    with Messenger(facts):
+        router.run()
     log.info("route_stopped", origin=origin, topic=router.targets.topic)
 
 

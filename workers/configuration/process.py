@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from omdml.workers.telemetry.condition import Condition
+    from omdml.workers.telemetry.single_models import SingleModels
 
 
 class LogStream:
@@ -114,8 +115,9 @@ def serve_metrics(
     registry: CollectorRegistry,
     where: str = "worker.bind",
     condition: Callable[[], Condition] | None = None,
+    models: SingleModels | None = None,
 ) -> None:
-    """Prometheus metrics at ``host:port`` (empty: nowhere), and probes, if there is a ``condition`` to ask.
+    """Prometheus metrics at ``host:port`` (empty: nowhere), probes, if there is a ``condition``, and single ``models``.
 
     Raises ConfigurationError where the port is in use.
     """
@@ -125,7 +127,7 @@ def serve_metrics(
 
     host, port = address(bind, where)
     try:
-        serve_probes(host, port, registry, condition)
+        serve_probes(host, port, registry, condition, models)
     except (OSError, UnicodeError) as error:
         told = f"{where} {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
         raise ConfigurationError(told) from error

@@ -1,8 +1,10 @@
-"""Which model an event is for, without decoding all of it; and what Prometheus sees of a router."""
+"""Which model an event is for, without decoding all of it; and what Prometheus, probes and systemd see of a router."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -12,8 +14,11 @@ from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK
 from omdml.streams.protocols import Partition, Record
 from omdml.workers.configuration.names import MAX_NAME, check_name
 from omdml.workers.events.decoding import JSON, content_type
+from omdml.workers.telemetry.condition import STARTING, Condition
 from omdml.workers.telemetry.registry import STORE, at_zero
 
+# Without a turn of the loop: longer than the steps of a transaction take together before they are given up.
+STUCK_AFTER_S = 60.0
 FATES = ("keyed", "keyless", "letter")
 
 
@@ -41,6 +46,38 @@ def key_of(record: Record) -> bytes | None:
         return name or None
     except (msgspec.DecodeError, UnicodeError, RecursionError, FeedbackError):
         return None
+
+
+class Routing(Protocol):
+    """A router, as those see it who ask how it is."""
+
+    turned_at: float | None
+
+    @property
+    def connected(self) -> bool:
+        """Whether it routes what comes."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to end."""
+
+
+def condition(router: Routing, topic: str) -> Condition:
+    """How a router into a topic is; asked from any thread."""
+    if router.turned_at is None:
+        return STARTING
+    idle = time.monotonic() - router.turned_at
+    alive = idle < STUCK_AFTER_S
+    if not alive:
+        status = f"stuck: the loop has not turned for {idle:.0f} s, restart this router"
+    elif router.stopping:
+        status = "draining: what was gathered is routed"
+    elif not router.connected:
+        status = "waiting for Kafka: nothing is routed, nothing is lost"
+    else:
+        status = f"routing into {topic}"
+    ready = alive and router.connected and not router.stopping
+    return Condition(started=True, alive=alive, ready=ready, stopping=router.stopping, status=status)
 
 
 class RouterMetrics:

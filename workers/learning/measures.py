@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from omdml.errors import OmdmlError, StoreError
 from omdml.streams.protocols import Partition, Record
 from omdml.workers.learning.partition import OwnedPartition
 from omdml.workers.learning.pending_letters import LettersAway
 from omdml.workers.learning.services import Services
+from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.telemetry.condition import STARTING, Condition
+from omdml.workers.telemetry.single_models import Told
 
 STUCK_AFTER_S = 60.0  # without a turn of the loop: longer than the timeouts of any store or log
 LOOKS = 600  # ends remembered of a partition; of more every other one is forgotten
+# What is told of single models. It is read while the loop learns, so only plain numbers are in it.
+SINGLE = {
+    "version": "Comparisons learned",
+    "published_version": "Comparisons that the newest publication had learned, -1 before this owner's first",
+    "mistake_ratio": "Share of mistakes among the last thousand comparisons or so",
+    "withheld": "1 if the guard keeps what was learned from going live",
+    "guard_margin": "Mean gain in margins over the reference, at the last look",
+    "guard_doubt": "How far off the margin may be",
+    "unsaved_seconds": "For how long something has been in no checkpoint, 0 if all is saved",
+    "resident_bytes": "Bytes in memory",
+    "partition": "Number of the partition that it lives on",
+}
 
 
 class Arrivals:
@@ -95,6 +110,29 @@ class Measures:
         since = time.time() - services.clock() + min(model.changed_at for model in unsaved) if unsaved else None
         services.metrics.holds(services.residents, services.allowance, since)
         services.metrics.owned.set(len(partitions))
+
+    def single_models(self, partitions: Iterable[OwnedPartition]) -> dict[str, Told]:
+        """The models in memory by name, and how each is told of; asked from any thread."""
+        return {
+            name: partial(self._single, owned, model)
+            for owned in partitions
+            for name, model in dict(owned.models.loaded).items()
+        }
+
+    def _single(self, owned: OwnedPartition, model: OwnedModel) -> dict[str, float]:
+        unsaved = model.name in owned.models.unsaved
+        told = {
+            "version": model.learner.version,
+            "published_version": model.published,
+            "mistake_ratio": model.progress.mistakes.recent_mistake_rate,
+            "withheld": bool(model.withheld),
+            "unsaved_seconds": self._services.clock() - model.changed_at if unsaved else 0.0,
+            "resident_bytes": model.size,
+            "partition": owned.partition.number,
+        }
+        if model.guard.margin is not None:
+            told |= {"guard_margin": model.guard.margin, "guard_doubt": model.guard.doubt}
+        return told
 
     def tell_waiting(self, error: OmdmlError | None) -> None:
         """Say what learning waits for, by what a turn ended with."""

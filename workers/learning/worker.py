@@ -32,6 +32,7 @@ from omdml.workers.learning.portions import by_owner
 from omdml.workers.learning.services import Services
 from omdml.workers.model.newcomers import A_TURN
 from omdml.workers.telemetry.condition import Condition
+from omdml.workers.telemetry.single_models import Told
 
 log = structlog.get_logger(__name__)
 # Between two tries of what the store or the dead letters refused.
@@ -96,6 +97,10 @@ class LearnerWorker:
     def condition(self) -> Condition:
         """How this worker is, for probes; asked from any thread."""
         return self._measures.condition(self._stopping, len(self.partitions))
+
+    def single_models(self) -> Mapping[str, Told]:
+        """The models in memory, and how each is told of; asked from any thread."""
+        return self._measures.single_models(list(self.partitions.values()))
 
     def run(self) -> None:
         """Work until :meth:`stop`, then publish, save and leave.

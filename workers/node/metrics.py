@@ -6,6 +6,7 @@ import time
 from collections import Counter as Counts
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,7 @@ from omdml.snapshot import Trail
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.node.live_model import View
 from omdml.workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
+from omdml.workers.telemetry.single_models import SingleModels
 
 # Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
 OLD_NEWS_S = 86_400.0
@@ -27,6 +29,15 @@ WEIGHT = 1000  # events that one publication counts for in histograms, at most
 REFUSED = ("corrupt", "format", "catalogue", "store", "other")
 STAGES = ("log", "learn", "publish", "fetch", "swap")
 OUTCOMES = ("accepted", "refused", "failed")
+# Of one model alone: at /metrics of those that are configured by name, at /metrics/models of all.
+ALONE = {
+    "snapshot_version": "Comparisons learned by what answers",
+    "snapshot_serial": "Serial of the pointer that is served",
+    "snapshot_timestamp_seconds": "When what answers was published",
+    "pinned": "1 if an operator pinned what answers",
+    "gallery_complete": "0 while the gallery is embedded and a bridge answers",
+}
+SINGLE = {**ALONE, "gallery_items": "Items searched in", "gallery_bytes": "Memory of its gallery"}
 
 
 class NodeMetrics:
@@ -51,6 +62,7 @@ class NodeMetrics:
             return Histogram(f"omdml_node_{name}_seconds", text, labels, buckets=buckets, registry=registry)
 
         self.registry = registry
+        self.single = SingleModels("node", SINGLE)
         self.searches = counter("searches_total", "Searches answered", "model", "exact", "via")
         at_zero(self.searches, models.all(), ["true"], ["gallery", "bridge"])
         at_zero(self.searches, models.all(), ["false"], ["bridge"])
@@ -86,6 +98,7 @@ class NodeMetrics:
     def watch(self, views: Mapping[str, View], label: Callable[[str], str]) -> None:
         """Tell of what answers, at every scrape."""
         self.registry.register(Views(views, label, self.models))
+        self.single.ask = lambda: {name: partial(told_of, view) for name, view in dict(views).items()}
 
     def searched(self, label: str, view: View, version: int, took_s: float) -> None:
         """A search was answered in a view; where its bridge leads too far, by an older ``version``."""
@@ -171,24 +184,16 @@ class Views(Collector):
     def collect(self) -> Iterator[Any]:
         """As of now."""
         loaded: dict[str, Counts[str]] = {label: Counts() for label in self._models.all()}
-        alone = {
-            "snapshot_version": "Comparisons learned by what answers",
-            "snapshot_serial": "Serial of the pointer that is served",
-            "snapshot_timestamp_seconds": "When what answers was published",
-            "pinned": "1 if an operator pinned what answers",
-            "gallery_complete": "0 while the gallery is embedded and a bridge answers",
-        }
-        single = {name: family(name, text) for name, text in alone.items()}
+        single = {name: family(name, text) for name, text in ALONE.items()}
         for model, view in dict(self._views).items():
             label = self._models.of(self._label(model))
             sums = loaded.setdefault(label, Counts())
             sums.update(models=1, items=view.count, bytes=view.nbytes)
             if is_pattern(label) or label != model:
                 continue
-            pointer = view.pointer
-            told = (view.snapshot.version, pointer.serial, pointer.published_at, pointer.pinned, view.origin is None)
-            for one, value in zip(single.values(), told, strict=True):
-                one.add_metric([label], float(value))
+            told = told_of(view)
+            for name, one in single.items():
+                one.add_metric([label], told[name])
         summed = {"models": "Models that can answer", "items": "Items searched in", "bytes": "Memory of galleries"}
         for name, text in summed.items():
             total = family("loaded_models" if name == "models" else f"gallery_{name}", text)
@@ -196,6 +201,19 @@ class Views(Collector):
                 total.add_metric([label], sums[name])
             yield total
         yield from single.values()
+
+
+def told_of(view: View) -> dict[str, float]:
+    """What one model's view tells."""
+    return {
+        "snapshot_version": view.snapshot.version,
+        "snapshot_serial": view.pointer.serial,
+        "snapshot_timestamp_seconds": view.pointer.published_at,
+        "pinned": float(view.pointer.pinned),
+        "gallery_complete": float(view.origin is None),
+        "gallery_items": view.count,
+        "gallery_bytes": view.nbytes,
+    }
 
 
 def family(name: str, text: str) -> GaugeMetricFamily:

@@ -1,4 +1,4 @@
-"""What a process without an HTTP side of its own serves: /metrics, /healthz and /readyz."""
+"""What a process without an HTTP side of its own serves: /metrics, /metrics/models, /healthz and /readyz."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
+from omdml.errors import ConfigurationError
 from omdml.workers.telemetry.condition import Condition
+from omdml.workers.telemetry.single_models import PATH, SingleModels
 
 # Seconds that a client may keep a thread waiting.
 REQUEST_S = 10.0
@@ -29,12 +31,18 @@ class Silent(WSGIRequestHandler):
         """Nothing."""
 
 
-def serve_probes(host: str, port: int, registry: CollectorRegistry, condition: Callable[[], Condition] | None) -> int:
+def serve_probes(
+    host: str,
+    port: int,
+    registry: CollectorRegistry,
+    condition: Callable[[], Condition] | None,
+    models: SingleModels | None = None,
+) -> int:
     """Serve in a thread of its own, and answer the port; raises OSError if the address cannot be taken.
 
-    Without a ``condition`` there is /metrics alone.
+    Without a ``condition`` there are no probes, without ``models`` there is no /metrics/models.
     """
-    server = make_server(host, port, application(registry, condition), server_class(host), handler_class=Silent)
+    server = make_server(host, port, application(registry, condition, models), server_class(host), handler_class=Silent)
     threading.Thread(target=server.serve_forever, name="omdml-probes", daemon=True).start()
     return server.server_port
 
@@ -69,7 +77,7 @@ def server_class(host: str) -> type[ThreadingWSGIServer]:
 
 
 def application(
-    registry: CollectorRegistry, condition: Callable[[], Condition] | None
+    registry: CollectorRegistry, condition: Callable[[], Condition] | None, models: SingleModels | None = None
 ) -> Callable[..., Iterable[bytes]]:
     """The pages, by path."""
     metrics = make_wsgi_app(registry)
@@ -78,8 +86,20 @@ def application(
         path = environ.get("PATH_INFO", "")
         if path == "/metrics":
             return metrics(environ, start)
+        if path == PATH and models is not None:
+            # The library would take the rest of the query for names of metrics.
+            query, environ["QUERY_STRING"] = environ.get("QUERY_STRING", ""), ""
+            try:
+                return make_wsgi_app(models.page(query))(environ, start)
+            except ConfigurationError as refused:
+                return answer(start, "400 Bad Request", error="invalid", message=str(refused))
         if condition is None or path not in ("/healthz", "/readyz"):
-            return answer(start, "404 Not Found", error="not_found", message="there are /metrics, /healthz and /readyz")
+            return answer(
+                start,
+                "404 Not Found",
+                error="not_found",
+                message=f"there are /metrics, {PATH} (of a worker), /healthz and /readyz",
+            )
         now = condition()
         well = now.alive if path == "/healthz" else now.ready
         if well:

@@ -131,6 +131,11 @@ class Router:
         Of the transactions: each router needs another one, a router that is started again the same.
     accept_gap
         Go on behind what the log no longer holds, or cannot be read.
+
+    Attributes
+    ----------
+    turned_at
+        When the loop began its last turn, by the monotonic clock; None before the first.
     """
 
     def __init__(
@@ -147,6 +152,7 @@ class Router:
         self.source = source
         self.targets = targets
         self.accept_gap = accept_gap
+        self.turned_at: float | None = None
         self._key_of = key_of
         self._told = told
         self._name = name
@@ -161,6 +167,16 @@ class Router:
         self._looked_at = self._counted_at = float("-inf")
         self._counted: Counter[str] = Counter()
 
+    @property
+    def connected(self) -> bool:
+        """Whether it has a producer, so that it routes what comes; asked from any thread."""
+        return self._transactions is not None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to end."""
+        return self._stop_by is not None
+
     def stop(self) -> None:
         """End soon: what was gathered is still routed, if the cluster takes it within ``STOP_S``."""
         self._stop_by = time.monotonic() + STOP_S
@@ -169,7 +185,8 @@ class Router:
         """Route until :meth:`stop`; raises GapError, SourceError where an operator must decide."""
         self.source.subscribe(self)
         try:
-            while self._stop_by is None:
+            while not self.stopping:
+                self.turned_at = time.monotonic()
                 self._turn()
         finally:
             self._close()

@@ -26,6 +26,7 @@ WANTED = {
     "omdml.toml",
     "prometheus/rules.yml",
     "systemd/omdml-node@.service",
+    "systemd/omdml-route@.service",
     "systemd/omdml-worker@.service",
 }
 

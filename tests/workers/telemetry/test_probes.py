@@ -50,7 +50,7 @@ def test_probes_say_what_the_process_is(facts, client):
     assert client.get("/healthz").json() == {"error": "stuck", "message": "stuck"}
 
 
-def test_a_router_serves_metrics_and_no_probes():
+def test_without_a_condition_there_are_metrics_and_no_probes():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     serve_metrics(f"127.0.0.1:{port}", CollectorRegistry(), "--bind")

@@ -51,6 +51,7 @@ from omdml.workers.node.live_model import Page, SearchError
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.telemetry.registry import OTHER
+from omdml.workers.telemetry.single_models import PATH
 from omdml.workers.versions import moves
 
 # Numbers. Fewer are looked at in 0.2 ms, and the hop to a thread costs as much.
@@ -114,6 +115,7 @@ def create_app(
         Route("/healthz", api.healthz, methods=["GET"]),
         Route("/readyz", api.readyz, methods=["GET"]),
         Route("/metrics", api.metrics, methods=["GET"]),
+        Route(PATH, api.single_models, methods=["GET"]),
         Route("/schema", api.schema, methods=["GET"]),
         Route("/click.js", api.click_js, methods=["GET"]),
     ]
@@ -237,6 +239,13 @@ class Api:
         """For Prometheus, in the format that it asks for."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(self._node.metrics.registry), headers={"content-type": content_type})
+
+    async def single_models(self, request: Request) -> Response:
+        """For Prometheus, too, of single models."""
+        registry = self._node.metrics.single.page(request.url.query)
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        # A thousand models take longer than a search may wait for.
+        return Response(await run_in_threadpool(encode, registry), headers={"content-type": content_type})
 
     async def schema(self, _: Request) -> Response:
         """OpenAPI."""

@@ -81,6 +81,14 @@ def openapi() -> dict[str, Any]:
         "/healthz": {"get": operation("Whether the node makes progress")},
         "/readyz": {"get": operation("Whether every model configured by name can answer")},
         "/metrics": {"get": operation("For Prometheus", {"type": "string"}, kind="text/plain")},
+        "/metrics/models": {
+            "get": operation(
+                "For Prometheus, of single models",
+                {"type": "string"},
+                kind="text/plain",
+                parameters=[{"name": "model", "in": "query", "schema": {"type": "string"}}],
+            )
+        },
         "/schema": {"get": operation("This document")},
         "/click.js": {"get": operation("Sends a page's clicks", {"type": "string"}, kind="text/javascript")},
     }

@@ -1,0 +1,76 @@
+"""What single models tell, at /metrics/models: for a person, or for a scrape of its own that is slow. It is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import parse_qs
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from omdml.errors import ConfigurationError
+
+# Models that one page tells of.
+MOST = 1000
+PATH = "/metrics/models"
+# Makes the values of one model, by the names of what they mean.
+Told = Callable[[], Mapping[str, float]]
+
+
+class SingleModels:
+    """Makes the pages of a process.
+
+    Parameters
+    ----------
+    process
+        ``worker`` or ``node``.
+    meanings
+        What each gauge means, by the end of its name.
+
+    Attributes
+    ----------
+    ask
+        Answers the models in memory, and how each is told of; called from any thread.
+    """
+
+    def __init__(self, process: str, meanings: Mapping[str, str]) -> None:
+        self._process, self._meanings = process, meanings
+        self.ask: Callable[[], Mapping[str, Told]] = dict
+
+    def page(self, query: str = "") -> CollectorRegistry:
+        """The models that a URL's query asks for: ``model=NAME``, ``model=shop-*`` or nothing; ConfigurationError."""
+        fields = parse_qs(query, keep_blank_values=True)
+        asked = fields.pop("model", ["*"])
+        if fields or len(asked) != 1:
+            raise ConfigurationError(
+                f"{PATH}?{query[:200]}: expected nothing, or model=NAME once; * in it stands for any letters"
+            )
+        registry = CollectorRegistry()
+        registry.register(Page(self._process, self._meanings, self.ask, asked[0]))
+        return registry
+
+
+class Page(Collector):
+    """The gauges of those models whose names a pattern covers, the first ``MOST`` by name."""
+
+    def __init__(
+        self, process: str, meanings: Mapping[str, str], ask: Callable[[], Mapping[str, Told]], pattern: str
+    ) -> None:
+        self._process, self._meanings, self._ask, self._pattern = process, meanings, ask, pattern
+
+    def collect(self) -> Iterator[Any]:
+        """As of now."""
+        models = self._ask()
+        names = sorted(name for name in models if fnmatchcase(name, self._pattern))
+        text = f"Models that this page leaves out, beyond {MOST:,}: ask for some, ?model=NAME"
+        yield GaugeMetricFamily(f"omdml_{self._process}_model_left_out", text, value=max(0, len(names) - MOST))
+        values = {name: models[name]() for name in names[:MOST]}
+        for meaning, text in self._meanings.items():
+            family = GaugeMetricFamily(f"omdml_{self._process}_model_{meaning}", text, labels=["model"])
+            for name, told in values.items():
+                if meaning in told:
+                    family.add_metric([name], float(told[meaning]))
+            yield family
