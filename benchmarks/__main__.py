@@ -15,6 +15,7 @@ BENCHMARKS = (
     "quality",
     "mapped",
     "clicks",
+    "pairs",
     "guard",
     "drift",
     "service",

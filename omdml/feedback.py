@@ -54,13 +54,16 @@ class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
     irrelevant: Items
 
 
+ONLY_TASK = "default"  # that of a pair which names none
+
+
 class Pair(Feedback, frozen=True, kw_only=True, tag="pair", gc=False):
     """``left`` and ``right`` are similar, or not, in the sense of ``task``."""
 
     left: Id
     right: Id
     similar: bool
-    task: Id = "default"
+    task: Id = ONLY_TASK
 
 
 class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False):
