@@ -16,6 +16,8 @@ BENCHMARKS = (
     "mapped",
     "clicks",
     "pairs",
+    "rankings",
+    "experts",
     "guard",
     "drift",
     "service",

@@ -137,10 +137,12 @@ def in_pairs(judges: Sequence[HeldEvent]) -> bool:
 
 
 def judging(kept: Sequence[HeldEvent]) -> list[HeldEvent]:
-    """The events that judge: the comparisons, or the pairs if two of these for each comparison, and more, are there."""
+    """The events that judge: comparisons, or pairs if more similar ones with a dissimilar one each are there."""
     pairs = [event for event in kept if event.similar is not None]
     comparisons = [event for event in kept if event.similar is None]
-    return pairs if len(pairs) > 2 * len(comparisons) else comparisons
+    similar = sum(bool(event.similar) for event in pairs)
+    opposed = min(similar, len(pairs) - similar)
+    return pairs if not comparisons or opposed > len(comparisons) else comparisons
 
 
 def told(metric: Metric, kept: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
