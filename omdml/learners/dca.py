@@ -45,6 +45,10 @@ class DCA(Learner):
     made again only at versions that depend on the count alone: every one up to 15, then 7 % more each time, 20 % beyond
     a thousand.
 
+    Of pairs that people call similar or not, similar ones are near pairs and dissimilar ones far pairs. One pair says
+    nothing of an order, so pairs have the score 0, are no mistakes, and leave Hedge as it is. An item beside itself is
+    no pair: the triplet (q, r, q) is the similar pair (q, r), (q, q, s) the dissimilar pair (q, s).
+
     Without the positive part A'A is ``S^-1 - T^-1``, the logarithm of how much likelier a difference is between far
     items than between near ones (KISSME, Koestinger et al., CVPR 2012).
 
@@ -66,7 +70,7 @@ class DCA(Learner):
         fewer if items do not vary along them; with ``"coordinates"`` ``min(rank, dimensions)``. Without effect if
         ``init`` is arrays.
     memory
-        Triplets over which the sums fade, >= 1; 0 never forgets.
+        Triplets and pairs over which the sums fade, >= 1; 0 never forgets.
     init
         ``"pca"``; ``"coordinates"`` if the features are principal coordinates already, as a catalogue's mapped ones
         are; or arrays ``mean`` (D,), ``basis`` (d, D) with orthonormal rows and ``deviations`` (d,), D being the
