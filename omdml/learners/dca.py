@@ -70,7 +70,8 @@ class DCA(Learner):
         fewer if items do not vary along them; with ``"coordinates"`` ``min(rank, dimensions)``. Without effect if
         ``init`` is arrays.
     memory
-        Triplets and pairs over which the sums fade, >= 1; 0 never forgets.
+        Triplets over which the sums fade, >= 1; 0 never forgets. Similar pairs alone make what near pairs sum up to
+        fade, dissimilar ones what far pairs do.
     init
         ``"pca"``; ``"coordinates"`` if the features are principal coordinates already, as a catalogue's mapped ones
         are; or arrays ``mean`` (D,), ``basis`` (d, D) with orthonormal rows and ``deviations`` (d,), D being the

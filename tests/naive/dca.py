@@ -124,15 +124,13 @@ def dca(rows, centred, basis, variances, memory):
             shortened(v, 8 * sum(variances))
             for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])
         )
-        N, F, n, n_far, squares, both, centre = (
-            keep * N, keep * F, keep * n, keep * n_far, keep**2 * squares, keep * both, keep * centre
-        )  # fmt: skip
         if near:
-            N, n, squares = N + np.outer(z, z) / 2, n + 1, squares + 1
-            both, centre = both + np.outer(m, m) + np.outer(z, z) / 4, centre + m
+            N, n, squares = keep * N + np.outer(z, z) / 2, keep * n + 1, keep**2 * squares + 1
+            both = keep * both + np.outer(m, m) + np.outer(z, z) / 4
+            centre = keep * centre + m
             met |= {slots[q], slots[r]}
         if far:
-            F, n_far = F + np.outer(g, g) / 2, n_far + 1
+            F, n_far = keep * F + np.outer(g, g) / 2, keep * n_far + 1
         if version == due or version == len(rows):
             C = both / (n or 1) - np.outer(centre, centre) / (n or 1) ** 2
             made = learned(N, F, C, n, n_far, n**2 / (squares or 1), counted(met), variances)

@@ -91,6 +91,20 @@ def test_dissimilar_pairs_alone_leave_plain_features_until_similar_ones_come():
     assert right(model, features, labels) > plain + 0.1
 
 
+def test_dissimilar_pairs_do_not_make_similar_ones_fade():
+    features, rows, _, _ = world(11, events=400)
+    model = learner(features, memory=20, dtype="float64")
+    model.learn_many(rows[:, :2], features, similar=True)
+    before = model._engine.moments()
+    model.learn_many(rows[:, [0, 2]], features, similar=False)
+    after = model._engine.moments()
+    for name in ("near", "middle", "centre"):
+        np.testing.assert_allclose(getattr(after, name), getattr(before, name), rtol=1e-9, atol=1e-9)
+    assert after.sums[:2].tolist() == pytest.approx(before.sums[:2].tolist())
+    assert before.sums[2] == 0 < after.sums[2] < 20.001
+    assert "items" in model.shares
+
+
 def test_more_far_pairs_than_near_ones_weigh_no_more_than_their_covariance():
     features, rows, _, _ = world(6, events=400)
     once, twice = (learner(features, dtype="float64") for _ in range(2))
