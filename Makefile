@@ -41,8 +41,8 @@ MODULE_bench := benchmarks
 MODULE_papers := benchmarks.papers
 MODULE_chaos := tests.fault.chaos
 MODULE_attacks := tests.fault.attacks
-bench papers chaos attacks: .venv/.dev .venv/.kernels ## what is fast and good; the papers' tables; what faults cost; what attackers can do
-	$(BIN)/python -m $(MODULE_$@)
+bench papers chaos attacks: .venv/.dev .venv/.kernels ## what is fast and good (ONLY=clicks: one of them); the papers' tables; what faults cost; what attackers can do
+	$(BIN)/python -m $(MODULE_$@) $(ONLY)
 
 fuzz: .venv/.fuzz .venv/.kernels ## decoders and loaders, FUZZ_S=60 seconds each
 	$(BIN)/python -m tests.fuzz

@@ -1,8 +1,13 @@
-"""Quality by the number of comparisons: what the first handful is worth, with how many of them wrong (MATHS 12)."""
+"""Quality by the number of comparisons: what the first handful is worth, with how many of them wrong (MATHS 12).
+
+The whole takes hours on one core. Each curve is kept as soon as it is there (``benchmarks/papers/cache.py``). So the
+same command goes on after an interruption, and computes again only what other code or data would change.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 from scipy.linalg import eigh
 
+from benchmarks.papers.cache import unit_of
 from benchmarks.papers.peers import lmnn
 from benchmarks.quality import SEEDS, SETS, data_folder, split
 from omdml import DCA, LOMDML, Learner
@@ -25,6 +31,7 @@ from omdml.metrics import Metric
 Array = NDArray[Any]
 Features = dict[str, Array]
 Score = tuple[float, float]
+DATA = tuple(SETS)
 COUNTS = (50, 200, 1_000, 10_000, 50_000)
 WRONG = (0.0, 0.05, 0.2, 0.4)  # share of triplets whose two answers are swapped
 DESCENTS, LEARNED_IN_BATCH = 500, 10_000  # of LMNN, and the most triplets that it is given
@@ -61,6 +68,7 @@ class Case(NamedTuple):
         return np.concatenate(list(self.items["features"].values()), axis=1)
 
 
+@lru_cache(maxsize=len(SEEDS))
 def prepared(name: str, seed: int) -> Case:
     """The case, with a map of all items, as a catalogue's is: nobody knows yet which ones people will click on."""
     features, labels, train, test = split(name, seed)
@@ -172,39 +180,69 @@ def closed_loop(name: str, features: Features, case: Case) -> list[Score]:
     return found
 
 
-def random_triplets(name: str, cases: Sequence[Case], tick: Callable[[], None]) -> Table:
-    """One set by share of wrong answers and method; means over the cases."""
+def bounds(case: Case) -> list[Score]:
+    """Scores of plain features, and of all labels."""
+    return [scores(case.side_by_side, case), ceiling(case)]
+
+
+def after_triplets(case: Case, wrong: float, method: str, of: str, also: bool) -> list[list[Score]]:
+    """Scores of a method after each count of random triplets; ``also`` centred, at unit length."""
+    measures = (scores, centred_scores)[: 1 + also]
+    embedded = embeddings(method, case.items[of], case, triplets(case, COUNTS[-1], wrong), COUNTS)
+    return [list(curve) for curve in zip(*([measure(x, case) for measure in measures] for x in embedded), strict=True)]
+
+
+def batch(case: Case) -> list[Score]:
+    """Scores of LMNN, given so many clean triplets."""
+    return in_batch(case, triplets(case, COUNTS[-1], 0.0), COUNTS)
+
+
+def loop(case: Case, method: str, of: str) -> list[Score]:
+    """Scores of a method in the closed loop."""
+    return closed_loop(method, case.items[of], case)
+
+
+PARTS: dict[str, Callable[..., Any]] = {
+    "bounds": bounds, "triplets": after_triplets, "batch": batch, "loop": loop
+}  # fmt: skip
+
+
+def run(part: str, name: str, seed: int, **options: Any) -> Any:
+    """One curve, or few; see :mod:`benchmarks.papers.cache`."""
+    return PARTS[part](prepared(name, seed), **options)
+
+
+def means(part: str, name: str, seeds: Sequence[int], **options: Any) -> Array:
+    """Means over the seeds of what a part gives, of what is kept of it or computed now."""
+    units = [{"part": part, "name": name, "seed": seed, **options} for seed in seeds]
+    return mean([unit_of(__name__, unit).result for unit in units])
+
+
+def random_triplets(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> Table:
+    """One set by share of wrong answers and method; means over the seeds."""
     title = f"{name}, mAP after so many triplets (in brackets among items that no triplet named)"
     table = Table("wrong", "method", *(f"{count:,}" for count in COUNTS), title=title)
-    same = len(COUNTS)
-    table.add_row("", "plain features", *[told(mean([scores(case.side_by_side, case) for case in cases]))] * same)
-    table.add_row("", "all labels: PCA + LDA", *[told(mean([ceiling(case) for case in cases]))] * same)
+    for label, found in zip(("plain features", "all labels: PCA + LDA"), means("bounds", name, seeds), strict=True):
+        table.add_row("", label, *[told(found)] * len(COUNTS))
     for wrong in WRONG:
-        runs = [(case, triplets(case, COUNTS[-1], wrong)) for case in cases]
         for method, of, also in METHODS:
-            found: dict[str, list[list[Score]]] = {f"{method}, {MAPPED}" if of == MAPPED else method: []}
-            if also:
-                found[CENTRED] = []
-            for case, rows in runs:
-                embedded = list(embeddings(method, case.items[of], case, rows, COUNTS))
-                for measure, curves in zip((scores, centred_scores), found.values(), strict=False):
-                    curves.append([measure(x, case) for x in embedded])
-            for label, curves in found.items():
-                table.add_row(f"{wrong:.0%}", label, *map(told, mean(curves)))
+            label = f"{method}, {MAPPED}" if of == MAPPED else method
+            curves = means("triplets", name, seeds, wrong=wrong, method=method, of=of, also=also)
+            for row, curve in zip((label, CENTRED), curves, strict=False):
+                table.add_row(f"{wrong:.0%}", row, *map(told, curve))
             tick()
         if wrong == 0:
-            found_in_batch = mean([in_batch(case, rows, COUNTS) for case, rows in runs])
-            table.add_row(f"{wrong:.0%}", f"LMNN-C, {DESCENTS} descents", *map(told, found_in_batch))
+            table.add_row(f"{wrong:.0%}", f"LMNN-C, {DESCENTS} descents", *map(told, means("batch", name, seeds)))
             tick()
     return table
 
 
-def loops(name: str, cases: Sequence[Case], tick: Callable[[], None]) -> Table:
-    """One set in the closed loop; means over the cases."""
+def loops(name: str, seeds: Sequence[int], tick: Callable[[], None]) -> Table:
+    """One set in the closed loop; means over the seeds."""
     title = f"{name}, closed loop: marks on pages of {PAGE} of the current metric, {LOOP_WRONG:.0%} wrong"
     table = Table("method", *(f"{count:,}" for count in LOOP_COUNTS), title=title)
     for method, of in LOOPS:
-        found = mean([closed_loop(method, case.items[of], case) for case in cases])
+        found = means("loop", name, seeds, method=method, of=of)
         table.add_row(f"{method}, {MAPPED}" if of == MAPPED else method, *map(told, found))
         tick()
     return table
@@ -228,6 +266,5 @@ def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[i
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("clicks", total=len(names) * (len(WRONG) * len(METHODS) + 1 + len(LOOPS)))
         for name in names:
-            cases = [prepared(name, seed) for seed in seeds]
             for made in (random_triplets, loops):
-                console.print(made(name, cases, lambda: progress.advance(task)))
+                console.print(made(name, seeds, lambda: progress.advance(task)))

@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from omdml.errors import FeedbackError
-from omdml.feedback import MAX_COMPARISONS, AnyFeedback, Page, Pair, Quadruplet, Ranking, SetJudgement, Triplet
+from omdml.feedback import (
+    MAX_COMPARISONS,
+    ONLY_TASK,
+    AnyFeedback,
+    Page,
+    Pair,
+    Quadruplet,
+    Ranking,
+    SetJudgement,
+    Triplet,
+)
 
 __all__ = [
     "CONVERSIONS",
@@ -45,11 +55,15 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
     """Item ids of the event's triplets, three by three: query, relevant, irrelevant; a ranking's relevant-major, a
     page's as :func:`preferred` says.
 
+    A similar pair becomes (left, right, left), a dissimilar one (left, left, right): an item beside itself says
+    nothing.
+
     Raises
     ------
     FeedbackError
         ``not_accepted`` where the learner does not take this kind, ``too_many`` beyond 1,000 comparisons,
-        ``nothing_compared`` for a page that stands for none.
+        ``nothing_compared`` for a page that stands for none, ``unknown_task`` for a pair in the sense of a task, of
+        which learners of triplets have none.
     """
     if "triplet" in accepts:
         if type(event) is Triplet:
@@ -64,6 +78,9 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
                 raise FeedbackError(message, reason="nothing_compared")
             check_count(event, len(compared), "comparisons")
             return [item for r, s in compared for item in (event.query, r, s)]
+        if type(event) is Pair and "pair" in accepts:
+            check_no_task(event)
+            return [event.left, *((event.right, event.left) if event.similar else (event.left, event.right))]
     raise not_accepted(event, accepts)
 
 
@@ -145,6 +162,13 @@ def check_count(event: AnyFeedback, count: int, what: str) -> None:
     if count > MAX_COMPARISONS:
         message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"
         raise FeedbackError(message, reason="too_many")
+
+
+def check_no_task(event: Pair) -> None:
+    """Refuse a pair that names a task."""
+    if event.task != ONLY_TASK:
+        message = f"pair of task {event.task!r}, but model {event.model!r} has one sense of similar"
+        raise FeedbackError(f"{message}: leave the task out, or choose a learner of tasks", reason="unknown_task")
 
 
 def not_accepted(event: AnyFeedback, accepts: Collection[str]) -> FeedbackError:

@@ -70,13 +70,16 @@ class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
     positions: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=MAX_SHOWN)] | None = None
 
 
+ONLY_TASK = "default"  # that of a pair which names none
+
+
 class Pair(Feedback, frozen=True, kw_only=True, tag="pair", gc=False):
     """``left`` and ``right`` are similar, or not, in the sense of ``task``."""
 
     left: Id
     right: Id
     similar: bool
-    task: Id = "default"
+    task: Id = ONLY_TASK
 
 
 class Quadruplet(Feedback, frozen=True, kw_only=True, tag="quadruplet", gc=False):

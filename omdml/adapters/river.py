@@ -204,7 +204,7 @@ class MetricTransformer(base.Transformer):
         far = [others[self._draw.integers(len(others))].one(self._draw) for _ in near]
         features = {MODALITY: np.stack([row, *near, *far])}
         at = np.arange(1, len(near) + 1)
-        if "pair" in self._learner.accepts:
+        if "triplet" not in self._learner.accepts:
             pairs = np.stack([np.zeros(2 * len(near), int), np.concatenate([at, at + len(near)])], axis=1)
             self._learner.learn_many(pairs, features, similar=np.arange(len(pairs)) < len(near))
         else:

@@ -16,7 +16,7 @@ from omdml.engines.distinct import codes
 from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs
 from omdml.initial import check_axes
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
-from omdml.kernels.covariance import gather, hedged, margins_of, tally
+from omdml.kernels.covariance import gather, hedged, margins_of, mark_others, tally
 from omdml.metrics.cosine import projected
 
 TILE = 32  # triplets scored at a time: part of the arithmetic
@@ -27,6 +27,9 @@ LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a cent
 
 class CovarianceEngine(Engine):
     """Second moments of near pairs, and what is made of them.
+
+    A triplet is a near pair (q, r) and a far pair (q, s). An item beside itself is no pair: (q, r, q) is the near pair
+    alone, (q, q, s) the far one. So is it if two items have the same numbers.
 
     What is served is made whenever somebody asks. What scores triplets before they are learned is made again at
     versions that depend on the count alone: a refresh for every triplet would cost a thousand times what learning it
@@ -116,10 +119,11 @@ class CovarianceEngine(Engine):
         for of_one, matrix in zip(margins[1:], self._rows(), strict=True):
             if len(matrix):
                 margins_of(items @ matrix.T, first, of_one)
+        near, far = pairs_among(*(items[3 * first + side : 3 * (first + count) : 3] for side in range(3)))
         asked = codes(items[3 * first : 3 * (first + count) : 3])
         share, made = float(state.share[0]), int(state.made[0])
         known = state.asked, made, state.hedge, self.weights
-        return int(tally(margins, share, self.rule, asked, *known, scores, state.counts))
+        return int(tally(margins, share, self.rule, near & far, asked, *known, scores, state.counts))
 
     def _keep_items(self, items: Array, filled: int, first: int, count: int) -> None:
         """Take the items of triplets of the tile, from the one in place ``first`` on, into the open block."""
@@ -147,8 +151,7 @@ class CovarianceEngine(Engine):
         """
         state, counts, items = self.state, self.state.counts, self._tile()
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
-        # the kernel takes triplets; a third item that is the second one changes nothing
-        rows = np.ascontiguousarray(pairs[:, (0, 1, 1)])
+        rows = np.ascontiguousarray(pairs[:, (0, 1, 0)])
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile, filled = rows[start : start + TILE], int(counts[FILLED])
@@ -161,8 +164,8 @@ class CovarianceEngine(Engine):
                     index = start + sound
                     raise self._refusal(index, pairs[index], tables, known[index])
                 if counts[FILLED] > BLOCK - TILE:
-                    self._flush(far=False)
-            self._flush(far=False)
+                    self._flush()
+            self._flush()
         self.refresh()
 
     def served(self) -> dict[str, tuple[float, Array]]:
@@ -208,24 +211,25 @@ class CovarianceEngine(Engine):
         """What is known of the pairs of closed blocks: the state's own arrays."""
         return Moments(*(getattr(self.state, name) for name in Moments._fields))
 
-    def _add_block(self, to: Moments, far: bool = True) -> None:
-        """Add the pairs of the open block to moments, in place, on one BLAS thread; ``far`` ones too, if it has any."""
+    def _add_block(self, to: Moments) -> None:
+        """Add the pairs of the open block to moments, in place, on one BLAS thread."""
         filled, state = int(self.state.counts[FILLED]), self.state
         if not filled:
             return
         items = [block[:filled] for block in self._open()]
+        near, far = pairs_among(*items)
         for named in items[:2]:
-            to.mark(named)
+            to.mark(named[near])
         q, r, s = (projected(item, state.basis) for item in items)
-        to.add(q, r, s if far else s[:0], self.rule, self._most())
+        to.add(q, r, s, near, far, self.rule, self._most())
 
     def _most(self) -> float:
         """Squared length that a pair counts with at most."""
         return REACH * float((self.state.deviations.astype(np.float64) ** 2).sum())
 
-    def _flush(self, far: bool = True) -> None:
+    def _flush(self) -> None:
         """End the block, on one BLAS thread: its pairs go into the moments."""
-        self._add_block(self._moments(), far)
+        self._add_block(self._moments())
         self.state.counts[FILLED] = 0
 
     def refresh(self) -> None:
@@ -282,9 +286,9 @@ class CovarianceEngine(Engine):
     @property
     def hedge_loss_bound(self) -> float:
         """What ``hedge_loss`` can at most be; infinite if anything has faded."""
-        closed = self.version - int(self.state.counts[FILLED])
         least = float(self.state.hedge[: len(LEARNED)].min())
-        return least + self._regret() if self.state.sums[0] == closed else math.inf
+        # weights that faded are no longer their own squares
+        return least + self._regret() if self.state.sums[0] == self.state.sums[1] else math.inf
 
     def _regret(self) -> float:
         """By how much ``hedge_loss`` can exceed the better expert's (Cesa-Bianchi and Lugosi 2006, Theorem 2.3)."""
@@ -351,6 +355,14 @@ class CovarianceEngine(Engine):
         if not 0 <= made <= version < due <= next_refresh(made):
             raise ValueError(f"counts are {self.state.counts.tolist()}, refreshed at {made}, then at {due}")
         return super()._filled()
+
+
+def pairs_among(q: Array, r: Array, s: Array) -> tuple[Array, Array]:
+    """Which triplets (n, D) have a near pair, and which have a far one: (n,) truth values each."""
+    near, far = np.empty(len(q), bool), np.empty(len(q), bool)
+    mark_others(q, r, near)
+    mark_others(q, s, far)
+    return near, far
 
 
 def next_refresh(version: int) -> int:

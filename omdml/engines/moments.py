@@ -31,26 +31,31 @@ class Moments(NamedTuple):
     sums: Array  # (3,)          of the near pairs' weights, of their squares, of the far pairs' weights
     seen: Array  # (SLOTS / 8,)  which items were in near pairs, see distinct.py
 
-    def add(self, q: Array, r: Array, s: Array, rule: float, most: float) -> None:
-        """Add pairs, each of which makes those before it fade by ``rule``; ``most`` bounds squared lengths.
+    def add(self, q: Array, r: Array, s: Array, near: Array, far: Array, rule: float, most: float) -> None:
+        """Add pairs, each of which makes those of its kind before it fade by ``rule``; ``most`` bounds squared lengths.
 
-        ``q`` and ``r`` (n, d) are the near ones; ``q`` and ``s`` the far ones, of which there may be none, (0, d).
+        ``q`` and ``r`` (n, d) are the near ones; ``q`` and ``s`` the far ones. ``near`` and ``far`` (n,) are truth
+        values: which of these there are.
         """
-        count = len(q)
-        weights, fade = rule ** np.arange(count - 1, -1, -1.0), rule**count
-        differences, middles, far = np.empty(q.shape), np.empty(q.shape), np.empty(s.shape)
+        weights, weights_far = faded(near, rule), faded(far, rule)
+        fade, fade_far = rule ** int(near.sum()), rule ** int(far.sum())
+        differences, middles, apart = np.empty(q.shape), np.empty(q.shape), np.empty(q.shape)
         combine(q, r, 1.0, -1.0, most, differences)
         combine(q, r, 0.5, 0.5, most, middles)
-        combine(q, s, 1.0, -1.0, most, far)
+        combine(q, s, 1.0, -1.0, most, apart)
+        differences[~near], middles[~near], apart[~far] = 0.0, 0.0, 0.0
         self.centre[:] = fade * self.centre + weights @ middles
-        total, squares = weights.sum(), (weights**2).sum()
-        self.sums[:] = np.array([fade, fade**2, fade]) * self.sums + [total, squares, total if len(far) else 0.0]
-        parts = (self.near, 0.5, differences), (self.middle, 1.0, middles), (self.far, 0.5, far)
-        for matrix, factor, vectors in parts:
+        total, squares, total_far = weights.sum(), (weights**2).sum(), weights_far.sum()
+        self.sums[:] = np.array([fade, fade**2, fade_far]) * self.sums + [total, squares, total_far]
+        for matrix, factor, vectors, kept, each in (
+            (self.near, 0.5, differences, fade, weights),
+            (self.middle, 1.0, middles, fade, weights),
+            (self.far, 0.5, apart, fade_far, weights_far),
+        ):
             if rule < 1:
-                vectors *= np.sqrt(weights[len(weights) - len(vectors) :])[:, None]
+                vectors *= np.sqrt(each)[:, None]
             # BLAS counts columns: its lower triangle of the transpose is our upper one
-            dsyrk(factor, vectors.T, fade, matrix.T, lower=1, overwrite_c=1)
+            dsyrk(factor, vectors.T, kept, matrix.T, lower=1, overwrite_c=1)
 
     def mark(self, items: Array) -> None:
         """Note that items (n, D), as they are given, were in near pairs."""
@@ -59,7 +64,8 @@ class Moments(NamedTuple):
     def check(self, version: int, most: float) -> None:
         """Raise ValueError for sums that ``version`` pairs of squared lengths up to ``most`` cannot have."""
         total, squares, far = self.sums.tolist()
-        if not (0 <= far <= total <= version and 0 <= squares <= total and (squares > 0) == (total > 0)):
+        sound = 0 <= total <= version and 0 <= far <= version and 0 <= squares <= total
+        if not (sound and (squares > 0) == (total > 0)):
             raise ValueError(f"sums of weights are {self.sums.tolist()}, of {version} comparisons")
         most *= 1 + ROUNDING
         for name, largest in (("near", total / 2), ("far", far / 2), ("middle", total)):
@@ -75,6 +81,12 @@ class Moments(NamedTuple):
         near[np.diag_indices(len(near))] += ROUNDING * float(near.diagonal().mean())
         if near.any() and dpotrf(near.T, lower=1, clean=0, overwrite_a=1)[1]:
             raise ValueError("near is no sum of squares: it has negative eigenvalues")
+
+
+def faded(there: Array, rule: float) -> Array:
+    """Weights (n,): ``rule`` to the power of how many come later, for each pair that is ``there``; 0 for the others."""
+    found: Array = rule ** (there[::-1].cumsum()[::-1] - 1.0 * there) * there
+    return found
 
 
 class Compared(NamedTuple):
@@ -112,8 +124,9 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     items[diagonal] += share * variances[kept]
     # Items stand for the far pairs that near ones came without. Else half of what a model of a thousand pairs serves
     # would be what the first far pair says.
-    told = total_far / pairs
-    far = moments.far[block] / pairs
+    pairs_far = max(pairs, total_far)
+    told = total_far / pairs_far
+    far = moments.far[block] / pairs_far
     far[diagonal] += told * added
     if told < 1:
         far += (1 - told) * items

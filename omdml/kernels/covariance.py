@@ -65,6 +65,17 @@ def hash_rows(words: Array, factors: Array, hashes: Array) -> None:
 
 
 @njit(cache=True)
+def mark_others(x: Array, y: Array, others: Array) -> None:
+    """Write for each row of ``x`` and ``y`` (n, D) whether the two differ anywhere: (n,), truth values."""
+    for e in range(x.shape[0]):
+        others[e] = False
+        for j in range(x.shape[1]):
+            if x[e, j] != y[e, j]:
+                others[e] = True
+                break
+
+
+@njit(cache=True)
 def combine(x: Array, y: Array, a: float, b: float, most: float, written: Array) -> None:
     """Write ``a x + b y``, of rows (n, d): at squared length ``most`` where it is longer, in the same direction."""
     for e in range(written.shape[0]):
@@ -150,6 +161,7 @@ def tally(
     margins: Array,
     plain: float,
     rule: float,
+    ordered: Array,
     codes: Array,
     asked: Array,
     made: int,
@@ -168,6 +180,8 @@ def tally(
         Share of the plain coordinates.
     rule
         What losses fade by with each triplet.
+    ordered : (e,)
+        Whether each says which of two pairs is nearer. What is one pair alone has the score 0, and tells Hedge nothing.
     codes : (e,)
         Of the queries.
     asked : (a,)
@@ -194,13 +208,13 @@ def tally(
         learned = 0.0
         for j in range(m):
             learned += weights[j] * margins[1 + j, e]
-        scores[e] = plain * margins[0, e] + (1.0 - plain) * learned
+        scores[e] = plain * margins[0, e] + (1.0 - plain) * learned if ordered[e] else 0.0
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
             counts[MISTAKES] += 1
         # rows that know other answers to this search would be praised for that, and not for what they know of others
-        if not known(codes[e], asked, version, made):
+        if ordered[e] and not known(codes[e], asked, version, made):
             hedge[m] *= rule
             for j in range(m):
                 # what is symmetric under a swap of the answers is not misled by wrong ones

@@ -17,6 +17,7 @@ from omdml.errors import CorruptError, FeedbackError, ParameterError
 from omdml.initial import check_axes, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rows, expect, number, tables, whole
+from omdml.learners.shared.pairs import signs
 from omdml.metrics.base import check_features
 from omdml.metrics.cosine import CosineMetric
 
@@ -44,6 +45,10 @@ class DCA(Learner):
     made again only at versions that depend on the count alone: every one up to 15, then 7 % more each time, 20 % beyond
     a thousand.
 
+    Of pairs that people call similar or not, similar ones are near pairs and dissimilar ones far pairs. One pair says
+    nothing of an order, so pairs have the score 0, are no mistakes, and leave Hedge as it is. An item beside itself is
+    no pair: the triplet (q, r, q) is the similar pair (q, r), (q, q, s) the dissimilar pair (q, s).
+
     Without the positive part A'A is ``S^-1 - T^-1``, the logarithm of how much likelier a difference is between far
     items than between near ones (KISSME, Koestinger et al., CVPR 2012).
 
@@ -65,7 +70,8 @@ class DCA(Learner):
         fewer if items do not vary along them; with ``"coordinates"`` ``min(rank, dimensions)``. Without effect if
         ``init`` is arrays.
     memory
-        Triplets over which the sums fade, >= 1; 0 never forgets.
+        Triplets over which the sums fade, >= 1; 0 never forgets. Similar pairs alone make what near pairs sum up to
+        fade, dissimilar ones what far pairs do.
     init
         ``"pca"``; ``"coordinates"`` if the features are principal coordinates already, as a catalogue's mapped ones
         are; or arrays ``mean`` (D,), ``basis`` (d, D) with orthonormal rows and ``deviations`` (d,), D being the
@@ -91,7 +97,7 @@ class DCA(Learner):
     """
 
     name: ClassVar[str] = "dca"
-    accepts: ClassVar[frozenset[str]] = frozenset({"triplet"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"triplet", "pair"})
     width: ClassVar[int] = 3
     coordinates: ClassVar[str] = "mapped"
     on_mapped: ClassVar[Mapping[str, Any]] = {"init": "coordinates"}
@@ -157,15 +163,24 @@ class DCA(Learner):
         triangles = dict.fromkeys(SYMMETRIC, (d * (d + 1) // 2,))
         return {"mean": (D,), "basis": (directions, D), "deviations": (d,), **triangles}
 
-    def learn_many(self, rows: ArrayLike, features: Mapping[str, Array], **kw: Any) -> Outcome:
-        """Learn triplets in order, all of them or none.
+    def learn_many(
+        self, rows: ArrayLike, features: Mapping[str, Array], similar: ArrayLike | None = None, **kw: Any
+    ) -> Outcome:
+        """Learn triplets, or pairs, in order, all of them or none.
 
         Parameters
         ----------
-        rows : (T, 3)
-            Row numbers of query, relevant, irrelevant.
+        rows : (T, 3) or (T, 2)
+            Row numbers of query, relevant, irrelevant; or, if ``similar`` is given, of a pair's items.
         features
             Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
+        similar : scalar or (T,)
+            Of pairs: True for each near one, False for each far one.
+
+        Returns
+        -------
+        ``scores`` are ``D(q, r) - D(q, s)``, positive for a triplet in the wrong order; 0 for a pair, and for a triplet
+        that names an item beside itself, because one pair alone says nothing of an order.
 
         Raises
         ------
@@ -175,8 +190,13 @@ class DCA(Learner):
         StartError
             On the first call, features without a row, or with values that are not finite.
         """
-        expect(not kw, "learn_many", sorted(kw), "triplets and features, nothing else")
-        return self._learn(rows, features)
+        expect(not kw, "learn_many", sorted(kw), "triplets or pairs, features, and whether pairs are similar")
+        if similar is None:
+            return self._learn(rows, features)
+        pairs = check_rows(rows, 2, check_features(features, self.dims))
+        left, right = pairs.T
+        near = signs(similar, len(pairs)) > 0
+        return self._learn(np.stack([left, np.where(near, right, left), np.where(near, left, right)], axis=1), features)
 
     @property
     def metric(self) -> CosineMetric:

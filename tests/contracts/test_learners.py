@@ -41,7 +41,7 @@ def comparisons(name, count=EVENTS, seed=0):
     if "set" in accepts:
         sets = [draw.choice(ITEMS, draw.integers(1, 4), replace=False) for _ in range(3 * count)]
         return [Judgement(sets[3 * t], (sets[3 * t + 1],), (sets[3 * t + 2],)) for t in range(count)], {}
-    if "pair" in accepts:
+    if accepts == {"pair"}:
         tasks = np.array(OPTIONS.get(name, {}).get("tasks", ["default"]))[
             draw.integers(0, 1 + (name in OPTIONS), count)
         ]

@@ -27,15 +27,19 @@ def closed_form(S, T):
     return W @ V @ np.diag(gain) @ V.T @ W
 
 
-def learned(N, F, C, n, effective, items, variances):
+def learned(N, F, C, n, n_far, effective, items, variances):
     """M (d, d), up to scale, of each expert; None if no direction is left.
 
-    N and F are the sums of near and far pairs, C the covariance of items in near pairs.
+    N and F are the sums of n near and n_far far pairs, C the covariance of items in near pairs.
     """
     d = len(variances)
+    if n == 0:
+        return {"items": None, "far": None}
     added = min(0.8 * math.sqrt(d / min(effective, 4 * items)), 3.0) * np.trace(N / n) / d
     share = 0.3 * d / (0.3 * d + min(n, 4 * items))
-    T = {"items": share * np.diag(variances) + (1 - share) * C, "far": F / n + added * np.eye(d)}
+    T = {"items": share * np.diag(variances) + (1 - share) * C}
+    told = min(1.0, n_far / n)
+    T["far"] = (F / n_far + added * np.eye(d)) * told + (1 - told) * T["items"] if n_far else T["items"]
     seen = [i for i in range(d) if variances[i] > 0.3 * added]
     found = {}
     for name, compared in T.items():
@@ -95,7 +99,8 @@ def dca(rows, centred, basis, variances, memory):
     items, slots = centred @ basis.T, [slot(item) for item in centred]
     d, keep = items.shape[1], 1 - 1 / memory if memory else 1.0
     nothing = {"items": None, "far": None}
-    N, F, n, squares, M, share, due, scores = np.zeros((d, d)), np.zeros((d, d)), 0.0, 0.0, nothing, 1.0, 1, []
+    N, F, n, n_far, squares = np.zeros((d, d)), np.zeros((d, d)), 0.0, 0.0, 0.0
+    M, share, due, scores = nothing, 1.0, 1, []
     both, centre, met = np.zeros((d, d)), np.zeros(d), set()
     losses, scored, refreshed, asked = (
         {"items": 0.0, "far": 0.0},
@@ -109,22 +114,26 @@ def dca(rows, centred, basis, variances, memory):
             for name, A in (M | {"plain": np.eye(d)}).items()
         }
         hedge = weights(losses, scored)
-        scores.append(share * margins["plain"] + (1 - share) * sum(hedge[name] * margins[name] for name in hedge))
-        if asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
+        near, far = ((centred[q] != centred[other]).any() for other in (r, s))
+        f = share * margins["plain"] + (1 - share) * sum(hedge[name] * margins[name] for name in hedge)
+        scores.append(f if near and far else 0.0)
+        if near and far and asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
             losses = {name: keep * losses[name] + (1 + np.clip(margins[name], -1, 1)) / 2 for name in hedge}
             scored = keep * scored + 1
         z, m, g = (
             shortened(v, 8 * sum(variances))
             for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])
         )
-        N, F, n = keep * N + np.outer(z, z) / 2, keep * F + np.outer(g, g) / 2, keep * n + 1
-        squares = keep**2 * squares + 1
-        both = keep * both + np.outer(m, m) + np.outer(z, z) / 4
-        centre = keep * centre + m
-        met |= {slots[q], slots[r]}
+        if near:
+            N, n, squares = keep * N + np.outer(z, z) / 2, keep * n + 1, keep**2 * squares + 1
+            both = keep * both + np.outer(m, m) + np.outer(z, z) / 4
+            centre = keep * centre + m
+            met |= {slots[q], slots[r]}
+        if far:
+            F, n_far = keep * F + np.outer(g, g) / 2, keep * n_far + 1
         if version == due or version == len(rows):
-            C = both / n - np.outer(centre / n, centre / n)
-            made = learned(N, F, C, n, n**2 / squares, counted(met), variances)
+            C = both / (n or 1) - np.outer(centre, centre) / (n or 1) ** 2
+            made = learned(N, F, C, n, n_far, n**2 / (squares or 1), counted(met), variances)
             faded = 5 / (5 + n)
             faded = faded if faded >= 0.005 else 0.0
         if version == due:

@@ -23,6 +23,14 @@ def world(seed, dims=(7, 5), items=80, events=150, classes=4):
     return features, np.stack([query, relevant, irrelevant], axis=1), labels, draw
 
 
+def with_pairs(rows, shares, draw):
+    """Triplets of which only these shares stay as they are, become a near pair alone, and become a far one alone."""
+    kind, rows = draw.choice(3, len(rows), p=shares), rows.copy()
+    rows[kind == 1, 2] = rows[kind == 1, 0]
+    rows[kind == 2, 1] = rows[kind == 2, 0]
+    return rows
+
+
 def learner(features, **options):
     return DCA(dims={name: x.shape[1] for name, x in features.items()}, **options)
 
@@ -43,6 +51,6 @@ def heard(model, margins):
     said = np.concatenate([np.zeros((1, count)), margins])
     queries = np.arange(1, count + 1, dtype=np.uint64)
     rest = state.hedge, np.zeros(2), np.zeros(count), state.counts
-    assert tally(said, 0.0, 1.0, queries, state.asked, 0, *rest) == count
+    assert tally(said, 0.0, 1.0, np.ones(count, bool), queries, state.asked, 0, *rest) == count
     state.counts[FILLED], state.sums[:] = 0, model.version
     state.made[0], state.next[0] = model.version, next_refresh(model.version)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import numpy as np
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from omdml import LOMDML
+from omdml import LEARNERS, LOMDML
 from omdml.builders import from_labels
 from omdml.errors import FeedbackError, StoreError
-from omdml.feedback import AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
+from omdml.feedback import ONLY_TASK, AnyFeedback, Pair, Quadruplet, SetJudgement, Triplet, decode, encode
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.extents import Extent
@@ -105,8 +106,10 @@ def events(count: int, seed: int = 0, model: str = "shop") -> Iterator[bytes]:
         )
 
 
-def feedback(kind: str, count: int, seed: int = 0, model: str = "shop") -> Iterator[AnyFeedback]:
-    """The same as feedback of any kind: quadruplets of other margins, pairs of :data:`TASKS`, sets of one or two."""
+def feedback(
+    kind: str, count: int, seed: int = 0, model: str = "shop", tasks: Sequence[str] = TASKS
+) -> Iterator[AnyFeedback]:
+    """The same as feedback of any kind: quadruplets of other margins, pairs of two tasks, sets of one or two."""
     for turn, (q, r, s) in enumerate(triplets(count, seed).tolist()):
         query, relevant, irrelevant = f"i{q}", f"i{r}", f"i{s}"
         if kind == "triplet":
@@ -114,10 +117,15 @@ def feedback(kind: str, count: int, seed: int = 0, model: str = "shop") -> Itera
         elif kind == "quadruplet":
             yield Quadruplet(model=model, near=(query, relevant), far=(irrelevant, query), margin=0.5 + turn % 2)
         elif kind == "pair":
-            right, task = (relevant, irrelevant)[turn % 2], TASKS[turn % 3 % 2]
+            right, task = (relevant, irrelevant)[turn % 2], tasks[turn % 3 % 2]
             yield Pair(model=model, left=query, right=right, similar=turn % 2 == 0, task=task)
         else:
             yield SetJudgement(model=model, query=(query,), relevant=(relevant, f"s{r}"), irrelevant=(f"s{s}",))
+
+
+def tasks_of(learner: str) -> Sequence[str]:
+    """The tasks that pairs name which a learner takes, for :func:`feedback`: TASKS, if it has any."""
+    return TASKS if "tasks" in inspect.signature(LEARNERS[learner]).parameters else (ONLY_TASK, ONLY_TASK)
 
 
 def configuration(folder, models=None, **options) -> Configuration:

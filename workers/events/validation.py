@@ -8,8 +8,8 @@ from typing import IO, NamedTuple
 
 from omdml.comparisons import conversion, kind_of
 from omdml.errors import FeedbackError, SourceError
-from omdml.feedback import MAX_EVENT_BYTES, AnyFeedback, Pair, decode
-from omdml.learners.shared.pairs import ONLY_TASK, task_numbers
+from omdml.feedback import MAX_EVENT_BYTES, ONLY_TASK, AnyFeedback, Pair, decode
+from omdml.learners.shared.pairs import task_numbers
 from omdml.streams.catalogues.inline import InlineTable
 from omdml.streams.protocols import Sink
 from omdml.workers.configuration.names import check_name
@@ -60,7 +60,7 @@ def check(event: AnyFeedback, spec: Spec | None) -> None:
     kinds, table = spec.learner.accepts, InlineTable(spec.catalogue)
     compared(event, conversion(kinds)(event, kinds), spec.learner.width, table, spec.catalogue)
     if isinstance(event, Pair):
-        task_numbers(event.task, spec.parameters.get("tasks") or ONLY_TASK, 1)
+        task_numbers(event.task, spec.parameters.get("tasks") or [ONLY_TASK], 1)
 
 
 def send_events(lines: Iterable[bytes], specs: Specs, sink: Sink | None, name: str = "input") -> Fed:

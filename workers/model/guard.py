@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import metric_to_bytes
 from omdml.workers.configuration.config import GuardConfig
-from omdml.workers.model.held_out_window import HeldEvent, Window, in_pairs, told
+from omdml.workers.model.held_out_window import HeldEvent, Window, in_pairs, judging, told
 
 Array = NDArray[Any]
 # So many held-out events, and queries among them, must there be before they say anything.
@@ -288,6 +288,7 @@ class Guard:
         share a call changes their last bits, so computing all of them again after a restart would not do, nor would
         keeping what a look computed.
         """
+        kept = judging(kept)
         if in_pairs(kept):
             return told(self.reference, kept, features)
         new = np.array([event.expected is None for event in kept], bool)

@@ -47,7 +47,8 @@ class Window:
 
     Shares keep a few senders, or a storm of clicks about a few items, from becoming all that judges. They count events:
     of a query, in which an item occurs in any role, and, of pairs, as many similar as dissimilar ones of each task,
-    because only together do they say something.
+    because only together do they say something. If there are both comparisons and pairs, those judge that make up more
+    of the window's opinions (:func:`judging`).
 
     Parameters
     ----------
@@ -84,22 +85,28 @@ class Window:
             self._drop(0)
 
     def keep_newest(self, count: int) -> None:
-        """Forget all but so many events; of pairs, so many similar and dissimilar ones."""
-        for _ in range(len(self.kept) - count * (2 if in_pairs(self.kept) else 1)):
-            self._drop(0)
+        """Forget all but so many of the events that judge, and what is older; of pairs, so many of either side."""
+        judges = judging(self.kept)
+        wanted = count * (2 if in_pairs(judges) else 1)
+        if len(judges) > wanted:
+            oldest = judges[len(judges) - wanted]
+            for _ in range(next(index for index, event in enumerate(self.kept) if event is oldest)):
+                self._drop(0)
 
     def expect(self, margins: Array) -> None:
         """Keep what candidates are compared with from now on: margins of events (n,), nothing of pairs."""
-        if not in_pairs(self.kept):
-            for event, margin in zip(self.kept, margins.tolist(), strict=True):
+        judges = judging(self.kept)
+        if not in_pairs(judges):
+            for event, margin in zip(judges, margins.tolist(), strict=True):
                 event.expected = margin
 
     def asked(self, count: int) -> Array:
         """What the events ask, a number each; of pairs, which ask nothing, so many different ones."""
-        if in_pairs(self.kept):
+        if in_pairs(judging(self.kept)):
             return np.arange(count)
         numbers: dict[Hashable, int] = {}
-        return np.array([numbers.setdefault(keys[0], len(numbers)) for keys in self._keys], np.int64)
+        queries = [keys[0] for keys in self._keys if keys[0][0] == "query"]
+        return np.array([numbers.setdefault(query, len(numbers)) for query in queries], np.int64)
 
     def _drop(self, index: int) -> None:
         del self.kept[index]
@@ -124,16 +131,26 @@ def chosen(rows: Array) -> Array:
     return rows[np.linspace(0, len(rows) - 1, min(len(rows), COMPARISONS)).astype(int)]
 
 
-def in_pairs(kept: Sequence[HeldEvent]) -> bool:
+def in_pairs(judges: Sequence[HeldEvent]) -> bool:
     """Whether events say something only together: each similar pair with a dissimilar one."""
-    return any(event.similar is not None for event in kept)
+    return bool(judges) and judges[0].similar is not None
+
+
+def judging(kept: Sequence[HeldEvent]) -> list[HeldEvent]:
+    """The events that judge: comparisons, or pairs if more similar ones with a dissimilar one each are there."""
+    pairs = [event for event in kept if event.similar is not None]
+    comparisons = [event for event in kept if event.similar is None]
+    similar = sum(bool(event.similar) for event in pairs)
+    opposed = min(similar, len(pairs) - similar)
+    return pairs if not comparisons or opposed > len(comparisons) else comparisons
 
 
 def told(metric: Metric, kept: Sequence[HeldEvent], features: Mapping[str, Array]) -> Array:
     """How clearly a metric gets events right, one by one, oldest first: in [-1, 1], above 0 is right.
 
-    Of pairs: each similar one beside a dissimilar one of its task.
+    Of pairs: each similar one beside a dissimilar one of its task. If there are both, only what judges is asked.
     """
+    kept = judging(kept)
     if not kept:
         return np.empty(0)
     if isinstance(metric, SetMetric):

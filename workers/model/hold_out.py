@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from omdml.feedback import SetJudgement
+from omdml.feedback import Pair, SetJudgement
 from omdml.streams.protocols import Catalogue
 from omdml.workers.events.lookup import Located, elements
 from omdml.workers.model.held_out_window import HeldEvent, chosen
@@ -116,5 +116,7 @@ def held_event(located: Located, index: int, catalogue: Catalogue) -> HeldEvent 
     if isinstance(event, SetJudgement):
         sets = [list(event.query), *(elements(event, name, catalogue) for name in (*event.relevant, *event.irrelevant))]
         return HeldEvent([catalogue.rows(members).tolist() for members in sets], len(event.relevant))
-    rows = chosen(catalogue.rows(located.ids(index)).reshape(located.count(index), -1))
-    return HeldEvent(rows.tolist(), 0, getattr(event, "similar", None), getattr(event, "task", None))
+    if isinstance(event, Pair):
+        # A learner of triplets has a third item for it, which says nothing.
+        return HeldEvent([catalogue.rows([event.left, event.right]).tolist()], 0, event.similar, event.task)
+    return HeldEvent(chosen(catalogue.rows(located.ids(index)).reshape(located.count(index), -1)).tolist())

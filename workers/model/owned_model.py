@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, FeedbackError
 from omdml.evaluate import Prequential
+from omdml.feedback import ONLY_TASK
 from omdml.learners import Learner
-from omdml.learners.shared.pairs import ONLY_TASK
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot, Trail, metric_from_bytes
 from omdml.streams.protocols import Catalogue, Partition, Record
@@ -137,7 +137,7 @@ class OwnedModel:
 
     @property
     def _tasks(self) -> Sequence[str]:
-        return getattr(self.learner, "tasks", None) or ONLY_TASK
+        return getattr(self.learner, "tasks", None) or [ONLY_TASK]
 
     @property
     def metric(self) -> Metric:

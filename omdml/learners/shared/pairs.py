@@ -11,14 +11,13 @@ from numpy.typing import ArrayLike
 
 from omdml.engines.coupled import CoupledEngine
 from omdml.errors import CorruptError, FeedbackError
+from omdml.feedback import ONLY_TASK
 from omdml.initial import SAMPLE, STARTS, start_matrices
 from omdml.kernels.coupled import Rule
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rows, expect, number, whole
 from omdml.metrics.base import check_features
 from omdml.metrics.coupled import SHARED, CoupledMetric
-
-ONLY_TASK = ["default"]  # that of a pair which names none
 
 
 class PairLearner(Learner):
@@ -38,7 +37,7 @@ class PairLearner(Learner):
 
     @property
     def _tasks(self) -> list[str]:
-        return list(ONLY_TASK if self.tasks is None else self.tasks)
+        return [ONLY_TASK] if self.tasks is None else list(self.tasks)
 
     @property
     @abstractmethod

@@ -30,7 +30,7 @@ from omdml.workers.model.claim import claim
 from omdml.workers.node.node import RetrievalNode
 from tests.support.store_samples import checkpoint
 from tests.support.waiting import wait_until_ready
-from tests.support.worlds import TASKS, World, catalogue, feedback, letters, run_until_idle
+from tests.support.worlds import TASKS, World, catalogue, feedback, letters, run_until_idle, tasks_of
 
 KINDS = ("triplet", "quadruplet", "pair", "set")
 EVENTS = 40  # of each kind, for each model
@@ -51,7 +51,7 @@ def models():
 def told(name):
     """Feedback of every kind that a learner takes, one of each kind at a time."""
     kinds = [kind for kind in KINDS if kind in LEARNERS[name].accepts]
-    each = [feedback(kind, EVENTS, seed, name) for seed, kind in enumerate(kinds)]
+    each = [feedback(kind, EVENTS, seed, name, tasks_of(name)) for seed, kind in enumerate(kinds)]
     return [event for turn in zip(*each, strict=True) for event in turn]
 
 
@@ -77,6 +77,9 @@ def comparison(event, catalogue, width):
             return (row(event.query), row(event.relevant), row(event.query), row(event.irrelevant)), {"margin": 1.0}
         case Quadruplet():
             return tuple(map(row, (*event.near, *event.far))), {"margin": event.margin}
+        case Pair() if width == 3:
+            left, right = row(event.left), row(event.right)
+            return ((left, right, left) if event.similar else (left, left, right)), {}
         case Pair():
             return (row(event.left), row(event.right)), {"similar": event.similar, "task": event.task}
         case SetJudgement():
@@ -185,7 +188,7 @@ def test_the_metrics_page_names_models_and_the_weights_they_have(shelf):
 def test_feedback_of_another_kind_is_a_letter_that_says_what_is_learned(tmp_path, name):
     world = World(tmp_path, models={name: models()[name]})
     for kind in KINDS:
-        world.send(*(encode(event) for event in feedback(kind, 2, model=name)), key=name)
+        world.send(*(encode(event) for event in feedback(kind, 2, 0, name, tasks_of(name))), key=name)
     run_until_idle(world.worker())
     accepted = LEARNERS[name].accepts
     refused = [kind for kind in KINDS if kind not in accepted]
@@ -215,6 +218,17 @@ def test_a_pair_of_an_unknown_task_is_a_letter_that_names_the_tasks(tmp_path):
     assert letter.reason == "unknown_task"
     assert letter.error.endswith("is of task 'three', there are one, other; nothing was learned")
     assert world.store.load("faces")[1].version == 10
+
+
+def test_a_pair_of_a_task_is_a_letter_if_a_model_has_none(tmp_path):
+    world = World(tmp_path, models={"shop": models()["dca"]})
+    said = list(feedback("pair", 10, tasks=tasks_of("dca")))
+    world.send(*map(encode, (*said[:5], replace_task(said[0], "three"), *said[5:])))
+    run_until_idle(world.worker())
+    (letter,) = letters(world)
+    assert letter.reason == "unknown_task"
+    assert "pair of task 'three', but model 'shop' has one sense of similar" in letter.error
+    assert world.store.load("shop")[1].version == 10
 
 
 def test_events_refused_for_one_reason_do_not_hide_earlier_ones_of_another(tmp_path):

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from omdml import LEARNERS
 from omdml.margins import margins
-from omdml.workers.model.held_out_window import SETS, WINDOW, HeldEvent, Window, chosen, judgement, opposed, share, told
+from omdml.workers.model.held_out_window import (
+    SETS,
+    WINDOW,
+    HeldEvent,
+    Window,
+    chosen,
+    judgement,
+    judging,
+    opposed,
+    share,
+    told,
+)
 from tests.support.deep import examples
 from tests.support.worlds import ITEMS, TASKS, catalogue, triplets
 
@@ -192,6 +203,51 @@ def test_pairs_speak_in_the_order_of_their_age(items):
     metric = started("cpmtml", items).metric
     rows = np.array([[n, n + 1, n + 1, n + 2] for n in range(0, 40, 2)])
     np.testing.assert_allclose(told(metric, said, items.features), margins(metric, rows, items.features, "one"))
+
+
+# comparisons and pairs, of a learner that takes both
+def both(comparisons, similar, dissimilar):
+    said = [triplet(3 * n, 3 * n + 1, 3 * n + 2) for n in range(comparisons)]
+    said += [pair("default", True, 2 * n, 2 * n + 1) for n in range(similar)]
+    said += [pair("default", False, 2 * n + 1, 2 * n) for n in range(dissimilar)]
+    return [said[turn] for turn in np.random.default_rng(0).permutation(len(said))]
+
+
+@pytest.mark.parametrize(
+    ("counts", "pairs"),
+    [((5, 5, 5), False), ((5, 6, 6), True), ((5, 60, 5), False), ((0, 7, 0), True), ((1, 0, 9), False)],
+)  # fmt: skip
+def test_pairs_judge_if_they_say_more_than_the_comparisons_beside_them(counts, pairs):
+    said = both(*counts)
+    assert judging(said) == [event for event in said if (event.similar is not None) == pairs]
+
+
+def test_margins_of_a_mixed_window_are_those_of_what_judges(items):
+    metric = started("dca", items).metric
+    for counts in ((9, 5, 5), (3, 9, 8)):
+        window = Window(both(*counts), 10_000)
+        margins_found = told(metric, window.kept, items.features)
+        np.testing.assert_array_equal(margins_found, told(metric, judging(window.kept), items.features))
+        assert len(window.asked(len(margins_found))) == len(margins_found) == max(counts[0], min(counts[1:]))
+
+
+def test_only_comparisons_of_a_mixed_window_keep_what_is_expected_of_them(items):
+    window = Window(both(9, 5, 5), 10_000)
+    window.expect(np.arange(9.0))
+    assert [event.expected for event in judging(window.kept)] == list(range(9))
+    assert all(event.expected is None for event in window.kept if event.similar is not None)
+
+
+def test_of_a_mixed_window_so_many_of_what_judges_stay_and_what_came_later(items):
+    window = Window(both(9, 5, 5), 10_000)
+    newest = judging(window.kept)[-4:]
+    rest = window.kept[next(n for n, event in enumerate(window.kept) if event is newest[0]) :]
+    window.keep_newest(4)
+    assert window.kept == rest
+    assert judging(window.kept)[-4:] == newest
+    before = list(window.kept)
+    window.keep_newest(40)
+    assert window.kept == before
 
 
 def test_the_sets_of_a_judgement_come_back_as_they_were_said():

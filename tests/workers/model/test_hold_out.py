@@ -29,6 +29,7 @@ from tests.support.worlds import (
     letters,
     not_held_out,
     run_until_idle,
+    tasks_of,
     triplets,
     whole_log,
 )
@@ -218,7 +219,7 @@ def test_whatever_a_learner_learns_from_says_something_of_its_metrics(tmp_path, 
     options = {option: value for option, value in small.items() if option in LEARNERS[name].__init__.__annotations__}
     world = guarded(tmp_path, models={name: {"learner": name, "coordinates": "features", **options}}, hold_out=2)
     for kind in sorted(LEARNERS[name].accepts):
-        world.send(*map(encode, feedback(kind, 27, model=name)))
+        world.send(*map(encode, feedback(kind, 27, 0, name, tasks_of(name))))
     run_until_idle(world.worker())
     hold_out, state = kept(world, name)
     assert letters(world) == []

@@ -1,0 +1,133 @@
+"""What a ranking should count for: each of its comparisons as one or less, in a closed loop of pages (MATHS 12)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.clicks import Case, embedding, mean, prepared, scores, told
+from benchmarks.quality import SEEDS, SETS, data_folder
+from omdml import DCA
+from omdml.blas import one_blas_thread
+from omdml.coordinates import MAPPED
+from omdml.engines.covariance import CovarianceEngine, pairs_among
+from omdml.engines.moments import Moments
+from omdml.kernels.counts import FILLED
+from omdml.kernels.covariance import combine
+
+Array = NDArray[Any]
+PAGE, SEARCHES, WRONG = 10, (10, 30, 100), (0.05, 0.2)
+AT_ONCE, TOGETHER = 30, 5  # searches that each see what the last one taught; later, so many see the same metric
+
+
+class Rule(NamedTuple):
+    """How a ranking of R relevant and I irrelevant items is learned."""
+
+    power: float  # each comparison has the weight (R I) ** -power
+    in_turn: bool = False  # R comparisons, the irrelevant items in turn, not all R I
+
+
+RULES = {
+    "R I comparisons of weight 1": Rule(0.0),
+    "of weight 1 / sqrt(R I)": Rule(0.5),
+    "of weight 1 / (R I)": Rule(1.0),
+    "R comparisons of weight 1": Rule(0.0, in_turn=True),
+}
+
+
+class WeighedEngine(CovarianceEngine):
+    """Triplets have weights in the sums, by version; nothing fades."""
+
+    def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array]) -> None:
+        super().__init__(dims, start, 0.0)
+        self.triplet_weights: list[float] = []
+        self.searches: list[int] = []
+
+    def _add_block(self, to: Moments) -> None:
+        filled = int(self.state.counts[FILLED])
+        if not filled:
+            return
+        items = [block[:filled] for block in self._open()]
+        near, _ = pairs_among(*items)
+        for named in items[:2]:
+            to.mark(named[near])
+        closed = self.version - filled
+        weights = np.array(self.triplet_weights[closed : self.version])
+        q, r, s = (item.astype(np.float64) for item in items)
+        middles = np.empty(q.shape)
+        for matrix, x, y in ((to.near, q, r), (to.far, q, s)):
+            differences = np.empty(q.shape)
+            combine(x, y, 1.0, -1.0, self._most(), differences)
+            matrix += differences.T @ (weights[:, None] / 2 * differences)
+        combine(q, r, 0.5, 0.5, self._most(), middles)
+        to.middle[:] += middles.T @ (weights[:, None] * middles)
+        to.centre[:] += weights @ middles
+        to.sums[[0, 2]] += weights.sum()
+        to.sums[1] += (weights**2).sum()
+
+
+class WeighedDCA(DCA):
+    """DCA on mapped coordinates, by a rule."""
+
+    def _begin(self, start: Mapping[str, Array]) -> CovarianceEngine:
+        return WeighedEngine(self.dims, start)
+
+
+def compared(query: int, relevant: Array, irrelevant: Array, rule: Rule) -> Array:
+    """The triplets (n, 3) of a ranking."""
+    if rule.in_turn:
+        near, far = relevant, np.resize(irrelevant, len(relevant))
+    else:
+        near, far = (x.ravel() for x in np.meshgrid(relevant, irrelevant, indexing="ij"))
+    return np.stack([np.full(len(near), query), near, far], axis=1)
+
+
+def closed_loop(case: Case, wrong: float, rule: Rule) -> Array:
+    """Scores after so many searches: people mark what is relevant on pages of the current metric."""
+    features, labels, train = case.items[MAPPED], case.labels, case.train
+    model = WeighedDCA({MAPPED: features[MAPPED].shape[1]}, seed=case.seed, **DCA.on_mapped)
+    model.start(features)
+    gallery, draw, found = {MAPPED: features[MAPPED][train]}, np.random.default_rng(case.seed), []
+    engine, searches = model._engine, 0
+    while len(found) < len(SEARCHES):
+        if searches < AT_ONCE or searches % TOGETHER == 0:
+            embedded = model.metric.embed(gallery)
+        query = int(draw.integers(len(train)))
+        nearness = embedded @ embedded[query]
+        nearness[query] = -math.inf
+        page = np.argsort(-nearness, kind="stable")[:PAGE]
+        marked = (labels[train[page]] == labels[train[query]]) ^ (draw.random(PAGE) < wrong)
+        searches += 1
+        if 0 < marked.sum() < PAGE:
+            rows = compared(train[query], train[page[marked]], train[page[~marked]], rule)
+            engine.triplet_weights += [len(rows) ** -rule.power] * len(rows)
+            model.learn_many(rows, features)
+        if searches == SEARCHES[len(found)]:
+            found.append(scores(embedding(model.metric, features), case))
+    return np.array(found)
+
+
+def main(console: Console, names: Sequence[str] = tuple(SETS), seeds: Sequence[int] = tuple(SEEDS)) -> None:
+    """Print the tables, or say why there are none."""
+    if not all((data_folder() / f"{name}.npz").is_file() for name in names):
+        console.print("Rankings: the data sets are not here; set OMDML_DATA to the folder that holds them. Left out.")
+        return
+    with Progress(console=console, disable=not console.is_terminal) as progress, one_blas_thread():
+        task = progress.add_task("rankings", total=len(names) * len(WRONG) * len(RULES))
+        for name in names:
+            cases = [prepared(name, seed) for seed in seeds]
+            title = f"{name}, DCA, mapped: mAP after so many searches, marks on pages of {PAGE} of the current metric"
+            table = Table("wrong", "a ranking is", *(f"{count:,}" for count in SEARCHES), title=title)
+            for wrong in WRONG:
+                for label, rule in RULES.items():
+                    found = mean([closed_loop(case, wrong, rule) for case in cases])
+                    table.add_row(f"{wrong:.0%}", label, *map(told, found))
+                    progress.advance(task)
+            console.print(table)
