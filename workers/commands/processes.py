@@ -37,8 +37,8 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     process.serve_metrics(configuration.worker.bind, registry, condition=facts, models=models)
     log = structlog.get_logger(__name__)
     log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
-    configured = configuration.models.values()
-    warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in configured)
+    specs = configuration.models.values()
+    warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in specs)
     learner = wiring.build_worker(configuration, registry, accept_gap)
     facts.ask, models.ask = learner.condition, learner.single_models
     process.on_signals(learner.stop)

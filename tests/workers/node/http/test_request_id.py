@@ -30,8 +30,8 @@ def test_a_failure_is_found_in_the_log_by_its_id(node, monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr(type(node), "answer", fail)
-    lines = structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars])
-    with asking(node) as client, lines as logs:
+    with asking(node) as client, structlog.testing.capture_logs() as logs:
+        structlog.get_config()["processors"].insert(0, structlog.contextvars.merge_contextvars)
         answer = client.get("/search?id=i1", headers={"X-Request-Id": "mine"})
         refused(answer, 500, "internal")
     assert answer.headers["x-request-id"] == "mine"
