@@ -48,7 +48,7 @@ def pair_score(metric, table, task=None):
 def started(name):
     """A learner of this name at its start on the items of our worlds, and their table."""
     table, _ = items()
-    tasks = {"tasks": list(TASKS)} if "pair" in LEARNERS[name].accepts else {}
+    tasks = {"tasks": list(TASKS)} if LEARNERS[name].accepts == {"pair"} else {}
     learner = LEARNERS[name](dims={key: matrix.shape[1] for key, matrix in table.items()}, **tasks)
     learner.start(table)
     return learner, table
