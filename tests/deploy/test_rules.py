@@ -77,7 +77,7 @@ def test_rules_name_metrics_and_label_values_that_there_are():
 
 
 def test_every_alert_leads_to_its_section_and_every_section_is_of_an_alert():
-    text = (DEPLOY / "RUNBOOK.md").read_text()
+    text, _, _ = (DEPLOY / "RUNBOOK.md").read_text().partition("\n# Planned work\n")
     sections = {part.split("\n", 1)[0]: part for part in text.split("\n## ")[1:]}
     assert sections.keys() == ALERTS.keys()
     for name, rule in ALERTS.items():

@@ -186,6 +186,7 @@ EXEMPT = {
     "streams/disk.py",  # writes files of names of its own, and syncs folders
     "streams/catalogues/writing.py",  # locks a folder
     "workers/cli.py",  # the null device
+    "workers/node/http/api.py",  # click.js
     "workers/node/http/console.py",  # files of this package
     "workers/demo/processes.py",  # logs of its own children
     "workers/demo/run.py",  # a file that it writes
