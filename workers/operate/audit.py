@@ -37,7 +37,8 @@ class ModelSum(msgspec.Struct):
     been learned or held out. An event that was learned although it has a letter, because it was taken again, counts as
     one without.
 
-    Of a model without a checkpoint ``events`` lie below the mark.
+    Of a model without a checkpoint ``events`` lie below the mark. One that is ``elsewhere`` counted events of another
+    log, and none of this one.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ModelSum(msgspec.Struct):
     behind: int = 0
     first: int | None = None
     last: int | None = None
+    elsewhere: bool = False
 
     def add(self, partition: Partition, offset: int, letter: bool, moved: bool, passed: bool) -> None:
         """Count an event at home.
@@ -82,7 +84,7 @@ class ModelSum(msgspec.Struct):
     @property
     def missing(self) -> int:
         """Events that have no fate; below 0 if more were learned and held out than the log holds."""
-        if self.ill:
+        if self.ill or self.elsewhere:
             return 0
         tally = self.tally or Tally()
         return self.events - tally.learned - tally.held - tally.repeated
@@ -230,6 +232,7 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
         tally = model.tally
         home = next((at for at in begins if tally and str(at) == tally.home), None)
         begin = begins[home] if home else 0
+        model.elsewhere = bool(tally and tally.home and not home)
         dropped = tally is not None and tally.since < begin
         end = max(begin, audit.ends.get(home, 0)) if home else None
         if text := _wrong(model, dropped, end, audit.letters.complete):
@@ -292,6 +295,11 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
         told.append(
             f"{sum(before.values()):,} events of {_listed(before)} lie before the place where counting began: "
             "the model was reset, copied, rewound, rehomed, or saved by a release that did not count"
+        )
+    if elsewhere := [model.name for model in audit.models.values() if model.elsewhere]:
+        told.append(
+            f"{_listed(elsewhere)} learned from another log than this one, and took no event of this one: what was "
+            "learned there is not compared"
         )
     if cut:
         told.append(f"the log begins after the counts of {_listed(cut)} do: retention deleted events that were learned")

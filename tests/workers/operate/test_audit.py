@@ -198,6 +198,19 @@ def test_a_checkpoint_of_a_release_that_did_not_count_begins_at_its_end(world):
     assert (shop.tally.since, shop.tally.learned, shop.before, report.wrong) == (41, 5, 39, {})
 
 
+def test_what_was_learned_from_another_log_is_not_held_against_this_one(world):
+    epoch, checkpoint, _ = world.store.claim("shop")
+    tally = {**checkpoint.progress["tally"], "home": "another-log/0"}
+    moved = msgspec.structs.replace(
+        checkpoint, progress={**checkpoint.progress, "tally": tally}, home=Partition("another-log", 0)
+    )
+    world.store.save(moved, epoch, back=True)
+    found, report = audited(world)
+    assert found.models["shop"].missing == 0
+    assert not report.wrong
+    assert any("'shop' learned from another log than this one" in limit for limit in report.limits)
+
+
 def test_after_a_rehome_what_lies_on_the_new_home_is_lag_until_it_is_taken(tmp_path):
     world = World(tmp_path, partitions=1)
     name = next(name for name in map("user-{}".format, range(9)) if Placement.first("crc32", 2).home(name) == 1)
