@@ -31,6 +31,7 @@ BENCHMARKS = (
     "start_up",
     "embedded_store",
     "consoles",
+    "filters",
 )
 
 

@@ -53,6 +53,8 @@ from omdml.workers.learning.services import Services
 from omdml.workers.learning.worker import LearnerWorker
 from omdml.workers.model.memory_budget import Allowance, Residents
 from omdml.workers.model.newcomers import Newcomers
+from omdml.workers.node.attributes.followed import FollowedAttributes
+from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.catalogues import Current
 from omdml.workers.node.http.server import serve
 from omdml.workers.node.node import RetrievalNode
@@ -398,8 +400,25 @@ def serve_node(configuration: Configuration) -> None:
         models_in_metrics=configuration.metrics.models,
         ready=configuration.node.ready,
         first=current.first,
+        attributes=attributes_of(configuration),
     )
     serve(node, host, port, configuration.node.token, configuration.node.hosts, pictures_of(configuration))
+
+
+def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:
+    """Answers what is known of a model's items; raises CatalogueError where a file cannot be read."""
+    files = {
+        name: FollowedAttributes(config.attributes)
+        for name, config in configuration.catalogues.items()
+        if config.attributes
+    }
+
+    def of(model: str) -> Attributes | None:
+        matched = configuration.match(model)
+        followed = files.get(matched[1].catalogue) if matched else None
+        return followed() if followed else None
+
+    return of
 
 
 def pictures_of(configuration: Configuration) -> Callable[[str], Pictures | None]:

@@ -10,6 +10,27 @@ from omdml.workers.node.gallery import Query
 DIMS = {"color": 6, "text": 11}
 
 
+class Bilinear(Metric):
+    """A metric without an embedding: the product of the first modality's vectors."""
+
+    kind = "bilinear of a test"
+    euclidean = False
+    dims = DIMS
+
+    def embed(self, features, task=None):
+        raise AssertionError("has no embedding")
+
+    def score(self, query, items, task=None):
+        return items["color"] @ np.ravel(query["color"])
+
+    def to_tensors(self):
+        return {}, {}
+
+    @classmethod
+    def from_tensors(cls, tensors, description):
+        return cls()
+
+
 def features(count: int, seed: int = 0, away: float = 0.0) -> dict[str, np.ndarray]:
     """Items in a few clusters, ``away`` from the origin."""
     draw = np.random.default_rng(seed)

@@ -74,13 +74,17 @@ class CatalogueConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The items' vectors: a folder made by ``omdml catalogue build``, or ``redis://...#NAME``.
 
     ``pictures`` is a folder with pictures of the items, for the console: a file an item, such as ``ID.png``.
+    ``attributes`` is a file of JSON lines about items, by which nodes filter: ``{"id": "17", "price": 9.5}``.
     """
 
     path: str
     pictures: str = ""
+    attributes: str = ""
 
     def __repr__(self) -> str:
-        return f"CatalogueConfig(path={masked(self.path)!r}, pictures={self.pictures!r})"
+        return (
+            f"CatalogueConfig(path={masked(self.path)!r}, pictures={self.pictures!r}, attributes={self.attributes!r})"
+        )
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):

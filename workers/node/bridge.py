@@ -88,8 +88,8 @@ class Bridge:
         """The k closest rows under the new metric; None where too many items could be among them."""
         table = query.table(self.features)
         low, high = self._bounds(query, table)
-        low[query.rows] = high[query.rows] = np.inf
-        k = min(k, len(high) - len(query.rows))
+        query.hide(low, high)
+        k = min(k, int(np.count_nonzero(np.isfinite(high))))
         if k == 0:
             return closest(query.rows[:0], np.empty(0), 0)
         likely = np.argpartition(high, k - 1)[:k] if k < len(high) else np.arange(len(high))

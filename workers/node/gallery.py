@@ -17,6 +17,8 @@ ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 # Of squared distances: their parts are summed in any order.
 LARGEST = float(np.finfo(np.float32).max) / 4
 REFINED_ROWS = 4096  # whose differences are held in float64 at a time
+# Of a gallery's rows. If a filter leaves fewer, they are copied and compared alone: that costs less than all of them.
+FEW = 1 / 6
 VECTOR, AGGREGATE, ELEMENTS = "vector", "aggregate", "elements"  # what sets are searched by
 
 
@@ -24,18 +26,26 @@ class Query(NamedTuple):
     """What neighbours are asked of: the mean of the gallery's ``rows``, which are no answers, or else ``features``.
 
     ``features`` is a table of one row a modality, scaled as the gallery's; of a row an element where sets are searched,
-    as ``by`` and ``rerank`` say.
+    as ``by`` and ``rerank`` say. Only rows that are True in ``among`` (n,) are answers; None: any is.
     """
 
     rows: NDArray[np.int64]
     features: Features | None = None
     by: str = VECTOR
     rerank: int = 0
+    among: NDArray[np.bool_] | None = None
 
     @property
     def by_elements(self) -> bool:
         """Whether sets' elements are looked at one by one."""
         return self.rerank > 0 or self.by == ELEMENTS
+
+    def hide(self, *distances: Array) -> None:
+        """Set the distance of each row that is no answer to infinity, in place."""
+        for one in distances:
+            one[self.rows] = np.inf
+            if self.among is not None:
+                one[~self.among] = np.inf
 
     def table(self, features: Features) -> Features:
         """The query as a table of one row, where ``features`` are the gallery's."""
@@ -97,23 +107,38 @@ class Gallery:
         point: NDArray[np.float64] = self.metric.embed(query.features, self.task)[0] - self.centre
         return point
 
-    def roughly(self, point: Array) -> tuple[NDArray[np.float32], float]:
-        """Squared distances of all items as ``|e|^2 - 2 e.q + |q|^2``, and how far rounding may have moved them."""
+    def roughly(self, point: Array, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], float]:
+        """Squared distances of all items, or of these rows, as ``|e|^2 - 2 e.q + |q|^2``, and how far rounding may have
+        moved them.
+        """
         norm = float(np.linalg.norm(point.astype(np.float64)))
         if not (self.reach + norm) ** 2 < LARGEST:
             raise MeasureError(f"its embedding has length {norm:.3g}, whose square float32 cannot hold")
-        rough = self.embedding @ (-2 * point).astype(np.float32)
-        rough += self.squares
+        embedding, squares = self.embedding, self.squares
+        if rows is not None:
+            embedding, squares = embedding[rows], squares[rows]
+        rough = embedding @ (-2 * point).astype(np.float32)
+        rough += squares
         rough += np.float32(norm * norm)
         return rough, (len(point) + 8) * ROUNDOFF * (self.reach + norm) ** 2
 
     def nearest(self, query: Query, k: int) -> Hits:
         """The k closest rows, proven: what rounding could have misplaced is compared again in float64."""
-        point = self.point(query)
-        rough, error = self.roughly(point)
-        rough[query.rows] = np.inf
+        point, few = self.point(query), self._few(query)
+        rough, error = self.roughly(point, few)
+        if few is None:
+            query.hide(rough)
         rows = lowest(rough, k, 2 * error)
+        rows = rows if few is None else few[rows]
         return closest(rows, squared_distances(self.embedding, rows, point), k)
+
+    def _few(self, query: Query) -> NDArray[np.int64] | None:
+        """The rows that may be answered, if they are few."""
+        if query.among is None or np.count_nonzero(query.among) > FEW * len(self.squares):
+            return None
+        among = query.among.copy()
+        among[query.rows] = False
+        return np.flatnonzero(among)
 
 
 class ScoredGallery:
@@ -130,7 +155,7 @@ class ScoredGallery:
         if not np.isfinite(scores).all():
             raise MeasureError("its score of an item is not finite")
         distances = -np.asarray(scores, np.float64)
-        distances[query.rows] = np.inf
+        query.hide(distances)
         rows = lowest(distances, k)
         return closest(rows, distances[rows], k)
 

@@ -36,11 +36,15 @@ class SearchError(OmdmlError):
         self.reason = reason
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
-    """One item of an answer; ``distance`` is the squared learned one (minus the score, where there is no embedding)."""
+class Found(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One item of an answer; ``distance`` is the squared learned one (minus the score, where there is no embedding).
+
+    ``attributes`` are those that were asked for, as far as the item has them.
+    """
 
     id: str
     distance: float
+    attributes: dict[str, bool | int | float | str | list[str]] | None = None
 
 
 class Page(NamedTuple):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import OmdmlError, StoreError
@@ -16,6 +17,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols import Catalogue, Sink, SnapshotStore
 from omdml.workers.configuration.config import is_pattern, suggestion
 from omdml.workers.configuration.process import one_thread
+from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.follow import Follower
 from omdml.workers.node.gallery import Query
@@ -43,6 +45,8 @@ class RetrievalNode:
         Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
     sink
         Where posted feedback goes; None: none is taken.
+    attributes
+        Those of a model's items, by which searches filter; None if it has none.
     first
         The snapshot that a worker would publish of a model before its first event: it answers for models of which
         the store has nothing. None: nothing does.
@@ -76,6 +80,7 @@ class RetrievalNode:
         models_in_metrics: int = MODELS,
         ready: str = "all",
         first: Callable[[str], Snapshot] | None = None,
+        attributes: Callable[[str], Attributes | None] = lambda model: None,
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
@@ -84,6 +89,7 @@ class RetrievalNode:
         self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
         self._budget_bytes = budget_bytes
         self._ready = ready
+        self._attributes = attributes
         self.store = store
         self.catalogues = catalogues
         self._first = FirstViews(first, catalogues, self._label, self.named) if first else None
@@ -220,6 +226,26 @@ class RetrievalNode:
             raise SearchError("a query needs item ids or features, and not both", "invalid")
         query = view.items(ids) if ids is not None else view.vectors(features or {})
         return view.searched(query, by, rerank)
+
+    def filtered(self, view: View, query: Query, asked: Mapping[str, Any]) -> Query:
+        """The query among the items that match a filter; raises SearchError."""
+        if view.names is not view.catalogue.ids:
+            raise SearchError("filter: this model answers sets, and attributes are those of items", "bad_filter")
+        return query._replace(among=self._attributes_of(view).mask(asked, view.catalogue, view.count))
+
+    def with_fields(self, view: View, answer: Answer, fields: Sequence[str]) -> Answer:
+        """The answer with these attributes of each item; raises SearchError."""
+        of = self._attributes_of(view).of
+        items = [msgspec.structs.replace(found, attributes=of(found.id, fields)) for found in answer.items]
+        return msgspec.structs.replace(answer, items=items)
+
+    def _attributes_of(self, view: View) -> Attributes:
+        model = view.snapshot.model
+        found = self._attributes(model)
+        if found is None:
+            told = f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes"
+            raise SearchError(told, "no_attributes")
+        return found
 
     def answer(
         self,

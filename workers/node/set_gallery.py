@@ -57,7 +57,7 @@ class SetGallery:
             distances = self._unmatched(query.features, everything)
         else:
             distances = -self.metric.score_sets(self._asked(query), self.vectors).astype(np.float64)
-        distances[query.rows] = np.inf
+        query.hide(distances)
         best = max(k, query.rerank)
         rows = lowest(distances, best)
         if query.rerank:

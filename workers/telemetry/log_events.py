@@ -17,17 +17,19 @@ OTHER = "other"
 # What workers, nodes and routers may say, by level. A test holds this against the code.
 EVENTS = {
     "info": (
-        "compiling_kernels drained_and_saved kafka_back_in_reach model_live model_waits_no_longer models_claimed "
-        "models_placed moved new_version node_started node_stopped partition_assigned partition_begins_again "
-        "partition_revoked pinned rolled_back route_partitions_assigned route_partitions_given_up route_started "
-        "route_stopped routed snapshots_live_again store_back_in_reach store_found unpinned worker_started"
+        "attributes_read compiling_kernels drained_and_saved kafka_back_in_reach model_live model_waits_no_longer "
+        "models_claimed models_placed moved new_version node_started node_stopped partition_assigned "
+        "partition_begins_again partition_revoked pinned rolled_back route_partitions_assigned "
+        "route_partitions_given_up route_started route_stopped routed snapshots_live_again store_back_in_reach "
+        "store_found unpinned worker_started"
     ),
     "warning": (
-        "begin_not_needed catalogue_not_refreshed change_adopted commit_failed connection_ended connection_refused "
-        "dead_letters drift expelled fenced gap_accepted kafka_commit_refused kafka_leave_failed kafka_out_of_reach "
-        "learning_waits letter_skipped letters_not_closed log_thinned model_deleted partition_lost partitions_not_read "
-        "revoked_unsaved routing_again snapshot_damaged snapshot_taken_back snapshot_withheld stopped_partly_unsaved "
-        "stopped_unsaved store_fell_back store_is_empty store_out_of_reach topic_missing webhook_failed"
+        "attributes_unreadable begin_not_needed catalogue_not_refreshed change_adopted commit_failed connection_ended "
+        "connection_refused dead_letters drift expelled fenced gap_accepted kafka_commit_refused kafka_leave_failed "
+        "kafka_out_of_reach learning_waits letter_skipped letters_not_closed log_thinned model_deleted partition_lost "
+        "partitions_not_read revoked_unsaved routing_again snapshot_damaged snapshot_taken_back snapshot_withheld "
+        "stopped_partly_unsaved stopped_unsaved store_fell_back store_is_empty store_out_of_reach topic_missing "
+        "webhook_failed"
     ),
     "error": (
         "checkpoint_damaged checkpoint_damaged_previous_used checkpoint_of_another_model embedding_failed "

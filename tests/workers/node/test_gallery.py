@@ -8,31 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omdml.errors import CorruptError
-from omdml.metrics import Metric, ProjectionMetric
+from omdml.metrics import ProjectionMetric
 from omdml.workers.node.gallery import Gallery, Query, ScoredGallery
 from tests.support.deep import examples
-from tests.support.galleries import DIMS, by_brute_force, features, metric, one
-
-
-class Bilinear(Metric):
-    """A metric without an embedding: the product of the first modality's vectors."""
-
-    kind = "bilinear of a test"
-    euclidean = False
-    dims = DIMS
-
-    def embed(self, features, task=None):
-        raise AssertionError("has no embedding")
-
-    def score(self, query, items, task=None):
-        return items["color"] @ np.ravel(query["color"])
-
-    def to_tensors(self):
-        return {}, {}
-
-    @classmethod
-    def from_tensors(cls, tensors, description):
-        return cls()
+from tests.support.galleries import DIMS, Bilinear, by_brute_force, features, metric, one
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -24,6 +24,7 @@ from starlette.routing import Route
 from omdml.errors import OmdmlError, SourceError
 from omdml.streams.protocols import Pointer
 from omdml.workers.configuration.access import AccessError, check_access
+from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE
 from omdml.workers.node.http.gate import Bodies, Hosts
 from omdml.workers.node.http.limits import MAX_CONNECTIONS
@@ -47,7 +48,7 @@ from omdml.workers.node.http.requests import (
     search_of_parameters,
 )
 from omdml.workers.node.http.watch import Watch
-from omdml.workers.node.live_model import Page, SearchError
+from omdml.workers.node.live_model import Answer, Page, SearchError, View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.telemetry.registry import OTHER
@@ -161,9 +162,17 @@ class Api:
         ids = [asked.id] if asked.id is not None else asked.ids
         query = node.query(view, ids, asked.features, asked.by, asked.rerank)
         page = Page(asked.offset, asked.exclude)
+        if asked.filter is not None or asked.fields:
+            return reply(await run_in_threadpool(self._with_attributes, view, query, asked, page))
         if view.work <= INLINE_WORK and not query.by_elements:
             return reply(node.answer(view, query, asked.k, asked.task, page))
         return reply(await run_in_threadpool(node.answer, view, query, asked.k, asked.task, page))
+
+    def _with_attributes(self, view: View, query: Query, asked: Search, page: Page) -> Answer:
+        if asked.filter is not None:
+            query = self._node.filtered(view, query, asked.filter)
+        answer = self._node.answer(view, query, asked.k, asked.task, page)
+        return self._node.with_fields(view, answer, asked.fields) if asked.fields else answer
 
     async def feedback(self, request: Request) -> Response:
         """Take one event, or JSON lines of them, all or none; answers when they are durable."""

@@ -52,7 +52,8 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
 class Search(msgspec.Struct, frozen=True, kw_only=True):
     """``POST /search``: the items closest to an item, to the mean of several, or to raw vectors, a modality each.
 
-    ``offset`` items are passed over, as pages after the first want it; the ids to ``exclude`` are never answered.
+    ``offset`` items are passed over, as pages after the first want it; the ids to ``exclude`` are never answered. Only
+    items that match ``filter`` are (deploy/SEARCH.md), and ``fields`` are attributes that come with each.
 
     Of a model of sets: the sets that answer these elements best, searched ``by`` one vector a set, by one of the query
     too (aggregate), or by all elements; the best ``rerank`` may be ordered anew by their elements.
@@ -65,6 +66,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     k: int = DEFAULT_K
     offset: int = 0
     exclude: list[str] = []
+    filter: dict[str, Any] | None = None
+    fields: list[str] = []
     task: str | None = None
     min_version: MinVersion = None
     version: Version = None

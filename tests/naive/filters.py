@@ -1,0 +1,42 @@
+"""Filters as deploy/SEARCH.md tells them, item by item."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def matches(item: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether an item's attributes match a filter."""
+    return all(entry(item, name, value) for name, value in asked.items())
+
+
+def entry(item: dict[str, Any], name: str, value: Any) -> bool:
+    if name == "all":
+        return all(matches(item, one) for one in value)
+    if name == "any":
+        return any(matches(item, one) for one in value)
+    if name == "not":
+        return not matches(item, value)
+    if not isinstance(value, dict):
+        value = {"has" if name == "tags" else "eq": value}
+    return all(holds(item.get(name), operator, operand) for operator, operand in value.items())
+
+
+def holds(there: Any, operator: str, operand: Any) -> bool:
+    if operator == "exists":
+        return (there is not None) == operand
+    if operator == "ne":
+        return there is None or there != operand
+    if there is None:
+        return False
+    if operator == "has":
+        return any(one in there for one in (operand if isinstance(operand, list) else [operand]))
+    if operator == "in":
+        return there in operand
+    return {
+        "eq": there == operand,
+        "lt": operator == "lt" and there < operand,
+        "lte": operator == "lte" and there <= operand,
+        "gt": operator == "gt" and there > operand,
+        "gte": operator == "gte" and there >= operand,
+    }[operator]

@@ -1,0 +1,182 @@
+"""Attributes and the language of filters."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from omdml.errors import CatalogueError
+from omdml.workers.node.attributes import followed
+from omdml.workers.node.attributes.followed import FollowedAttributes
+from omdml.workers.node.attributes.table import Attributes, read_attributes
+from omdml.workers.node.live_model import SearchError
+from tests.naive.filters import matches
+from tests.support.deep import examples
+from tests.support.processes import ROOT
+
+PRICES, BRANDS, TAGS = (-1.5, 0, 3, 9.99, 20), ("", "acme", "ömega", "zeta"), ("red", "blue", "small")
+ITEM = st.fixed_dictionaries(
+    {},
+    optional={
+        "price": st.sampled_from(PRICES),
+        "brand": st.sampled_from(BRANDS),
+        "sale": st.booleans(),
+        "tags": st.lists(st.sampled_from(TAGS), max_size=3),
+    },
+)
+BOUNDS = st.sampled_from(("eq", "ne", "lt", "lte", "gt", "gte"))
+
+
+def operators(values, *others):
+    """Objects of operators over these values."""
+    compared = st.dictionaries(BOUNDS, st.sampled_from(values), min_size=1, max_size=2)
+    return st.one_of(
+        st.sampled_from(values),
+        compared,
+        st.fixed_dictionaries({"in": st.lists(st.sampled_from(values), max_size=3)}),
+        st.fixed_dictionaries({"exists": st.booleans()}),
+    )
+
+
+CONDITION = st.fixed_dictionaries(
+    {},
+    optional={
+        "price": operators((*PRICES, 5)),
+        "brand": operators((*BRANDS, "b", "zz")),
+        "sale": st.one_of(
+            st.booleans(), st.dictionaries(st.sampled_from(("eq", "ne", "exists")), st.booleans(), min_size=1)
+        ),
+        "tags": st.one_of(
+            st.sampled_from((*TAGS, "none")),
+            st.fixed_dictionaries({"has": st.lists(st.sampled_from((*TAGS, "none")), max_size=2)}),
+            st.fixed_dictionaries({"exists": st.booleans()}),
+        ),
+    },
+)
+FILTER = st.recursive(
+    CONDITION,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({"not": inner}),
+        st.fixed_dictionaries({"all": st.lists(inner, min_size=1, max_size=3)}),
+        st.fixed_dictionaries({"any": st.lists(inner, min_size=1, max_size=3)}),
+    ),
+    max_leaves=5,
+)
+
+
+def lines(items):
+    """A file of attributes, in its lines."""
+    return [json.dumps({"id": name, **item}).encode() for name, item in items.items()]
+
+
+def catalogue_of(*ids):
+    """What attributes need of a catalogue."""
+    return SimpleNamespace(ids=ids)
+
+
+# Kinds are known from the first value, so one item has all of them.
+WHOLE = {"price": 3, "brand": "acme", "sale": True, "tags": ["red"]}
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(st.lists(ITEM, max_size=8), FILTER)
+def test_a_filter_matches_what_its_literal_twin_matches(items, asked):
+    named = {"whole": WHOLE, **{f"i{number}": item for number, item in enumerate(items)}}
+    # The catalogue has another order, and an item of which nothing is known.
+    ids = [*reversed(named), "unknown"]
+    found = Attributes(lines(named), "file").mask(asked, catalogue_of(*ids), len(ids))
+    assert found.tolist() == [matches(named.get(item, {}), asked) for item in ids]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(ITEM, max_size=8))
+def test_attributes_come_back_as_they_were_written(items):
+    named = {"whole": WHOLE, **{f"i{number}": item for number, item in enumerate(items)}}
+    table = Attributes(lines(named), "file")
+    for name, item in named.items():
+        assert table.of(name, list(WHOLE)) == item
+    assert table.of("unknown", list(WHOLE)) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"prize": 3}, "filter.prize: no attribute 'prize': did you mean 'price'"),
+        ({"price": "cheap"}, "filter.price: got 'cheap', expected a number"),
+        ({"price": True}, "filter.price: got True, expected a number"),
+        ({"price": {"lt": None}}, "filter.price.lt: got None, expected a number"),
+        ({"price": {"has": 3}}, "filter.price.has: no operator 'has' for this attribute, expected eq"),
+        ({"price": {"in": 3}}, "filter.price.in: got 3, expected a list of numbers"),
+        ({"brand": {"in": ["a", 3]}}, "filter.brand.in: got .*, expected a list of texts"),
+        ({"sale": 1}, "filter.sale: got 1, expected true or false"),
+        ({"tags": 3}, "filter.tags: got 3, expected a text, or a list of texts"),
+        ({"any": []}, r"filter.any: got \[\], expected a list of filters"),
+        ({"all": [{}, {"any": [{"brand": 3}]}]}, r"filter.all\[1\].any\[0\].brand: got 3, expected a text"),
+        ({"not": [1]}, r"filter.not: got \[1\], expected an object such as"),
+        ({"price": {"in": list(range(1001))}}, "1,001 values, expected at most 1,000"),
+        ({"all": [{"price": 1}] * 257}, "more than 256 conditions"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_refused_saying_where(asked, message):
+    table = Attributes(lines({"whole": WHOLE}), "file")
+    with pytest.raises(SearchError, match=message) as caught:
+        table.mask(asked, catalogue_of("whole"), 1)
+    assert caught.value.reason == "bad_filter"
+
+
+def test_a_filter_that_is_too_deep_is_refused():
+    asked = {}
+    for _ in range(20):
+        asked = {"not": asked}
+    with pytest.raises(SearchError, match="deeper than 16 filters within filters"):
+        Attributes([], "file").mask(asked, catalogue_of(), 0)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (b"[]", "file, line 2: .*expected a JSON object"),
+        (b'{"id": 7}', "file, line 2: id is 7, expected a text"),
+        (b'{"price": 7}', "file, line 2: id is None"),
+        (b'{"id": "a"}', "file, line 2: item 'a' a second time"),
+        (b'{"id": "b", "price": "7"}', "file, line 2: price is '7', expected a number, as in earlier lines"),
+        (b'{"id": "b", "price": {"eur": 7}}', "file, line 2: "),
+        (b'{"id": "b", "any": 7}', "file, line 2: an attribute cannot be called 'any'"),
+        (b'{"id": "\xff"}', "file, line 2: "),
+        (b'{"id": "b", "x": "' + b"x" * (1 << 20) + b'"}', "file, line 2: .* bytes, expected at most"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(second, message):
+    with pytest.raises(CatalogueError, match=message):
+        Attributes([b'{"id": "a", "price": 1}', second], "file")
+
+
+def test_a_file_that_changed_is_read_again_and_a_broken_one_leaves_what_was_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(followed, "LOOK_S", 0.0)
+    path = tmp_path / "attributes.jsonl"
+    path.write_text('{"id": "a", "price": 1}\n')
+    now = FollowedAttributes(str(path))
+    assert now().of("a", ["price"]) == {"price": 1}
+    path.write_text('{"id": "a", "price": 2.5}\n\n')
+    assert now().of("a", ["price"]) == {"price": 2.5}
+    path.write_text('{"id": "a", "price": ')
+    assert now().of("a", ["price"]) == {"price": 2.5}
+    path.unlink()
+    assert now().of("a", ["price"]) == {"price": 2.5}
+    with pytest.raises(CatalogueError, match=r"attributes cannot be read .*check the path"):
+        read_attributes(str(path))
+
+
+def test_the_examples_of_the_page_for_users_are_filters():
+    text = (ROOT / "deploy" / "SEARCH.md").read_text()
+    (told,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    (known,) = re.findall(r"```\n(\{.*?)```", text, re.DOTALL)
+    table = Attributes(known.encode().splitlines(), "SEARCH.md")
+    asked = [json.loads(line) for line in told.splitlines()]
+    found = [table.mask(one, catalogue_of("17", "4"), 2).tolist() for one in asked]
+    assert found == [[True, False], [True, False], [True, False], [False, True]]

@@ -1,0 +1,1 @@
+"""What items are beside their vectors: attributes that searches filter by, and that answers bring."""

@@ -1,0 +1,183 @@
+"""The values of one attribute for all items, by kind, and what can be asked of them at once."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+ORDER = ("lt", "lte", "gt", "gte")
+
+
+class Column(Protocol):
+    """One attribute. Row i belongs to item i; an item without a value is in no answer but that of ``ne``'s and ``not``.
+
+    Attributes
+    ----------
+    expected
+        What an operand must be, by operator.
+    """
+
+    expected: Mapping[str, str]
+
+    def matches(self, operator: str, operand: Any) -> Mask:
+        """Which rows match (n,); TypeError if the operand is not what is expected."""
+
+    def value(self, row: int) -> Any:
+        """The value of one row; None if it has none."""
+
+
+class Numbers:
+    """Numbers; NaN where there is none."""
+
+    expected: ClassVar = {
+        **dict.fromkeys(("eq", "ne", *ORDER), "a number"),
+        "in": "a list of numbers",
+        "exists": "true or false",
+    }
+
+    def __init__(self, count: int, rows: Sequence[int], values: Sequence[float]) -> None:
+        self.values = np.full(count, np.nan)
+        self.values[np.asarray(rows, np.int64)] = values
+
+    def matches(self, operator: str, operand: Any) -> Mask:
+        if operator == "exists":
+            return existing(~np.isnan(self.values), operand)
+        wanted = (
+            [require(one, int, float) for one in listed(operand)]
+            if operator == "in"
+            else [require(operand, int, float)]
+        )
+        if operator == "in":
+            return np.isin(self.values, wanted)
+        if operator == "ne":
+            return ~np.equal(self.values, wanted[0])
+        compare: Callable[..., Mask] = {
+            "eq": np.equal, "lt": np.less, "lte": np.less_equal, "gt": np.greater, "gte": np.greater_equal,
+        }[operator]  # fmt: skip
+        return compare(self.values, wanted[0])
+
+    def value(self, row: int) -> float | int | None:
+        found = float(self.values[row])
+        if np.isnan(found):
+            return None
+        return int(found) if found.is_integer() and abs(found) < 2**53 else found
+
+
+class Flags:
+    """True and false; -1 where there is neither."""
+
+    expected: ClassVar = dict.fromkeys(("eq", "ne", "exists"), "true or false")
+
+    def __init__(self, count: int, rows: Sequence[int], values: Sequence[bool]) -> None:
+        self.values = np.full(count, -1, np.int8)
+        self.values[np.asarray(rows, np.int64)] = values
+
+    def matches(self, operator: str, operand: Any) -> Mask:
+        if operator == "exists":
+            return existing(self.values >= 0, operand)
+        same: Mask = self.values == require(operand, bool)
+        return ~same if operator == "ne" else same
+
+    def value(self, row: int) -> bool | None:
+        return None if self.values[row] < 0 else bool(self.values[row])
+
+
+class Texts:
+    """Texts, as places in their sorted list; -1 where there is none. Dates such as 2026-11-23 are in order too."""
+
+    expected: ClassVar = {
+        **dict.fromkeys(("eq", "ne", *ORDER), "a text"),
+        "in": "a list of texts",
+        "exists": "true or false",
+    }
+
+    def __init__(self, count: int, rows: Sequence[int], values: Sequence[str]) -> None:
+        self.words = sorted(set(values))
+        places = {word: place for place, word in enumerate(self.words)}
+        self.codes = np.full(count, -1, np.int32)
+        self.codes[np.asarray(rows, np.int64)] = [places[value] for value in values]
+
+    def matches(self, operator: str, operand: Any) -> Mask:
+        if operator == "exists":
+            return existing(self.codes >= 0, operand)
+        if operator == "in":
+            return np.isin(self.codes, codes_of(self.words, listed(operand)))
+        text = require(operand, str)
+        low, high = bisect.bisect_left(self.words, text), bisect.bisect_right(self.words, text)
+        if operator in ("eq", "ne"):
+            same: Mask = (self.codes >= low) & (self.codes < high)
+            return ~same if operator == "ne" else same
+        begin, end = {
+            "lt": (0, low), "lte": (0, high), "gt": (high, len(self.words)), "gte": (low, len(self.words)),
+        }[operator]  # fmt: skip
+        within: Mask = (self.codes >= begin) & (self.codes < end)
+        return within
+
+    def value(self, row: int) -> str | None:
+        return None if self.codes[row] < 0 else self.words[self.codes[row]]
+
+
+class Lists:
+    """Lists of texts. ``codes`` holds those of all rows one after the other, ``owners`` the row of each."""
+
+    expected: ClassVar = {"has": "a text, or a list of texts of which one is enough", "exists": "true or false"}
+
+    def __init__(self, count: int, rows: Sequence[int], values: Sequence[Sequence[str]]) -> None:
+        self.words = sorted({word for value in values for word in value})
+        places = {word: place for place, word in enumerate(self.words)}
+        lengths = np.zeros(count, np.int64)
+        lengths[np.asarray(rows, np.int64)] = [len(value) for value in values]
+        ends = np.cumsum(lengths)
+        self.begins, self.owners = ends - lengths, np.repeat(np.arange(count), lengths)
+        self.codes = np.empty(int(lengths.sum()), np.int32)
+        for row, value in zip(rows, values, strict=True):
+            self.codes[self.begins[row] : ends[row]] = [places[word] for word in value]
+        self.there = np.zeros(count, bool)
+        self.there[np.asarray(rows, np.int64)] = True
+
+    def matches(self, operator: str, operand: Any) -> Mask:
+        if operator == "exists":
+            return existing(self.there, operand)
+        wanted = codes_of(self.words, operand if isinstance(operand, list) else [operand])
+        found = np.zeros(len(self.there), bool)
+        found[self.owners[np.isin(self.codes, wanted)]] = True
+        return found
+
+    def value(self, row: int) -> list[str] | None:
+        if not self.there[row]:
+            return None
+        begin = int(self.begins[row])
+        end = begin + int(np.searchsorted(self.owners, row, "right") - np.searchsorted(self.owners, row, "left"))
+        return [self.words[code] for code in self.codes[begin:end]]
+
+
+def require(operand: Any, *kinds: type) -> Any:
+    """The operand if it is of one of these kinds, of which true and false are numbers nowhere; else TypeError."""
+    if not isinstance(operand, kinds) or (isinstance(operand, bool) and bool not in kinds):
+        raise TypeError
+    return operand
+
+
+def listed(operand: Any) -> list[Any]:
+    """The operand if it is a list; else TypeError."""
+    return list(require(operand, list))
+
+
+def existing(there: Mask, operand: Any) -> Mask:
+    """Rows that have a value, or those that have none."""
+    return there if require(operand, bool) else ~there
+
+
+def codes_of(words: list[str], texts: list[Any]) -> NDArray[np.int32]:
+    """Places of these texts in the sorted list, as far as they are there."""
+    found = []
+    for text in texts:
+        place = bisect.bisect_left(words, require(text, str))
+        if place < len(words) and words[place] == text:
+            found.append(place)
+    return np.array(found, np.int32)

@@ -1,0 +1,93 @@
+"""The language of filters, as ``filter`` in a search has it; deploy/SEARCH.md tells it to users.
+
+A filter is a JSON object, and all of its entries must hold: ``all`` and ``any`` take lists of filters, ``not`` takes
+one, and every other name is an attribute, with a value to be equal to or an object of operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from omdml.workers.configuration.config import suggestion
+from omdml.workers.node.attributes.columns import Column, Mask
+from omdml.workers.node.live_model import SearchError
+
+WORDS = ("all", "any", "not")
+# Of filters within filters, of conditions in all, and of values in a list.
+MAX_DEPTH, MAX_CONDITIONS, MAX_VALUES = 16, 256, 1000
+
+
+class Filter:
+    """One filter over columns of ``count`` rows.
+
+    Parameters
+    ----------
+    columns
+        The attributes by name.
+
+    Raises
+    ------
+    SearchError
+        From :meth:`mask`, ``bad_filter``: what is wrong, and where in the filter.
+    """
+
+    def __init__(self, columns: Mapping[str, Column], count: int) -> None:
+        self._columns, self._count, self._conditions = columns, count, 0
+
+    def mask(self, asked: Any, path: str = "filter", depth: int = 0) -> Mask:
+        """Which rows match (n,)."""
+        if depth > MAX_DEPTH:
+            raise bad(path, f"deeper than {MAX_DEPTH} filters within filters: make it flatter")
+        if not isinstance(asked, dict):
+            raise bad(path, f'got {shown(asked)}, expected an object such as {{"price": {{"lt": 20}}}}')
+        found = np.ones(self._count, bool)
+        for name, value in asked.items():
+            found &= self._entry(name, value, f"{path}.{name}", depth)
+        return found
+
+    def _entry(self, name: str, value: Any, path: str, depth: int) -> Mask:
+        if name == "not":
+            return ~self.mask(value, path, depth + 1)
+        if name in WORDS:
+            if not isinstance(value, list) or not value:
+                raise bad(path, f"got {shown(value)}, expected a list of filters")
+            masks = [self.mask(one, f"{path}[{place}]", depth + 1) for place, one in enumerate(value)]
+            joined: Mask = np.logical_and.reduce(masks) if name == "all" else np.logical_or.reduce(masks)
+            return joined
+        if name not in self._columns:
+            there = ", ".join(self._columns) or "none"
+            raise bad(path, f"no attribute {name!r}{suggestion(name, self._columns)}; there are: {there}")
+        column = self._columns[name]
+        if not isinstance(value, dict):
+            return self._condition(column, "eq" if "eq" in column.expected else "has", value, path)
+        found = np.ones(self._count, bool)
+        for operator, operand in value.items():
+            found &= self._condition(column, operator, operand, f"{path}.{operator}")
+        return found
+
+    def _condition(self, column: Column, operator: str, operand: Any, path: str) -> Mask:
+        self._conditions += 1
+        if self._conditions > MAX_CONDITIONS:
+            raise bad(path, f"more than {MAX_CONDITIONS} conditions in all: use `in` for many values")
+        if operator not in column.expected:
+            raise bad(path, f"no operator {operator!r} for this attribute, expected {', '.join(column.expected)}")
+        if isinstance(operand, list) and len(operand) > MAX_VALUES:
+            raise bad(path, f"{len(operand):,} values, expected at most {MAX_VALUES:,}")
+        try:
+            return column.matches(operator, operand)
+        except TypeError:
+            raise bad(path, f"got {shown(operand)}, expected {column.expected[operator]}") from None
+
+
+def bad(path: str, message: str) -> SearchError:
+    """The error about a part of a filter."""
+    return SearchError(f"{path if len(path) < 200 else path[:200] + '...'}: {message}", "bad_filter")
+
+
+def shown(value: Any) -> str:
+    """A value in a few characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,0 +1,64 @@
+"""A file of attributes that is read again when it changes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import structlog
+
+from omdml.errors import CatalogueError
+from omdml.workers.node.attributes.table import Attributes, read_attributes
+
+# Between two looks at the file.
+LOOK_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class FollowedAttributes:
+    """The attributes of a file, at most a second old. Any number of threads may ask; one of them reads it again.
+
+    A file that is put in place whole (written beside it, then renamed) is never seen half. One that cannot be read
+    leaves what was read before, and is told of once.
+
+    Raises CatalogueError if it cannot be read at first.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._reading = threading.Lock()
+        self._seen = stamp(path)
+        self._now = read_attributes(path)
+        self._looked = time.monotonic()
+
+    def __call__(self) -> Attributes:
+        if time.monotonic() - self._looked >= LOOK_S and self._reading.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._reading.release()
+        return self._now
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        found = stamp(self._path)
+        if found == self._seen:
+            return
+        self._seen = found
+        try:
+            self._now = read_attributes(self._path)
+        except CatalogueError as error:
+            log.warning("attributes_unreadable", path=self._path, error=str(error))
+        else:
+            log.info("attributes_read", path=self._path, items=self._now.count - 1)
+
+
+def stamp(path: str) -> tuple[int, ...]:
+    """What tells one content of a file from another; empty if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
