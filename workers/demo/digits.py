@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, ndimage
@@ -64,6 +65,13 @@ def write_pictures(digits: Digits, folder: Path) -> None:
     larger = ndimage.zoom(digits.pictures, (1, SCALE, SCALE), order=1, grid_mode=True, mode="nearest")
     for name, ink in zip(digits.ids, larger, strict=True):
         (folder / f"{name}.png").write_bytes(png((255 * (1 - ink)).astype(np.uint8)))
+
+
+def write_attributes(digits: Digits, path: Path) -> None:
+    """Write what each digit is, and how much ink it holds, as nodes read attributes."""
+    with path.open("wb") as file:
+        for name, label, ink in zip(digits.ids, digits.labels, digits.pictures.mean(axis=(1, 2)).tolist(), strict=True):
+            file.write(msgspec.json.encode({"id": name, "digit": label, "ink": round(ink, 3)}) + b"\n")
 
 
 def png(grey: NDArray[np.uint8]) -> bytes:

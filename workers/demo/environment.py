@@ -21,7 +21,7 @@ from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.workers.configuration.config import PREFIX
 from omdml.workers.configuration.warm_up import warm_up
-from omdml.workers.demo.digits import Digits, write_pictures
+from omdml.workers.demo.digits import Digits, write_attributes, write_pictures
 from omdml.workers.demo.external_servers import own_keys, own_topic
 from omdml.workers.demo.interruption import shielded
 from omdml.workers.demo.node_client import NodeClient, NodeError
@@ -42,6 +42,7 @@ url = {store}
 [catalogues.digits]
 path = {items}
 pictures = {pictures}
+attributes = {attributes}
 
 [models.digits]
 catalogue = "digits"
@@ -132,6 +133,7 @@ class Stage:
         self._say(f"building a catalogue of {len(digits.ids):,} digits")
         build_catalogue(self._folder / "items", digits.features, ids=digits.ids, sets=digits.sets, mapped=True)
         write_pictures(digits, self._folder / "pictures")
+        write_attributes(digits, self._folder / "attributes.jsonl")
         self._say("loading the kernels (the first time they are compiled, which takes up to a minute)")
         warm_up([(self._model["learner"], "float32")])
         self.store = self._open_store()
@@ -171,6 +173,7 @@ class Stage:
                 store=quoted(self.store),
                 items=quoted(str(self._folder / "items")),
                 pictures=quoted(str(self._folder / "pictures")),
+                attributes=quoted(str(self._folder / "attributes.jsonl")),
                 token=quoted(self.token),
                 bind=quoted(address),
             )

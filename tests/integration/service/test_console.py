@@ -132,6 +132,13 @@ def test_ten_marks_are_learned_and_the_order_on_the_screen_changes(demo, visit):
     assert after == [item["id"] for item in told["items"]]
 
 
+def test_the_demos_digits_can_be_filtered_by_what_they_are(demo):
+    asked = {"id": "digit-0004", "k": 5, "filter": {"digit": "7", "ink": {"lt": 0.4}}, "fields": ["digit", "ink"]}
+    found = httpx.post(f"{demo.url}/search", json=asked).raise_for_status().json()["items"]
+    assert [item["attributes"]["digit"] for item in found] == ["7"] * 5
+    assert all(item["attributes"]["ink"] < 0.4 for item in found)
+
+
 def test_nothing_is_sent_before_both_kinds_are_marked_and_marks_can_be_taken_back(demo, visit):
     page = visit().page
     version = live(demo)
