@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from types import SimpleNamespace
 
 import numpy as np
 from rich.console import Console
@@ -16,6 +15,13 @@ from omdml.workers.node.gallery import Gallery, Query
 ITEMS, COORDINATES, K = 100_000, 128, 20
 SHARES = (0.0001, 0.001, 0.01, 0.1, 0.2, 0.5, 0.9, 1.0)
 ROUNDS = 120
+
+
+class Ids:
+    """What attributes need of a catalogue."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.ids = ids
 
 
 def main(console: Console) -> None:
@@ -30,7 +36,7 @@ def main(console: Console) -> None:
         (json.dumps({"id": name, "at": at, "brand": f"b{at * 1000:.0f}"}).encode() for name, at in
          zip(ids, draw.random(ITEMS).tolist(), strict=True)), "benchmark",
     )  # fmt: skip
-    catalogue = SimpleNamespace(ids=ids)
+    catalogue = Ids(ids)
     console.print(f"{ITEMS:,} lines of attributes read in {time.perf_counter() - began:.2f} s")
     took: dict[float | None, list[float]] = {share: [] for share in (None, *SHARES)}
     first: list[float] = []

@@ -235,8 +235,9 @@ class RetrievalNode:
 
     def with_fields(self, view: View, answer: Answer, fields: Sequence[str]) -> Answer:
         """The answer with these attributes of each item; raises SearchError."""
-        of = self._attributes_of(view).of
-        items = [msgspec.structs.replace(found, attributes=of(found.id, fields)) for found in answer.items]
+        told = self._attributes_of(view).of([found.id for found in answer.items], fields)
+        pairs = zip(answer.items, told, strict=True)
+        items = [msgspec.structs.replace(found, attributes=attributes) for found, attributes in pairs]
         return msgspec.structs.replace(answer, items=items)
 
     def _attributes_of(self, view: View) -> Attributes:

@@ -47,11 +47,7 @@ class Numbers:
     def matches(self, operator: str, operand: Any) -> Mask:
         if operator == "exists":
             return existing(~np.isnan(self.values), operand)
-        wanted = (
-            [require(one, int, float) for one in listed(operand)]
-            if operator == "in"
-            else [require(operand, int, float)]
-        )
+        wanted = [number(one) for one in (listed(operand) if operator == "in" else [operand])]
         if operator == "in":
             return np.isin(self.values, wanted)
         if operator == "ne":
@@ -161,6 +157,14 @@ def require(operand: Any, *kinds: type) -> Any:
     if not isinstance(operand, kinds) or (isinstance(operand, bool) and bool not in kinds):
         raise TypeError
     return operand
+
+
+def number(operand: Any) -> float:
+    """The operand if it is a number that can be compared; else TypeError."""
+    try:
+        return float(require(operand, int, float))
+    except OverflowError:
+        raise TypeError from None
 
 
 def listed(operand: Any) -> list[Any]:

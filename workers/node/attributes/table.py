@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from omdml.streams.protocols import Catalogue
 from omdml.streams.regular import opened
 from omdml.workers.configuration.config import suggestion
 from omdml.workers.node.attributes.columns import Column, Flags, Lists, Mask, Numbers, Texts
-from omdml.workers.node.attributes.filters import WORDS, Filter
+from omdml.workers.node.attributes.filters import WORDS, Filter, shown
 from omdml.workers.node.live_model import SearchError
 
 ID = "id"
@@ -78,7 +79,12 @@ class Attributes:
         for name, value in told.items():
             if value is None:
                 continue
-            given: Value = float(value) if type(value) is int else value
+            given: Value = value
+            if type(value) is int:
+                try:
+                    given = float(value)
+                except OverflowError:
+                    raise CatalogueError(f"{where}: {name} is larger than numbers go: write it as a text") from None
             kind, rows, found = values.setdefault(name, (type(given), [], []))
             if kind is not type(given):
                 raise CatalogueError(f"{where}: {name} is {value!r}, expected {KINDS[kind]}, as in earlier lines")
@@ -95,22 +101,21 @@ class Attributes:
         """Which of a catalogue's first items match a filter (count,); raises SearchError."""
         return self._align(catalogue, count).mask(asked)
 
-    def of(self, item: str, names: Sequence[str]) -> dict[str, Any]:
-        """The values of one item, as far as it has them; raises SearchError for an unknown attribute."""
-        row, told = self._rows.get(item, self.count - 1), {}
+    def of(self, items: Iterable[str], names: Iterable[str]) -> list[dict[str, Any]]:
+        """The values of each item, as far as it has them; raises SearchError for an unknown attribute."""
+        names = dict.fromkeys(names)
         for name in names:
             if name not in self.columns:
                 there = ", ".join(self.columns) or "none"
-                message = f"fields: no attribute {name!r}{suggestion(name, self.columns)}; there are: {there}"
+                message = f"fields: no attribute {shown(name)}{suggestion(name, self.columns)}; there are: {there}"
                 raise SearchError(message, "unknown_field")
-            if (value := self.columns[name].value(row)) is not None:
-                told[name] = value
-        return told
+        rows = [self._rows.get(item, self.count - 1) for item in items]
+        return [{name: value for name in names if (value := self.columns[name].value(row)) is not None} for row in rows]
 
     def _align(self, catalogue: Catalogue, count: int) -> Aligned:
         with self._aligning:
             for one in self._aligned:
-                if one.catalogue is catalogue and len(one.rows) == count:
+                if one.catalogue() is catalogue and len(one.rows) == count:
                     return one
             missing = self.count - 1
             rows = np.array([self._rows.get(item, missing) for item in catalogue.ids[:count]], np.int64)
@@ -125,7 +130,8 @@ class Aligned:
     def __init__(
         self, columns: Mapping[str, Column], count: int, catalogue: Catalogue, rows: NDArray[np.int64]
     ) -> None:
-        self.catalogue, self.rows = catalogue, rows
+        # It may have been replaced meanwhile: nobody keeps it for a filter.
+        self.catalogue, self.rows = weakref.ref(catalogue), rows
         self._columns, self._count = columns, count
         self._masks: dict[bytes, Mask] = {}
         self._keeping = threading.Lock()
