@@ -307,6 +307,8 @@ def proxy(netloc, prefix):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    # Browsers leave while streams are passed on.
+    server.handle_error = lambda *_: None
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
