@@ -13,6 +13,7 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
@@ -36,6 +37,21 @@ class TooManyStreams(OmdmlError):
     """No more streams of events can be open."""
 
     reason = "busy"
+
+
+class Stream(StreamingResponse):
+    """A stream that says when it ended, even if it never began because its client had gone."""
+
+    def __init__(self, content: AsyncIterator[bytes], ended: Callable[[], None], **options: Any) -> None:
+        super().__init__(content, **options)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 class Watch:
@@ -110,8 +126,12 @@ class Watch:
             raise TooManyStreams(
                 f"{MAX_STREAMS} streams of events are open: close one, or ask GET /models now and then"
             )
+        self._streams += 1
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._stream(request, asked.model), media_type="text/event-stream", headers=headers)
+        return Stream(self._stream(request, asked.model), self._ended, media_type="text/event-stream", headers=headers)
+
+    def _ended(self) -> None:
+        self._streams -= 1
 
     async def _stream(self, request: Request, model: str | None) -> AsyncIterator[bytes]:
         loop, came = asyncio.get_running_loop(), asyncio.Event()
@@ -123,7 +143,6 @@ class Watch:
                 loop.call_soon_threadsafe(came.set)
 
         end = self._node.course.listen(heard)
-        self._streams += 1
         # Who comes late, or again after a break, knows what is live too.
         for step in self._node.course.newest():
             heard(step)
@@ -139,7 +158,6 @@ class Watch:
                     told_at = time.monotonic()
                     yield b"".join(map(as_event, steps)) or b": alive\n\n"
         finally:
-            self._streams -= 1
             end()
 
     def _known(self, request: Request) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,6 +119,27 @@ def test_more_streams_than_a_node_keeps_open_are_refused(node, monkeypatch):
         with streaming(server):
             assert "1 streams of events are open" in refused(client.get("/events"), 503, "busy")
         assert "did you mean 'shop'" in refused(client.get("/events?model=shpo"), 404, "unknown_model")
+
+
+def test_streams_that_are_asked_for_at_once_are_counted_too(node, monkeypatch):
+    monkeypatch.setattr(watch, "MAX_STREAMS", 3)
+    ask = b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with listening(node) as server, client_of(server) as client:
+        sockets = [socket.create_connection((server.host, server.port)) for _ in range(12)]
+        for one in sockets:
+            one.sendall(ask)
+        answers = [one.recv(12) for one in sockets]
+        assert sorted(answers) == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 503"] * 9
+        for one in sockets:
+            one.close()
+        # If their clients have gone, I expect room for others.
+        assert comes_true(lambda: stream_status(client) == 200, 10)
+
+
+def stream_status(client):
+    """What a node answers who asks for a stream, and leaves."""
+    with client.stream("GET", "/events") as response:
+        return response.status_code
 
 
 def test_pictures_are_served_by_the_id_of_an_item_and_nothing_else_is(tmp_path, node):
