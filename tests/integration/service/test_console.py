@@ -139,7 +139,7 @@ def test_the_demos_digits_can_be_filtered_by_what_they_are(demo):
     assert all(item["attributes"]["ink"] < 0.4 for item in found)
 
 
-def test_nothing_is_sent_before_both_kinds_are_marked_and_marks_can_be_taken_back(demo, visit):
+def test_both_kinds_are_needed_and_marks_can_be_taken_back(demo, visit):
     page = visit().page
     version = live(demo)
     first = page.locator(".results > li").first

@@ -250,7 +250,7 @@ class Api:
         return Response(encode(self._node.metrics.registry), headers={"content-type": content_type})
 
     async def single_models(self, request: Request) -> Response:
-        """For Prometheus, too, of single models."""
+        """Answer metrics of single models, for Prometheus too."""
         registry = self._node.metrics.single.page(request.url.query)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         # A thousand models take longer than a search may wait for.
