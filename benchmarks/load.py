@@ -42,8 +42,6 @@ request = function()
   return wrk.format('GET', '/search?k=10&id=' .. n % {items})
 end
 """
-    "local n = 0; request = function() n = n + 7919; return wrk.format('GET', '/search?k=10&id=' .. n % {items}) end"
-)
 FEEDBACK = """
 local n = 0
 request = function()
