@@ -6,7 +6,7 @@
 ...     shop.page("17", shown=[item.id for item in page.items], clicked=[page.items[3].id])
 """
 
-from omdml.client.answers import Answer, Item, Line, Live, Pointer
+from omdml.client.answers import Answer, Freshness, Item, Line, Live, Pointer
 from omdml.client.client import Client
 from omdml.client.errors import (
     BadRequest,
@@ -29,6 +29,7 @@ __all__ = [
     "ClientError",
     "Conflict",
     "Denied",
+    "Freshness",
     "Item",
     "Line",
     "Live",

@@ -29,6 +29,14 @@ class Answer(msgspec.Struct, frozen=True):
     items: list[Item]
 
 
+class Freshness(msgspec.Struct, frozen=True):
+    """Seconds from a click to answers that know it, of a node's last swaps: at most a thousand."""
+
+    p50_s: float
+    p99_s: float
+    count: int
+
+
 class Live(msgspec.Struct, frozen=True):
     """What a node answers a model's searches with. If it is not ``ready`` yet, the other fields say nothing.
 
@@ -45,6 +53,7 @@ class Live(msgspec.Struct, frozen=True):
     items: int = 0
     tasks: list[str] = []
     live_since: float = 0.0
+    freshness: Freshness | None = None
 
 
 class Pointer(msgspec.Struct, frozen=True):

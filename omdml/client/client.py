@@ -159,9 +159,9 @@ class Client:
         """``left`` and ``right`` are similar, or not, in the sense of a task if the model has tasks."""
         return self.feedback(Pair(model=self._named(model), left=left, right=right, similar=similar, task=task))
 
-    def models(self) -> list[Live]:
-        """What the node answers with, model by model."""
-        return self._requests.get("/models", Models).models
+    def models(self, since: float = 0.0) -> list[Live]:
+        """What the node answers with, model by model; freshness is that of what went live after ``since``."""
+        return self._requests.get("/models", Models, since=repr(since)).models
 
     def history(self, model: str | None = None, *, last: int = 100) -> list[Line]:
         """The newest moves of what answers, oldest first."""
