@@ -279,7 +279,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
 
     if options["follow"] and options["version"] is not None:
         raise ConfigurationError("--follow takes what is live: leave out --version")
-    asked = Options(model, options["task"], kind, options["moved"], options["version"])
+    asked = Options(model, options["task"], kind, options["moved"], options["version"], options["follow"])
     store, table = open_known(configuration, model), wiring.attributes_of(configuration)
     exporter = Exporter(folder, asked, store, items_now(configuration, model), lambda: table(model))
     with exporter.held():

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
+from omdml import LOMDML
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, StoreError
 from omdml.streams.catalogues.build import add_items
 from omdml.workers.cli import main
@@ -274,6 +275,20 @@ def test_items_that_went_are_gone_for_readers():
     after = merged(merged(None, rows("abc", 0)), rows("bd", 1, removed=["a"]))
     assert (after.ids, after.embedding[:, 0].tolist()) == (["b", "c", "d"], [1, 0, 1])
     assert after.attributes == [{"at": 1}, {"at": 0}, {"at": 1}]
+
+
+def test_an_export_that_follows_has_room_for_wider_versions(shop, tmp_path):
+    follower = exporter(shop, tmp_path / "out", moved=0.05, follow=True)
+    assert follower.step().manifest.width == 16
+    shop.learner = LOMDML(dims=dict(shop.catalogue.dims), rank=8)
+    shop.learner.start(shop.catalogue.features)
+    shop.learn(40)
+    version = shop.publish()
+    follower.step()
+    manifest, vectors, _ = read(tmp_path / "out")
+    # Eight numbers of one modality, and five of the other.
+    assert (manifest["width"], shop.metrics[version].embed(shop.catalogue.features).shape[1]) == (16, 13)
+    assert error(shop, vectors, version) <= 0.1
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from omdml.streams.disk import take_lock
 from omdml.streams.protocols import Catalogue, Pointer, SnapshotStore
 from omdml.workers.operate.export.manifest import Format, Manifest, Part, read_manifest
 from omdml.workers.operate.export.parts import Attributes, Rows, pyarrow, read_part, write_part
-from omdml.workers.operate.export.vectors import aligned, chosen, distances, embedded, matched, merged, spread
+from omdml.workers.operate.export.vectors import aligned, chosen, distances, embedded, matched, merged, spread, widened
 from omdml.workers.versions.targets import misfit
 
 LOCK = ".lock"
@@ -40,13 +40,17 @@ class Table(Protocol):
 
 
 class Options(NamedTuple):
-    """What is exported, and how: ``moved`` is the bound as a share of the items' spread."""
+    """What is exported, and how: ``moved`` is the bound as a share of the items' spread.
+
+    An export that follows leaves room for embeddings that get wider.
+    """
 
     model: str
     task: str | None = None
     format: Format = "npy"
     moved: float = 0.0
     version: int | None = None
+    follow: bool = False
 
 
 class Written(NamedTuple):
@@ -144,6 +148,8 @@ class Exporter:
         named = None if attributes is None else attributes.of(ids, list(attributes.columns))
         now = Rows(ids, embedded(snapshot, catalogue, len(ids), self.options.task), named)
         changes, bound = self._changes(now, snapshot.generation)
+        if self.options.follow and changes is None:
+            now = now._replace(embedding=widened(now.embedding))
         found = self._keep(pointer, snapshot, now, changes, bound)
         self._seen = pointer, *seen[1:]
         return found

@@ -14,6 +14,7 @@ from omdml.streams.protocols import Catalogue
 from omdml.workers.operate.export.parts import Rows
 
 Matrix = NDArray[np.float32]
+ROOM = 16
 
 
 def embedded(snapshot: Snapshot, catalogue: Catalogue, count: int, task: str | None) -> Matrix:
@@ -56,8 +57,7 @@ def aligned(now: Matrix, was: Matrix, rows_now: NDArray[np.int64], rows_was: NDA
     of ``now' was`` (Schoenemann 1966).
     """
     width = was.shape[1]
-    padded = np.zeros((len(now), width), np.float32)
-    padded[:, : now.shape[1]] = now
+    padded = padded_to(width, now)
     cross = np.zeros((width, width))
     for start in range(0, len(rows_now), CHUNK_ROWS):
         part = slice(start, start + CHUNK_ROWS)
@@ -65,6 +65,22 @@ def aligned(now: Matrix, was: Matrix, rows_now: NDArray[np.int64], rows_was: NDA
     left, _, right = np.linalg.svd(cross)
     turned: Matrix = padded @ (left @ right).astype(np.float32)
     return turned
+
+
+def padded_to(width: int, embedding: Matrix) -> Matrix:
+    """The same vectors with zeros behind them."""
+    padded = np.zeros((len(embedding), width), np.float32)
+    padded[:, : embedding.shape[1]] = embedding
+    return padded
+
+
+def widened(embedding: Matrix) -> Matrix:
+    """The same vectors, as wide as the next multiple of :data:`ROOM`.
+
+    dca's embeddings get a few numbers wider or narrower from version to version. A vector database must be made again
+    for another width.
+    """
+    return padded_to(-(-embedding.shape[1] // ROOM) * ROOM, embedding)
 
 
 def distances(
