@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
-from omdml import LOMDML
+from omdml import LOMDML, OASIS, CPmtML
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, StoreError
 from omdml.streams.catalogues.build import add_items
 from omdml.workers.cli import main
@@ -253,6 +253,27 @@ def test_two_exports_never_write_into_one_folder(shop, tmp_path):
 def test_a_task_that_the_model_does_not_have_is_refused(shop, tmp_path):
     with pytest.raises(ConfigurationError, match=r"--task 'two': model 'shop' has none"):
         exporter(shop, tmp_path / "out", task="two").step()
+
+
+def test_a_metric_without_vectors_is_refused(shop, tmp_path):
+    oasis = OASIS(dims=dict(shop.catalogue.dims))
+    oasis.start(shop.catalogue.features)
+    shop.publish(metric=oasis.metric, learner="oasis", version=21)
+    with pytest.raises(ConfigurationError, match="learns by 'oasis', whose metric makes no vector of an item"):
+        exporter(shop, tmp_path / "out").step()
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_task_has_vectors_of_its_own(shop, tmp_path):
+    coupled = CPmtML(dims=dict(shop.catalogue.dims), tasks=["one", "other"])
+    coupled.start(shop.catalogue.features)
+    metric = coupled.metric
+    shop.publish(metric=metric, learner="cpmtml", version=21)
+    for task in (None, "one", "other"):
+        exporter(shop, tmp_path / f"out-{task}", task=task).step()
+        manifest, vectors, _ = read(tmp_path / f"out-{task}")
+        assert manifest["task"] == task
+        np.testing.assert_array_equal(list(vectors.values()), metric.embed(shop.catalogue.features, task))
 
 
 def test_a_turned_embedding_has_not_moved():

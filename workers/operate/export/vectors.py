@@ -23,7 +23,7 @@ def embedded(snapshot: Snapshot, catalogue: Catalogue, count: int, task: str | N
     Raises ConfigurationError for a metric without vectors or an unknown task, CorruptError for one that diverged.
     """
     metric = snapshot.metric
-    if not metric.euclidean or metric.kind == "sets":
+    if not metric.euclidean:
         raise ConfigurationError(
             f"model {snapshot.model!r} learns by {snapshot.learner!r}, whose metric makes no vector of an item: "
             "there is nothing to export"
