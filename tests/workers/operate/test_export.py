@@ -130,6 +130,9 @@ def test_versions_are_followed_by_the_rows_that_moved(shop, tmp_path, kind):
         assert manifest["version"] == version
         # Each end of a distance may be off by the bound.
         assert error(shop, vectors, version) <= 2 * bound
+        exact = written.part is not None and written.part.whole
+        stated = 0.0 if exact else bound * spread(shop.metrics[version].embed(shop.catalogue.features))
+        assert manifest["bound"] == pytest.approx(stated, rel=1e-4)
         fewer += written.part is None or written.part.rows < ITEMS
         assert sum(part["rows"] for part in manifest["parts"][1:]) <= ITEMS
     assert fewer > 20
@@ -246,8 +249,11 @@ def test_two_exports_never_write_into_one_folder(shop, tmp_path):
     one, other = (exporter(shop, tmp_path / "out") for _ in range(2))
     with one.held(), pytest.raises(ConfigurationError, match="another omdml export writes here"), other.held():
         pass
+    with one.held():
+        one.step()
+    # Who comes after it goes on with what it wrote.
     with other.held():
-        pass
+        assert other.resume().version == 20
 
 
 def test_a_task_that_the_model_does_not_have_is_refused(shop, tmp_path):

@@ -113,6 +113,8 @@ class Exporter:
         try:
             if not take_lock(descriptor):
                 raise ConfigurationError(f"{self.folder}: another omdml export writes here: stop it, or name another")
+            # Another process may have written here until now.
+            self.manifest = read_manifest(self.folder)
             yield
         finally:
             os.close(descriptor)
@@ -219,14 +221,14 @@ class Exporter:
             files = write_part(self.folder, name, self.options.format, rows)
             part = Part(
                 name=name, whole=changes is None, version=snapshot.version, serial=pointer.serial, rows=len(rows.ids),
-                removed=len(rows.removed), bound=bound, files=files,
+                removed=len(rows.removed), files=files,
             )  # fmt: skip
         self._written = now if changes is None else merged(self._written, changes)
         self.manifest = Manifest(
             model=snapshot.model, task=self.options.task, format=self.options.format,
             width=self._written.embedding.shape[1], items=len(now.ids), moved=self.options.moved,
-            version=snapshot.version, serial=pointer.serial, digest=snapshot.digest, generation=snapshot.generation,
-            parts=(*parts, part) if part else parts,
+            bound=bound, version=snapshot.version, serial=pointer.serial, digest=snapshot.digest,
+            generation=snapshot.generation, parts=(*parts, part) if part else parts,
         )  # fmt: skip
         self.manifest.write(self.folder)
         named = {one.name for manifest in (before, self.manifest) if manifest for one in manifest.parts}

@@ -7,7 +7,7 @@
 =====================  ==========================================================================
 
 Who reads the parts in their order, each over those before, has every item as ``version`` has it, or no further from
-that than ``moved`` says. The first part is always a whole one.
+that than ``bound`` says. The first part is always a whole one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ Format = Literal["npy", "parquet"]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One part: so many ``rows`` of one version, and so many ``removed`` items; sha256 by file.
-
-    ``bound`` is the distance further than which an item moved to be in here; 0 in a whole part.
-    """
+    """One part: so many ``rows`` of one version, and so many ``removed`` items; sha256 by file."""
 
     name: str
     whole: bool
@@ -39,15 +36,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     serial: int
     rows: int
     removed: int
-    bound: float
     files: dict[str, str]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What an export holds: ``items`` of ``width`` numbers each, as ``version`` embeds them.
 
-    ``moved`` is the bound as a share of the items' root mean square distance from their mean. ``serial``, ``digest``
-    and ``generation`` are the snapshot's.
+    ``moved`` is the bound as a share of the items' root mean square distance from their mean, ``bound`` that distance:
+    no item lies further from where the version has it. ``serial``, ``digest`` and ``generation`` are the snapshot's.
     """
 
     manifest: int = FORMAT
@@ -57,6 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     items: int
     moved: float
+    bound: float
     version: int
     serial: int
     digest: str
