@@ -19,7 +19,17 @@ from omdml.streams.disk import take_lock
 from omdml.streams.protocols import Catalogue, Pointer, SnapshotStore
 from omdml.workers.operate.export.manifest import Format, Manifest, Part, read_manifest
 from omdml.workers.operate.export.parts import Attributes, Rows, pyarrow, read_part, write_part
-from omdml.workers.operate.export.vectors import aligned, chosen, distances, embedded, matched, merged, spread, widened
+from omdml.workers.operate.export.vectors import (
+    aligned,
+    chosen,
+    distances,
+    embedded,
+    items_of,
+    matched,
+    merged,
+    spread,
+    widened,
+)
 from omdml.workers.versions.targets import misfit
 
 LOCK = ".lock"
@@ -139,16 +149,16 @@ class Exporter:
         """
         pointer = self._store.current(self.options.model)
         catalogue, attributes = self._catalogue(), self._attributes()
+        ids, rows = items_of(catalogue)
         # The table is another object after its file has changed.
-        seen = pointer, catalogue, len(catalogue.ids), attributes
+        seen = pointer, catalogue, hash(rows.tobytes()), attributes
         if self._written is not None and seen == self._seen:
             return None
         pointer, snapshot = self._loaded()
         if why := misfit(snapshot, catalogue):
             raise CatalogueError(f"model {snapshot.model!r}, version {snapshot.version}: {why}: nothing is exported")
-        ids = list(catalogue.ids[: seen[2]])
         named = None if attributes is None else attributes.of(ids, list(attributes.columns))
-        now = Rows(ids, embedded(snapshot, catalogue, len(ids), self.options.task), named)
+        now = Rows(ids, embedded(snapshot, catalogue, rows, self.options.task), named)
         changes, bound = self._changes(now, snapshot.generation)
         if self.options.follow and changes is None:
             now = now._replace(embedding=widened(now.embedding))

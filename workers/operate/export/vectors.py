@@ -17,8 +17,15 @@ Matrix = NDArray[np.float32]
 ROOM = 16
 
 
-def embedded(snapshot: Snapshot, catalogue: Catalogue, count: int, task: str | None) -> Matrix:
-    """What a snapshot makes of a catalogue's first items: (count, R).
+def items_of(catalogue: Catalogue) -> tuple[list[str], NDArray[np.int64]]:
+    """Ids of a catalogue's items, and their rows (n,): of each id the one that the catalogue finds it by, if any."""
+    names = list(catalogue.ids)
+    rows = np.flatnonzero(catalogue.rows(names) == np.arange(len(names)))
+    return names if len(rows) == len(names) else [names[row] for row in rows], rows
+
+
+def embedded(snapshot: Snapshot, catalogue: Catalogue, rows: NDArray[np.int64], task: str | None) -> Matrix:
+    """What a snapshot makes of these rows of a catalogue: (n, R).
 
     Raises ConfigurationError for a metric without vectors or an unknown task, CorruptError for one that diverged.
     """
@@ -32,9 +39,9 @@ def embedded(snapshot: Snapshot, catalogue: Catalogue, count: int, task: str | N
         raise ConfigurationError(f"--task {task!r}: model {snapshot.model!r} has {', '.join(metric.tasks) or 'none'}")
     features = {name: catalogue.features[name] for name in metric.dims}
     chunks = []
-    for start in range(0, count, CHUNK_ROWS):
-        part = slice(start, min(start + CHUNK_ROWS, count))
-        chunks.append(np.asarray(metric.embed({name: rows[part] for name, rows in features.items()}, task)))
+    for start in range(0, max(1, len(rows)), CHUNK_ROWS):
+        part = rows[start : start + CHUNK_ROWS]
+        chunks.append(np.asarray(metric.embed({name: table[part] for name, table in features.items()}, task)))
     embedding = np.concatenate(chunks).astype(np.float32, copy=False)
     if not np.isfinite(embedding).all():
         raise CorruptError(f"model {snapshot.model!r}, version {snapshot.version}: it diverged: roll back, and export")
