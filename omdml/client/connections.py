@@ -6,6 +6,7 @@ They are the standard library's: a shop that only searches installs and imports 
 from __future__ import annotations
 
 import http.client
+import os
 import select
 import ssl
 import time
@@ -63,6 +64,7 @@ class Connections:
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         # Appending to a list and popping from it are atomic, so threads need no lock for it.
         self._idle: list[http.client.HTTPConnection] = []
+        self._process = os.getpid()
 
     def exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], wait_s: float, fresh: bool
@@ -107,6 +109,9 @@ class Connections:
 
     def _kept(self) -> http.client.HTTPConnection | None:
         """A connection that the node has not closed."""
+        if self._process != os.getpid():
+            # This process was forked: its parent goes on with those connections.
+            self._process, self._idle = os.getpid(), []
         while True:
             try:
                 connection = self._idle.pop()

@@ -3,7 +3,9 @@ that breaks what passes."""
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
 import threading
 import time
 from contextlib import closing, contextmanager, suppress
@@ -13,6 +15,7 @@ import pytest
 from omdml.client import Behind, Client, Refused, Unavailable, Unreachable
 from omdml.feedback import decode
 from tests.omdml.client.conftest import TOKEN
+from tests.support.certificates import Authority
 from tests.support.processes import free_port
 from tests.support.shops import sent
 
@@ -27,10 +30,10 @@ class Faults:
     answer is lost; ``silent``: the node answers, and nothing comes; bytes: this is the answer.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.plan: list[str | bytes] = []
         self.connections, self.asked, self.times = 0, [], []
-        self._port, self._server = port, socket.create_server(("127.0.0.1", 0))
+        self._port, self._server, self._tls = port, socket.create_server(("127.0.0.1", 0)), tls
         self._end = threading.Event()
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -43,6 +46,11 @@ class Faults:
         with suppress(OSError):
             while True:
                 connection, _ = self._server.accept()
+                if self._tls:
+                    try:
+                        connection = self._tls.wrap_socket(connection, server_side=True)
+                    except ssl.SSLError:
+                        continue
                 self.connections += 1
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
@@ -190,6 +198,33 @@ def test_an_answer_that_stops_halfway_is_given_up(faults):
     with client_of(faults, timeout_s=0.3, retry_s=0.0) as client:
         faults.plan = [head + b"{"]
         with pytest.raises(Unreachable):
+            client.search("i5")
+
+
+def test_a_forked_process_leaves_the_connections_of_its_parent_alone(faults):
+    with client_of(faults) as client:
+        client.search("i5")
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if len(client.search("i6", 4).items) == 4 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert len(client.search("i5", 4).items) == 4
+    assert faults.connections == 2
+
+
+def test_a_node_behind_tls_is_asked_over_kept_connections_if_it_is_trusted(server, tmp_path):
+    authority = Authority(tmp_path)
+    issued = authority.issue("node", "DNS:localhost")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(issued.certificate, issued.key)
+    with closing(Faults(int(server.url.rpartition(":")[2]), tls)) as proxy:
+        url = f"https://localhost:{proxy.url.rpartition(':')[2]}"
+        with Client(url, tls=ssl.create_default_context(cafile=str(authority.certificate))) as client:
+            for _ in range(5):
+                assert len(client.search("i5", 4).items) == 4
+        assert len(proxy.asked) == 5
+        assert proxy.connections == 1
+        with Client(url, retry_s=0.0) as client, pytest.raises(Unreachable, match="certificate verify failed"):
             client.search("i5")
 
 
