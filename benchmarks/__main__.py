@@ -23,6 +23,7 @@ BENCHMARKS = (
     "drift",
     "service",
     "requests",
+    "load",
     "route",
     "many_models",
     "new_models",

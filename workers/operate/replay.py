@@ -125,6 +125,8 @@ class ReplayedModel(OwnedModel):
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
         self.start: Metric | None = None  # as it was before the first event was learned
+        # Comparisons learned and the metric, after the records in which a stretch ended; None: nobody asks.
+        self.along: list[tuple[int, Metric]] | None = None
         self.seconds = 0.0
         self._began = 0.0
 
@@ -138,7 +140,7 @@ class ReplayedModel(OwnedModel):
         """Learn what of these records is this model's, as a worker would."""
         if self.start is None:
             self.start = self.learner.metric
-        self._began = time.perf_counter() - self.seconds
+        self._began, stretches = time.perf_counter() - self.seconds, len(self.curve)
         for batch, refused in self._mine(records):
             before = self.next
             self._bury(self.take(batch, nothing_timed, refused))
@@ -146,6 +148,8 @@ class ReplayedModel(OwnedModel):
                 # These are events of its old home, before partitions were added: they say nothing about the new one.
                 self.next = before
         self.seconds = time.perf_counter() - self._began
+        if self.along is not None and len(self.curve) > stretches:
+            self.along.append((self.progress.mistakes.count, self.learner.metric))
 
     def locate(self, records: list[Record]) -> list[Located]:
         """Take this model's events among the records without learning them: they are to be fitted.
@@ -215,6 +219,17 @@ class ReplayedModel(OwnedModel):
         metrics = (plain_metric(self.start, self.catalogue), self.start, self.learner.metric)
         found = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
         return [order for order in found if order]
+
+    def orders_along(self) -> list[tuple[int, Order]]:
+        """Comparisons learned, and how many held-out events were ordered rightly then; empty if no event is held out.
+
+        Each metric is asked about the same events, those that are held out at the end.
+        """
+        if self.start is None:
+            return []
+        metrics = [(0, self.start), *(self.along or ()), (self.progress.mistakes.count, self.learner.metric)]
+        found = [(count, order_right(self.progress.hold_out, one, self.catalogue.features)) for count, one in metrics]
+        return [(count, order) for count, order in dict(found).items() if order]
 
     def finish(self) -> None:
         """The log has ended: so does the last stretch."""
