@@ -23,7 +23,8 @@ from omdml.evaluate import mean_average_precision
 from omdml.learners.shared.base import Array
 
 SETS = ("yaleb", "mfeat", "caltech101_20")
-SEEDS = range(3)
+# The constants were chosen on seeds 0 to 2.
+SEEDS = range(3, 8)
 LEARNED = 5_000  # triplets of each person that a parent learns
 LOOKS = (0, 10, 50, 200)  # of one person, later
 WRONG = (0.0, 0.2)  # share of a person's triplets whose answers are swapped

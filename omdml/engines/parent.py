@@ -22,7 +22,7 @@ class Parent(NamedTuple):
     sizes: Array  # (2,)      how many of them each expert has, in the order of LEARNED
     shares: Array  # (3,)     of the plain coordinates, then of each learned expert
     version: Array  # (1,)    of the parent
-    trust: Array  # (3,)      see :func:`omdml.kernels.covariance.trusted`
+    trust: Array  # (4,)      see :func:`omdml.kernels.covariance.trusted`
 
     @classmethod
     def of(cls, metric: CosineMetric, version: int, mean: Array, basis: Array) -> Parent:
@@ -39,7 +39,7 @@ class Parent(NamedTuple):
             sizes=np.array([len(one) for one in rows], np.int64),
             shares=np.array(shares),
             version=np.array([version], np.int64),
-            trust=np.zeros(3),
+            trust=np.zeros(4),
         )
 
     @classmethod
@@ -52,16 +52,16 @@ class Parent(NamedTuple):
         count = len(found.rows) if found.rows.ndim == 2 else 0
         for name, like in zip(
             cls._fields,
-            (np.zeros((count, D), dtype), np.zeros(2, np.int64), np.zeros(3), np.zeros(1, np.int64), np.zeros(3)),
+            (np.zeros((count, D), dtype), np.zeros(2, np.int64), np.zeros(3), np.zeros(1, np.int64), np.zeros(4)),
             strict=True,
         ):
             fill(like, getattr(found, name), PREFIX + name)
-        shares, (ahead, weight, scored) = found.shares, found.trust.tolist()
+        shares, (ahead, squares, weight, scored) = found.shares, found.trust.tolist()
         if not (found.sizes.min() >= 0 and found.sizes.sum() == count and found.version[0] >= 0):
             raise ValueError(f"{PREFIX}sizes are {found.sizes.tolist()}, of {count} rows")
         if not (shares.min() >= 0 and abs(shares.sum() - 1) <= ROUNDING):
             raise ValueError(f"{PREFIX}shares are {shares.tolist()}, expected parts of 1")
-        if not (0 <= weight <= scored and abs(ahead) <= 8 * weight * (1 + ROUNDING)):
+        if not (0 <= weight <= scored and ahead**2 <= weight * squares * (1 + ROUNDING) and squares <= 64 * weight):
             raise ValueError(f"{PREFIX}trust is {found.trust.tolist()}, no sums of differences of margins")
         return found
 

@@ -10,8 +10,9 @@ from omdml.kernels import Array
 from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 from omdml.kernels.memory import at_address
 
-ELDER = 20.0  # events of its own that a model's parent counts for
-EAGER = 5.0  # how fast a parent's share follows the scores
+ELDER = 10.0  # events of its own that a model's parent counts for
+EAGER = 1.5  # how fast a parent's share follows what the two score
+SLACK = 0.05  # deviation that advantages have at least
 
 
 @njit(cache=True)
@@ -163,24 +164,29 @@ def known(code: int, asked: Array, version: int, made: int) -> bool:
 def trusted(trust: Array, version: int) -> float:
     """What a model's parent counts for, from 0 to 1, before its own event of this number, counted from 0.
 
-    ``trust`` (3,) holds, of triplets that both scored before they were learned, the sum of the parent's advantages and
-    of their weights, and how many there were: the model's own score less its parent's, weighed by how new it is.
+    ``trust`` (4,) is about triplets that both scored before they were learned: sums of the parent's advantages, of
+    their squares and of their weights, and the number of triplets. An advantage is the model's own margin less its
+    parent's. Newer triplets weigh more, in proportion to their number.
     """
-    worse = -EAGER * trust[0] / math.sqrt(trust[1] + 1.0)
+    ahead, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
+    mean = ahead / weight
+    deviation = math.sqrt(max(squares / weight - mean * mean, 0.0) + SLACK * SLACK)
+    behind = -EAGER * mean / deviation * math.sqrt(weight)
     # beyond that, the parent counts for nothing anyway
-    return ELDER / (ELDER + version * math.exp(min(worse, 500.0)))
+    return ELDER / (ELDER + version * math.exp(min(behind, 500.0)))
 
 
 @njit(cache=True)
 def compare(trust: Array, advantage: float, rule: float) -> None:
-    """Count a triplet at which a model's parent was ahead by so much: the sums fade like the square of the count."""
-    count = trust[2] + 1.0
+    """Count a triplet at which a model's parent was ahead by so much."""
+    count = trust[3] + 1.0
     if rule < 1.0:
         count = min(count, 1.0 / (1.0 - rule))
-    keep = (1.0 - 1.0 / count) ** 2
+    keep = 1.0 - 1.0 / count
     trust[0] = keep * trust[0] + advantage
-    trust[1] = keep * trust[1] + 1.0
-    trust[2] = count
+    trust[1] = keep * trust[1] + advantage * advantage
+    trust[2] = keep * trust[2] + 1.0
+    trust[3] = count
 
 
 @njit(cache=True)
@@ -227,7 +233,7 @@ def tally(
         Changed in place.
     elder : (e,)
         Margins of the parent.
-    trust : (3,)
+    trust : (4,)
         See :func:`trusted`; (0,) if there is no parent. Changed in place.
 
     Returns
