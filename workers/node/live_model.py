@@ -57,7 +57,7 @@ class Page(NamedTuple):
 FIRST_PAGE = Page()
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The items closest to a query, closest first, and the snapshot that says so.
 
     A model without a snapshot answers with what its ``parent`` serves; its version is 0, that of the parent beside it.
@@ -78,7 +78,8 @@ class View:
 
     ``indexes`` holds one index a task, None being the shared metric; tasks of one metric have the same index.
     ``complete`` is the last view whose gallery was embedded whole: this one, or the one that a bridge starts from.
-    ``made_at`` is in seconds since the epoch. ``parent`` is whose snapshot answers for a model that has none. Bridges can start from a view that has a ``spread``.
+    ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
+    ``parent`` is the snapshot that answers for a model that has none.
     """
 
     pointer: Pointer

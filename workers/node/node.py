@@ -298,7 +298,7 @@ class RetrievalNode:
             "live_since": view.made_at,
             "complete": view.origin is None,
             "freshness": self.metrics.freshness(self._label(model), since),
-            "parent": view.parent.model if view.parent else None,
+            **({"parent": view.parent.model} if view.parent else {}),
         }
 
     def _name(self, model: str | None) -> str:
