@@ -208,7 +208,8 @@ class OwnedPartition:
             if changes:
                 self._adopt(model, changes, offset)
             if from_parent:
-                self._begin(model, span[0])
+                # It may have waited since earlier events, which are taken again after this.
+                self._begin(model, min(span[0], waited) if back else span[0])
         except (StoreError, SourceError) as error:
             self.models.drop(name)
             if back:

@@ -13,11 +13,13 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols import Partition
 from omdml.workers.commands.replay_output import learn
 from omdml.workers.configuration.specs import Specs
+from omdml.workers.learning.interruptions import Rewind
 from omdml.workers.model import beginning
 from omdml.workers.operate import models as upkeep
 from omdml.workers.operate.replay import ReplayedModel, first_learner
 from tests.support.worlds import (
     World,
+    damage,
     events,
     kill,
     living_on,
@@ -190,6 +192,35 @@ def test_a_kill_changes_nothing_once_the_beginning_is_saved(tmp_path, saves, mon
     assert mark(world) == 130
     tally = world.store.peek("shop").progress["tally"]
     assert (tally["since"], tally["until"], tally["learned"], tally["anew"]) == (90, 130, 40, True)
+
+
+def test_a_deleted_model_that_waited_begins_where_it_waited(tmp_path):
+    world = of_parents(tmp_path)
+    first = world.worker()
+    sent(world, "main", 90)
+    sent(world, "shop", 10)
+    run_until_idle(first)
+    kill(world, first)
+    damage(world, "shop")
+    second = world.worker()
+    sent(world, "shop", 20, seed=1)
+    sent(world, "main", 10, seed=1)
+    second.step()
+    world.store.delete("shop")
+    sent(world, "shop", 20, seed=2)
+    # So much time passes that it is looked at again, in the middle of a turn.
+    for _ in range(100):
+        world.now()
+    (home,) = world.log.partitions
+    with pytest.raises(Rewind):
+        second.partitions[home].take(list(world.log.read(home, 130, 100)))
+    kept = world.store.peek("shop")
+    assert (kept.version, kept.next, kept.progress["tally"]["since"]) == (0, 100, 100)
+    kill(world, second)
+    run_until_idle(world.worker())
+    twin = Learner.from_bytes(kept.state)
+    twin.learn_many(np.concatenate([triplets(20, 1), triplets(20, 2)]), world.catalogue.features)
+    assert state(world, "shop") == twin.to_bytes()
 
 
 def test_a_named_model_is_not_published_before_its_first_event(tmp_path):
