@@ -109,7 +109,7 @@ def test_a_parent_elsewhere_is_read_from_the_store_alone(tmp_path):
     assert Learner.from_bytes(state(world, name)).parent[1] == 60
 
 
-def test_without_a_parent_yet_a_model_begins_from_nothing_and_the_log_says_so_once(tmp_path):
+def test_without_a_parent_yet_a_model_begins_from_nothing_and_the_log_says_so(tmp_path):
     world = of_parents(tmp_path)
     worker = world.worker()
     with structlog.testing.capture_logs() as lines:
