@@ -20,8 +20,8 @@ PERSON = "user-7"
 class Place:
     """An installation with a parent, whose worker and node are processes."""
 
-    def __init__(self, folder):
-        self.folder, self.port, self.url = folder, free_port(), f"dir:{folder}/state"
+    def __init__(self, folder, url):
+        self.folder, self.port, self.url = folder, free_port(), url
         self.items = catalogue(folder / "items", mapped=True)
         self.file, self.sink = folder / "omdml.toml", FileSink(folder / "feedback")
         self.file.write_text(
@@ -68,9 +68,10 @@ class Place:
             process.close()
 
 
-@pytest.fixture
-def place(tmp_path):
-    made = Place(tmp_path)
+@pytest.fixture(params=["folder", "Valkey"])
+def place(request, tmp_path):
+    url = f"dir:{tmp_path}/state" if request.param == "folder" else request.getfixturevalue("valkey_server").url
+    made = Place(tmp_path, url)
     yield made
     made.close()
 
