@@ -10,19 +10,23 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
-from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.protocols import Claim, Pointer, Store
 from omdml.streams.stores.journal import PUBLICATIONS
-from omdml.workers.configuration.config import GuardConfig, is_pattern
-from omdml.workers.configuration.specs import Spec
+from omdml.workers.configuration.config import is_pattern
+from omdml.workers.configuration.specs import Spec, Start
 from omdml.workers.model.beginning import beginning
 from omdml.workers.model.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
 STARTS = 64  # patterns, and generations of their catalogues
+PARENTS = 4  # they make another start with each version, so that older ones are of no use
 
 log = structlog.get_logger(__name__)
+
+# A start is looked at once, and not for every model of a pattern.
+_guard_of = lru_cache(STARTS)(Guard)
+_guard_of_child = lru_cache(PARENTS)(Guard)
 
 
 class Change(NamedTuple):
@@ -92,7 +96,7 @@ def took_on(
         start = None
         if checkpoint is None:
             start = beginning(spec, store)
-            learner, guard = copy.deepcopy(start.learner), first_guard(spec, start.metric)
+            learner, guard = copy.deepcopy(start.learner), first_guard(spec, start)
         else:
             learner = spec.resumed(checkpoint)
             guard = Guard(spec.guard, learner.metric)
@@ -125,15 +129,10 @@ def took_on(
     return Claimed(model, fell_back, changes, from_parent=parent is not None)
 
 
-def first_guard(spec: Spec, start: Metric) -> Guard:
+def first_guard(spec: Spec, start: Start) -> Guard:
     """A guard that compares with the start."""
-    return _guard_of(spec.guard, start).another()
-
-
-@lru_cache(STARTS)
-def _guard_of(config: GuardConfig, start: Metric) -> Guard:
-    """A start is looked at once, and not for every model of a pattern."""
-    return Guard(config, start)
+    known = _guard_of if start.parent is None else _guard_of_child
+    return known(spec.guard, start.metric).another()
 
 
 def out_of_reach(name: str, end: int, begin: int) -> CorruptError:
