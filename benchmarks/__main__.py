@@ -21,6 +21,7 @@ BENCHMARKS = (
     "experts",
     "guard",
     "drift",
+    "parents",
     "service",
     "requests",
     "load",

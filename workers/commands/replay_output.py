@@ -21,7 +21,7 @@ from omdml.workers.configuration import process
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.operate import fit
-from omdml.workers.operate.replay import ReplayedModel, prequential_table, refusals, replayed_spec
+from omdml.workers.operate.replay import ReplayedModel, first_learner, prequential_table, refusals, replayed_spec
 from omdml.workers.operate.replay_page import page
 
 # Records at a time, and of how many, if a page shows how learning went.
@@ -60,7 +60,7 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
         with console.status(f"fitting on the first {events:,} events, a minute or more ..."):
             models = [fit.fitted(name, spec, placement, first, secret) for spec in specs]
     else:
-        models = [ReplayedModel(name, spec.fresh(), spec, placement, secret) for spec in specs]
+        models = [ReplayedModel(name, first_learner(spec, name, store), spec, placement, secret) for spec in specs]
     for model in models:
         model.along = [] if options.html else None
     learn(models, in_small_pieces(log) if options.html else log)

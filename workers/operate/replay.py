@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +17,12 @@ from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record, Source
+from omdml.streams.protocols import Partition, Record, Source, Store
 from omdml.workers.configuration.config import ModelConfig
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
 from omdml.workers.events.lookup import Located
+from omdml.workers.model.beginning import beginning
 from omdml.workers.model.guard import Guard
 from omdml.workers.model.held_out_accuracy import Order, order_right, plain_metric
 from omdml.workers.model.owned_model import OwnedModel, offsets_of
@@ -100,8 +102,24 @@ def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
     if learner is None or LEARNERS[learner] is spec.learner:
         return spec
     return spec._replace(
-        learner=LEARNERS[learner], parameters={}, digest=ModelConfig(learner=learner).digest(), starts={}
+        learner=LEARNERS[learner], parameters={}, digest=ModelConfig(learner=learner).digest(), starts={}, parent=""
     )
+
+
+def first_learner(spec: Spec, name: str, store: Store) -> Learner:
+    """What a model begins with: what its checkpoint says that it began with, else what it would begin with today.
+
+    A checkpoint of another generation of the catalogue says nothing of today's coordinates. Raises CorruptError for one
+    that cannot be read, StartError, and what the store raises.
+    """
+    checkpoint = store.peek(name) if spec.parent else None
+    if checkpoint is None or checkpoint.generation != spec.catalogue.generation:
+        return deepcopy(beginning(spec, store).learner)
+    learner = spec.fresh()
+    parent = getattr(Learner.from_bytes(checkpoint.state), "parent", None)
+    if parent is not None:
+        learner.begin_from(*parent)  # type: ignore[attr-defined]
+    return learner
 
 
 class Stretch(NamedTuple):
