@@ -321,6 +321,16 @@ class Pointer(msgspec.Struct, frozen=True):
     store_id: str = ""
 
 
+class Why(NamedTuple):
+    """Who moved a pointer, and for what reason, as the history tells it; empty if nobody said so."""
+
+    actor: str = ""
+    reason: str = ""
+
+
+NOBODY = Why()
+
+
 class Watch(Protocol):
     """A cheap wait for news; hints may be lost or spurious, so pointers are polled as well."""
 
@@ -371,8 +381,8 @@ class SnapshotStore(Protocol):
         ALREADY where nothing is live yet: there is nothing to tell of. Raises StoreLost as ``save`` does.
         """
 
-    def move(self, model: str, version: int | None, pin: bool) -> Pointer:
-        """Point at a kept version and pin or unpin. Raises StoreError if it is not kept.
+    def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
+        """Point at a kept version and pin or unpin; the history tells ``why``. Raises StoreError if it is not kept.
 
         None is the newest that was published, or would have been but for a pin: never one withheld for a reason. Of
         several snapshots with one number it is, here and in ``load``, what is live, else the newest that was allowed.

@@ -386,7 +386,7 @@ def serve_node(configuration: Configuration) -> None:
     """Run a node with its HTTP server until a signal."""
     current = Current(specs(configuration))
     host, port = address(configuration.node.bind, "node.bind")
-    check_reach(host, configuration.node.token)
+    check_reach(host, configuration.node.access)
     registry = new_registry()
     store = open_stores(configuration)
     tell_if_empty(store)
@@ -403,7 +403,7 @@ def serve_node(configuration: Configuration) -> None:
         parent=current.parent,
         attributes=attributes_of(configuration),
     )
-    serve(node, host, port, configuration.node.token, configuration.node.hosts, pictures_of(configuration))
+    serve(node, host, port, configuration.node.access, configuration.node.hosts, pictures_of(configuration))
 
 
 def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:

@@ -66,7 +66,7 @@ class Pointer(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of a model's history: ``what`` happened to a version, ``at`` seconds since the epoch, and why."""
+    """A line of a model's history: ``what`` happened to a version, ``at`` seconds since the epoch, why, and by whom."""
 
     at: float
     what: str
@@ -74,3 +74,4 @@ class Line(msgspec.Struct, frozen=True):
     serial: int = 0
     pinned: bool = False
     reason: str = ""
+    actor: str = ""

@@ -167,17 +167,20 @@ class Client:
         """The newest moves of what answers, oldest first."""
         return self._requests.get(f"{self._path(model)}/history", History, last=last).lines
 
-    def rollback(self, version: int | None = None, *, model: str | None = None) -> Pointer:
-        """Have an older version answer, by default the one before, and keep it so until :meth:`unpin`."""
-        return self._move("rollback", model, version)
+    def rollback(self, version: int | None = None, *, reason: str = "", model: str | None = None) -> Pointer:
+        """Have an older version answer, by default the one before, and keep it so until :meth:`unpin`.
 
-    def pin(self, version: int | None = None, *, model: str | None = None) -> Pointer:
+        The history tells the ``reason``.
+        """
+        return self._move("rollback", model, version, reason)
+
+    def pin(self, version: int | None = None, *, reason: str = "", model: str | None = None) -> Pointer:
         """Have this version answer, by default the live one, whatever is learned, until :meth:`unpin`."""
-        return self._move("pin", model, version)
+        return self._move("pin", model, version, reason)
 
-    def unpin(self, *, model: str | None = None) -> Pointer:
+    def unpin(self, *, reason: str = "", model: str | None = None) -> Pointer:
         """Have the newest version answer again, and follow what is learned."""
-        return self._move("unpin", model, None)
+        return self._move("unpin", model, None, reason)
 
     def close(self) -> None:
         """Close the connections. A later call opens new ones."""
@@ -191,8 +194,10 @@ class Client:
     ) -> None:
         self.close()
 
-    def _move(self, verb: str, model: str | None, version: int | None) -> Pointer:
-        content = {} if version is None else {"version": version}
+    def _move(self, verb: str, model: str | None, version: int | None, reason: str) -> Pointer:
+        content: dict[str, Any] = {"reason": reason} if reason else {}
+        if version is not None:
+            content["version"] = version
         # A second rollback to "the one before" would go back once more.
         repeatable = verb != "rollback" or version is not None
         return self._requests.post(f"{self._path(model)}/{verb}", Pointer, content, repeatable=repeatable)

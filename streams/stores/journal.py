@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from omdml.streams.protocols import Pointer, Written
+from omdml.streams.protocols import Pointer, Why, Written
 from omdml.streams.stores.retention import Retention
 
 PUBLICATIONS = ("published", "held")
@@ -28,9 +28,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to the snapshot ``version:digest``, and how the pointer stood after it.
 
     ``what`` is published, held (kept, but not live, for ``reason``), rolled back, pinned, unpinned or moved; or what
-    else happened while the snapshot was live, ``reason`` saying more: drift, say. ``at`` is
-    in seconds since the epoch, ``epoch`` that of the snapshot's publisher, ``live`` the whole pointer where the journal
-    keeps no other.
+    else happened while the snapshot was live, ``reason`` saying more: drift, say. ``actor`` is who moved the pointer.
+    ``at`` is in seconds since the epoch, ``epoch`` that of the snapshot's publisher, ``live`` the whole pointer where
+    the journal keeps no other.
     """
 
     what: str
@@ -41,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     serial: int = 0
     pinned: bool = False
     reason: str = ""
+    actor: str = ""
     live: Pointer | None = None
 
     @property
@@ -105,12 +106,12 @@ def publication(
     return entry("held" if held else "published", key, epoch, at, live, held)
 
 
-def move(live: Pointer | None, target: Entry, *, pin: bool, at: float, store_id: str) -> Entry:
+def move(live: Pointer | None, target: Entry, why: Why, *, pin: bool, at: float, store_id: str) -> Entry:
     """The entry that points at the snapshot of ``target``."""
     version, digest = target.snapshot
     what = kind_of_move(live, version, pin)
     pointer = Pointer(next_serial(live), version, digest, target.epoch, at, pin, store_id)
-    return entry(what, target.snapshot, target.epoch, at, pointer)
+    return entry(what, target.snapshot, target.epoch, at, pointer, why.reason, why.actor)
 
 
 def note(live: Pointer, what: str, reason: str, at: float) -> Entry:
@@ -123,7 +124,9 @@ def next_serial(live: Pointer | None) -> int:
     return live.serial + 1 if live else 1
 
 
-def entry(what: str, key: SnapshotKey, epoch: str, at: float, live: Pointer | None, reason: str = "") -> Entry:
+def entry(
+    what: str, key: SnapshotKey, epoch: str, at: float, live: Pointer | None, reason: str = "", actor: str = ""
+) -> Entry:
     """An entry, given the pointer after it."""
     serial, pinned = (live.serial, live.pinned) if live else (0, False)
     return Entry(
@@ -135,6 +138,7 @@ def entry(what: str, key: SnapshotKey, epoch: str, at: float, live: Pointer | No
         serial=serial,
         pinned=pinned,
         reason=reason,
+        actor=actor,
         live=live,
     )
 

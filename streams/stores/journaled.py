@@ -10,7 +10,7 @@ from typing import Any
 
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import Pointer, Written
+from omdml.streams.protocols import NOBODY, Pointer, Why, Written
 from omdml.streams.stores import journal
 from omdml.streams.stores.checkpoints import store_lost
 from omdml.streams.stores.journal import PUBLICATIONS, Journal, destination, superfluous
@@ -121,7 +121,7 @@ class JournaledSnapshots(ABC):
                 return Written.STORED
         raise self._too_busy(model)
 
-    def move(self, model: str, version: int | None, pin: bool) -> Pointer:
+    def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
         book = self.journal(model)
         for _ in range(ATTEMPTS):
@@ -132,7 +132,7 @@ class JournaledSnapshots(ABC):
             if target is None or book.read(target.snapshot) is None:
                 kept = [entry.version for entry in entries if entry.what in PUBLICATIONS]
                 raise not_kept(model, version, kept, str(self))
-            entry = journal.move(live, target, pin=pin, at=time.time(), store_id=self.store_id)
+            entry = journal.move(live, target, why, pin=pin, at=time.time(), store_id=self.store_id)
             if entry.live and book.append(number + 1, entry):
                 return entry.live
         raise self._too_busy(model)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from omdml.errors import StoreError, StoreLost
-from omdml.streams.protocols import Store, Watch, Written
+from omdml.streams.protocols import Store, Watch, Why, Written
 from tests.contracts.test_checkpoint_stores import store
 from tests.support.store_samples import live, published, snapshot, told
 
@@ -76,6 +76,12 @@ class TestSnapshotsOfAnyStore:
         loaded = store.load("shop", 4)
         assert loaded
         assert loaded[1].digest == snapshot(4, seed=99).digest
+
+    def test_the_history_tells_who_moved_the_pointer_and_why(self, store: Store) -> None:
+        published(store, 1, 2)
+        store.move("shop", 1, pin=True, why=Why("alice", "red: «first»"))
+        line = store.history("shop")[-1]
+        assert (line["what"], line["actor"], line["reason"]) == ("rolled back", "alice", "red: «first»")
 
     def test_a_rollback_moves_forward_and_holds_back_what_comes_next(self, store: Store) -> None:
         epoch = published(store, 1, 2, 3)

@@ -13,6 +13,7 @@ from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
 from omdml.streams.memory import MemoryLog, MemorySink
 from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.configuration.access import Access
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.node.catalogues import Current
 from omdml.workers.node.http.api import create_app
@@ -102,9 +103,9 @@ class Shop:
 
 
 @contextmanager
-def listening(node, token="", hosts=(), port=0, pictures=lambda model: None):
+def listening(node, token="", hosts=(), port=0, pictures=lambda model: None, tokens=None):
     """A real server."""
-    server = HttpServer(create_app(node, token, hosts, pictures), port=port)
+    server = HttpServer(create_app(node, Access(token, tokens), hosts, pictures), port=port)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import time
 from collections.abc import Callable
 from os.path import isfile
@@ -17,7 +19,7 @@ from omdml.workers.configuration.wording import when
 
 if TYPE_CHECKING:
     from omdml.snapshot import Snapshot
-    from omdml.streams.protocols import Catalogue, Pointer, Store
+    from omdml.streams.protocols import Catalogue, Pointer, Store, Why
     from omdml.workers.configuration import config
     from omdml.workers.operate.export.manifest import Format
     from omdml.workers.versions.targets import Kind
@@ -102,8 +104,8 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
     kinds = catalogue_kinds(configuration)
     can = loadable(store, model, lines, every, kinds)
     rows = [(when(line["at"]), line["what"], f"{line['version']:,}", line["serial"], "yes" if line["pinned"] else "",
-             line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
-    print_table(("at", "what", "version", "serial", "pinned", "why", "can nodes load it"), rows)
+             line["actor"], line["reason"], told) for line, told in zip(lines, can, strict=True)]  # fmt: skip
+    print_table(("at", "what", "version", "serial", "pinned", "who", "why", "can nodes load it"), rows)
     if live := standing(store, model, kinds):
         say(f"live: version {live.pointer.version:,}; can nodes load it: {live.told(time.time())}")
 
@@ -212,42 +214,62 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
             say(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
 
 
+def by_me(reason: str) -> Why:
+    """Why a version moves: the operating system's user does it, for this reason; raises ConfigurationError."""
+    from omdml.streams.protocols import Why
+    from omdml.workers.versions.moves import MAX_REASON
+
+    if len(reason) > MAX_REASON:
+        raise ConfigurationError(f"--reason: {len(reason):,} characters, expected at most {MAX_REASON}")
+    try:
+        actor = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        actor = f"user {os.getuid()}"
+    return Why(actor, reason)
+
+
+with_reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the history; it tells who, too.")
+
+
 @click.command()
 @click.argument("model")
 @click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the one before the live one.")
+@with_reason
 @stored
-def rollback(configuration: config.Configuration, model: str, version: int | None) -> None:
+def rollback(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:
     """Let nodes answer with an older version of MODEL, and keep it so until ``omdml unpin``."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
-    pointer = moves.rollback(store, model, version, kind=kind_here(configuration, model))
+    pointer = moves.rollback(store, model, version, kind=kind_here(configuration, model), why=by_me(reason))
     say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 
 @click.command()
 @click.argument("model")
 @click.option("--version", type=click.IntRange(min=0), help="A kept version; default: the live one.")
+@with_reason
 @stored
-def pin(configuration: config.Configuration, model: str, version: int | None) -> None:
+def pin(configuration: config.Configuration, model: str, version: int | None, reason: str) -> None:
     """Keep one version of MODEL live, whatever is learned."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
-    pointer = moves.pin(store, model, version, kind=kind_here(configuration, model))
+    pointer = moves.pin(store, model, version, kind=kind_here(configuration, model), why=by_me(reason))
     say(f"{model}: version {pointer.version:,} is live, pinned; what is learned goes live after omdml unpin")
 
 
 @click.command()
 @click.argument("model")
+@with_reason
 @stored
-def unpin(configuration: config.Configuration, model: str) -> None:
+def unpin(configuration: config.Configuration, model: str, reason: str) -> None:
     """Let MODEL follow what is learned again."""
     from omdml.workers.versions import moves
 
     store = open_known(configuration, model)
     was = "" if moves.live(store, model).pinned else "was not pinned, "
-    pointer = moves.unpin(store, model)
+    pointer = moves.unpin(store, model, why=by_me(reason))
     say(f"{model}: {was}version {pointer.version:,} is live, and what is learned follows")
 
 

@@ -20,7 +20,7 @@ from omdml.errors import ConfigurationError, ParameterError
 from omdml.streams.addresses import masked, shown
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.regular import DOCUMENT_BYTES, read_regular
-from omdml.workers.configuration.access import check_token
+from omdml.workers.configuration.access import Access, NamedToken, check_tokens
 from omdml.workers.configuration.parents import check_parents
 from omdml.workers.configuration.process import address
 from omdml.workers.configuration.ranges import check_ranges
@@ -151,7 +151,9 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The retrieval node. Whoever posts feedback or moves versions must send ``token``, where there is one.
+    """The retrieval node. Whoever posts feedback or moves versions must send ``token`` or one of ``tokens``.
+
+    A node that has none of either takes both from this machine alone, and moves no versions.
 
     ``hosts`` are the names in a request's header ``Host`` that the node answers to, beside ``localhost``, loopback
     addresses and the one in ``bind``. If there is none, a node with a token answers to any.
@@ -161,12 +163,18 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     bind: str = "127.0.0.1:8080"
     token: str = ""
+    tokens: dict[str, NamedToken] = {}
     hosts: tuple[str, ...] = ()
     ready: Literal["all", "any"] = "all"
 
     def __repr__(self) -> str:
         shown = msgspec.structs.replace(self, token="***") if self.token else self
         return "NodeConfig(" + ", ".join(f"{name}={getattr(shown, name)!r}" for name in self.__struct_fields__) + ")"
+
+    @property
+    def access(self) -> Access:
+        """Who may write."""
+        return Access(self.token, self.tokens)
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -351,7 +359,7 @@ def _check_all_but_models(found: Configuration) -> None:
     _check_letters(found.log)
     if isinstance(found.log, KafkaLog):
         found.log.check()
-    check_token(found.node.token)
+    check_tokens(found.node.token, found.node.tokens)
     address(found.node.bind, "node.bind")
     for host in found.node.hosts:
         if not HOST.fullmatch(host):

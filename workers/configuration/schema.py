@@ -29,6 +29,7 @@ def schema() -> dict[str, Any]:
     for section, options in IN_FILES.items():
         _read_from_files(parts[STRUCTS[section]], options)
     _read_from_files(parts["CatalogueConfig"], OF_CATALOGUES)
+    _read_from_files(parts["NamedToken"], IN_FILES["node"])
     model = parts["ModelConfig"]
     parts["ModelConfig"] = {
         "description": model["description"],

@@ -27,6 +27,10 @@ def read_secrets(table: dict[str, Any]) -> None:
     """
     for section, options in IN_FILES.items():
         _read(table.get(section), options, section)
+    node = table.get("node")
+    tokens = node.get("tokens") if isinstance(node, dict) else None
+    for name, token in tokens.items() if isinstance(tokens, dict) else ():
+        _read(token, IN_FILES["node"], f"node.tokens.{name}")
     catalogues = table.get("catalogues")
     for name, catalogue in catalogues.items() if isinstance(catalogues, dict) else ():
         _read(catalogue, OF_CATALOGUES, f"catalogues.{name}")

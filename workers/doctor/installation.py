@@ -180,5 +180,5 @@ def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:
 
 def _node(node: NodeConfig) -> str:
     host, port = address(node.bind, "node.bind")
-    check_reach(host, node.token)
-    return f"{host}:{port}, {'feedback needs the token' if node.token else 'for this machine only'}"
+    check_reach(host, node.access)
+    return f"{host}:{port}, {'feedback needs a token' if node.access else 'for this machine only'}"

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from omdml.errors import NotKept
-from omdml.streams.protocols import Pointer, SnapshotStore
+from omdml.streams.protocols import NOBODY, Pointer, SnapshotStore, Why
 from omdml.workers.versions.targets import Kind, check_target, not_taken_back, servable, since_reset
 
+# Characters of a reason.
+MAX_REASON = 200
 
-def rollback(store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None) -> Pointer:
+
+def rollback(
+    store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None, why: Why = NOBODY
+) -> Pointer:
     """Go to a kept version (None: the one before the live one), and stay there.
 
     ``kind`` is the model's catalogue as it is now, None if that cannot be told. Raises NotKept, Unservable if nodes
-    could not serve it, or CorruptError if its bytes are damaged.
+    could not serve it, or CorruptError if its bytes are damaged. The history tells ``why``.
     """
-    return _stay(store, model, before(store, model, kind) if version is None else version, kind)
+    return _stay(store, model, before(store, model, kind) if version is None else version, kind, why)
 
 
-def pin(store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None) -> Pointer:
+def pin(
+    store: SnapshotStore, model: str, version: int | None = None, *, kind: Kind | None, why: Why = NOBODY
+) -> Pointer:
     """Stay at a kept version (None: the live one). Raises as ``rollback`` does."""
-    return _stay(store, model, live(store, model).version if version is None else version, kind)
+    return _stay(store, model, live(store, model).version if version is None else version, kind, why)
 
 
-def unpin(store: SnapshotStore, model: str) -> Pointer:
+def unpin(store: SnapshotStore, model: str, *, why: Why = NOBODY) -> Pointer:
     """Go to the newest version, and follow what is learned; one that is not pinned does. Raises StoreError."""
     pointer = live(store, model)
-    return store.move(model, None, pin=False) if pointer.pinned else pointer
+    return store.move(model, None, pin=False, why=why) if pointer.pinned else pointer
 
 
-def _stay(store: SnapshotStore, model: str, version: int, kind: Kind | None) -> Pointer:
+def _stay(store: SnapshotStore, model: str, version: int, kind: Kind | None, why: Why) -> Pointer:
     check_target(store, model, version, kind)
-    return store.move(model, version, pin=True)
+    return store.move(model, version, pin=True, why=why)
 
 
 def live(store: SnapshotStore, model: str) -> Pointer:

@@ -36,7 +36,7 @@ from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.disk import ASIDE, put, put_if_absent, take_lock
 from omdml.streams.files.log import identify, read_identity
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Claim, Marks, ModelPosition, Partition, Pointer, Watch, Written
+from omdml.streams.protocols import NOBODY, Claim, Marks, ModelPosition, Partition, Pointer, Watch, Why, Written
 from omdml.streams.regular import DOCUMENT_BYTES, open_regular, read_regular
 from omdml.streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
 from omdml.streams.stores.folder.checkpoints import CheckpointFolder
@@ -234,10 +234,10 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             return super().history(model)
 
-    def move(self, model: str, version: int | None, pin: bool) -> Pointer:
+    def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
         """Point at a kept version."""
         with self._reaching():
-            return super().move(model, version, pin)
+            return super().move(model, version, pin, why)
 
     def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
         """Tell the history something about the live snapshot."""

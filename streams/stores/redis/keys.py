@@ -99,6 +99,7 @@ def read_entry(fields: Mapping[bytes, bytes]) -> Entry:
             serial=int(fields[b"serial"]),
             pinned=fields[b"pinned"] == b"1",
             reason=fields.get(b"reason", b"").decode(),
+            actor=fields.get(b"actor", b"").decode(),
         )
 
 

@@ -108,7 +108,7 @@ MOVE = """
 -- Point at a snapshot whose bytes are kept; answer the pointer, nothing where they are not, or false where the history
 -- has grown beyond what was seen of it ('' for whatever that is).
 local current, history, blob = unpack(KEYS)
-local version, digest, publisher, what, pinned, channel, seen = unpack(ARGV)
+local version, digest, publisher, what, pinned, channel, seen, actor, reason = unpack(ARGV)
 if seen ~= '' and #redis.call('XRANGE', history, '(' .. seen, '+', 'COUNT', 1) > 0 then return false end
 if redis.call('EXISTS', blob) == 0 then return {} end
 redis.call('PERSIST', blob) -- after a write that needs no memory, a full server lets a script go on
@@ -118,7 +118,7 @@ local serial = redis.call('HINCRBY', current, 'serial', 1)
 redis.call('HSET', current, 'version', version, 'digest', digest, 'epoch', publisher, 'published_at', at,
   'pinned', pinned)
 redis.call('XADD', history, '*', 'what', what, 'version', version, 'digest', digest, 'epoch', publisher, 'at', at,
-  'serial', serial, 'pinned', pinned)
+  'serial', serial, 'pinned', pinned, 'reason', reason, 'actor', actor)
 redis.call('PUBLISH', channel, serial)
 return redis.call('HGETALL', current)
 """

@@ -32,7 +32,7 @@ from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Claim, ModelPosition, Pointer, Watch, Written
+from omdml.streams.protocols import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
 from omdml.streams.stores.checkpoints import (
     Saved,
     none_left,
@@ -297,7 +297,7 @@ class RedisStore(RedisMarks):
             outcome = self._note([keys.epoch, keys.current, keys.history], [epoch, what, reason])
         return the_only([self._written(outcome, model)])
 
-    def move(self, model: str, version: int | None, pin: bool) -> Pointer:
+    def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
         """Point at the newest kept snapshot (of ``version``), and pin or unpin."""
         keys, moved = self._keys.model(model), None
         with reaching(self._where, model):
@@ -310,7 +310,7 @@ class RedisStore(RedisMarks):
                 what, seen = kind_of_move(live, target.version, pin), found[-1][0] if attempt + 1 < ATTEMPTS else b""
                 moved = self._move(
                     [keys.current, keys.history, keys.snapshot(*target.snapshot)],
-                    [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen],
+                    [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen, *why],
                 )
                 if moved is not None:
                     break

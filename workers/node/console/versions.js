@@ -16,10 +16,11 @@ export async function versionsPage(place, { model, onStep }) {
   const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
   const query = el("input", { type: "search", aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
   const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
+  const reason = el("input", { type: "text", maxLength: 200, aria: { label: "Reason, for the history" }, placeholder: "Reason, for the history" });
   place.append(el("div", { className: "stack" }, now,
     el("section", { className: "card stack" },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to)), compared),
-    el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told)));
+    el("section", { className: "card stack" }, el("div", { className: "row" }, el("h2", { className: "grow" }, "History, newest first"), reason), told)));
 
   let described = null;
 
@@ -31,8 +32,8 @@ export async function versionsPage(place, { model, onStep }) {
     const kept = [...new Set(lines.filter((line) => ["published", "held"].includes(line.what)).map((line) => line.version))].sort((a, b) => a - b);
     options(from, kept, kept[0]);
     options(to, kept, kept.at(-1));
-    told.replaceChildren(table([["when", ""], ["what", ""], ["version", "number"], ["why", "wide"], ["go to", ""]], lines.toReversed().map((line) => [
-      day(line.at), line.what, whole(line.version), line.reason ?? "",
+    told.replaceChildren(table([["when", ""], ["what", ""], ["version", "number"], ["who", ""], ["why", "wide"], ["go to", ""]], lines.toReversed().map((line) => [
+      day(line.at), line.what, whole(line.version), line.actor ?? "", line.reason ?? "",
       kept.includes(line.version) ? el("span", { className: "row" }, action("Roll back", "rollback", line.version), action("Pin", "pin", line.version)) : "no longer kept",
     ]), "History"));
   }
@@ -48,12 +49,13 @@ export async function versionsPage(place, { model, onStep }) {
   }
 
   function action(text, verb, version) {
-    const body = version === null ? {} : { version };
+    const body = () => ({ ...(version === null ? {} : { version }), ...(reason.value ? { reason: reason.value } : {}) });
     return el("button", {
       type: "button", title: "Shift and click copies this as curl",
       on: {
-        click: (event) => (event.shiftKey ? copyAsCurl(`${path}/${verb}`, { body }) : trying(async () => {
-          const moved = await post(`${path}/${verb}`, body);
+        click: (event) => (event.shiftKey ? copyAsCurl(`${path}/${verb}`, { body: body() }) : trying(async () => {
+          const moved = await post(`${path}/${verb}`, body());
+          reason.value = "";
           say(`Version ${whole(moved.version)} answers${moved.pinned ? ", pinned" : ""}.`);
           await refresh();
         })),

@@ -22,8 +22,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omdml.errors import OmdmlError, SourceError
-from omdml.streams.protocols import Pointer
-from omdml.workers.configuration.access import AccessError, check_access
+from omdml.streams.protocols import Pointer, Why
+from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE
 from omdml.workers.node.http.gate import Bodies, Hosts
@@ -88,16 +88,16 @@ _log = structlog.get_logger(__name__)
 
 def create_app(
     node: RetrievalNode,
-    token: str = "",
+    access: Access = NO_TOKENS,
     hosts: Collection[str] = (),
     pictures: Callable[[str], Pictures | None] = lambda model: None,
 ) -> Starlette:
-    """The app of a node that is started by the caller; whoever writes must send the token, where there is one.
+    """The app of a node that is started by the caller; ``access`` says who may write.
 
     A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
     unless ``hosts`` names some. ``pictures`` are those of a model's items.
     """
-    api, watch = Api(node, token), Watch(node, pictures)
+    api, watch = Api(node, access), Watch(node, pictures)
     routes = [
         Route("/search", api.search_item, methods=["GET"]),
         Route("/search", api.search, methods=["POST"]),
@@ -123,7 +123,7 @@ def create_app(
     handlers: dict[Any, Any] = {OmdmlError: _refused, HTTPException: _no_route, ClientDisconnect: _gone}
     # Starlette calls what is listed here outside its own handlers, so that the first of these brings them.
     gate = [Middleware(ExceptionMiddleware, handlers=handlers), Middleware(Bodies)]
-    if hosts or not token:
+    if hosts or not access:
         gate.insert(1, Middleware(Hosts, names=hosts))
     templates: dict[object, str] = {route.endpoint: route.path for route in routes}
     methods: dict[str, tuple[str, ...]] = {}
@@ -142,8 +142,8 @@ def create_app(
 class Api:
     """Endpoints over one node; small searches are answered on the event loop, big ones in a thread."""
 
-    def __init__(self, node: RetrievalNode, token: str = "") -> None:
-        self._node, self._token = node, token
+    def __init__(self, node: RetrievalNode, access: Access) -> None:
+        self._node, self._access = node, access
 
     async def search_item(self, request: Request) -> Response:
         """Items closest to one item."""
@@ -176,7 +176,7 @@ class Api:
 
     async def feedback(self, request: Request) -> Response:
         """Take one event, or JSON lines of them, all or none; answers when they are durable."""
-        check_access(request.headers, self._token)
+        self._access.check(request.headers)
         inbox = self._node.inbox
         if inbox is None:
             raise SourceError("this node takes no feedback: it was started without a feedback log")
@@ -211,22 +211,24 @@ class Api:
 
     async def _move(self, request: Request, move: Callable[..., Pointer]) -> Response:
         """Move the pointer that all nodes follow; only where there is a token to know who may."""
-        if not self._token:
-            raise AccessError("this node has no node.token: nobody can move versions here", "forbidden")
-        check_access(request.headers, self._token)
+        if not self._access.moves:
+            told = "this node has no node.token, nor one in node.tokens with the role operator"
+            raise AccessError(f"{told}: nobody can move versions here", "forbidden")
+        actor = self._access.check(request.headers, "operator")
         asked = move_of_body(await body_of(request, MAX_MOVE_BYTES))
         if asked.version is not None and move is moves.unpin:
             raise SearchError("unpin goes to the newest version, and takes none", "invalid")
         model: str = request.path_params["model"]
         self._node.require(model)
-        pointer = await run_in_threadpool(self._moved, move, model, asked.version)
-        _log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial)
+        pointer = await run_in_threadpool(self._moved, move, model, asked.version, Why(actor, asked.reason))
+        _log.info("moved", how=move.__name__, model=model, version=pointer.version, serial=pointer.serial,
+                  actor=actor, reason=asked.reason)  # fmt: skip
         return reply({"model": model, "version": pointer.version, "serial": pointer.serial, "pinned": pointer.pinned})
 
-    def _moved(self, move: Callable[..., Pointer], model: str, version: int | None) -> Pointer:
+    def _moved(self, move: Callable[..., Pointer], model: str, version: int | None, why: Why) -> Pointer:
         if move is moves.unpin:
-            return move(self._node.store, model)
-        return move(self._node.store, model, version, kind=self._node.catalogues(model))
+            return move(self._node.store, model, why=why)
+        return move(self._node.store, model, version, kind=self._node.catalogues(model), why=why)
 
     async def healthz(self, _: Request) -> Response:
         """200 while the node's threads make progress."""

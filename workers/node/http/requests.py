@@ -16,11 +16,12 @@ from omdml.feedback import MESSAGEPACK
 from omdml.workers.configuration.config import suggestion
 from omdml.workers.node.http.inbox import Event, Inbox
 from omdml.workers.node.live_model import DEFAULT_K, SearchError
+from omdml.workers.versions.moves import MAX_REASON
 
 T = TypeVar("T", bound=msgspec.Struct)
 MAX_QUERY_BYTES = 1 << 20
 MAX_FEEDBACK_BYTES = 16 << 20
-MAX_MOVE_BYTES = 1 << 10
+MAX_MOVE_BYTES = 1 << 12
 MAX_EVENTS = 10_000  # in one request
 MAX_ERRORS = 20  # told about one request
 MinVersion = Annotated[
@@ -116,9 +117,13 @@ class Events(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /models/{model}/rollback`` and its like: to a version, or to what the verb says without one."""
+    """``POST /models/{model}/rollback`` and its like: to a version, or to what the verb says without one.
+
+    ``reason`` is what the history tells.
+    """
 
     version: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""
 
 
 class BadEvent(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from omdml.errors import ConfigurationError
+from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.configuration.process import on_signals
 from omdml.workers.node.http.api import create_app
 from omdml.workers.node.http.limits import MAX_CONNECTIONS, BoundedConnection
@@ -109,11 +110,11 @@ def serve(
     node: RetrievalNode,
     host: str = "127.0.0.1",
     port: int = 8080,
-    token: str = "",
+    access: Access = NO_TOKENS,
     hosts: Sequence[str] = (),
     pictures: Callable[[str], Pictures | None] = lambda model: None,
 ) -> None:
-    """Run a node and its HTTP server until SIGTERM or SIGINT; whoever writes must send ``token``, where there is one.
+    """Run a node and its HTTP server until SIGTERM or SIGINT; ``access`` says who may write.
 
     ``hosts`` are names of this node beside the one it binds to, ``pictures`` those of a model's items.
 
@@ -121,8 +122,8 @@ def serve(
     """
     allow_open_files(OPEN_FILES)
     # A node with a token answers to any name unless some are given.
-    names = [*hosts, host] if hosts or not token else []
-    server = HttpServer(create_app(node, token, names, pictures), host, port)
+    names = [*hosts, host] if hosts or not access else []
+    server = HttpServer(create_app(node, access, names, pictures), host, port)
     on_signals(server.stop)
     with node, Messenger(server.condition_of(node)):
         _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])

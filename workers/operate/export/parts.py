@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError
 from omdml.streams.disk import ASIDE, sync
+from omdml.streams.regular import open_regular, opened
 from omdml.workers.operate.export.manifest import Format, Part
 
 IDS, EMBEDDINGS, ATTRIBUTES, REMOVED = "ids.txt", "embeddings.npy", "attributes.jsonl", "removed.txt"
@@ -94,7 +95,7 @@ AGAIN = "remove the folder of the export, and export again"
 
 def digest(path: Path) -> str:
     """Sha256 of a file."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -118,7 +119,9 @@ def _write_lines(path: Path, lines: Sequence[str]) -> None:
 
 def _read_lines(path: Path) -> list[str]:
     # Not splitlines: an id may hold what that takes for an end.
-    return path.read_bytes().decode().split("\n")[:-1]
+    with opened(path) as file:
+        text: str = file.read().decode()
+    return text.split("\n")[:-1]
 
 
 def _write_parquet(folder: Path, rows: Rows) -> None:

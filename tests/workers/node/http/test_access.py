@@ -11,7 +11,7 @@ import pytest
 
 from omdml.errors import ConfigurationError
 from omdml.workers import wiring
-from omdml.workers.configuration.access import check_reach, check_token, is_loopback
+from omdml.workers.configuration.access import Access, NamedToken, check_reach, check_tokens, is_loopback
 from omdml.workers.configuration.config import load
 from omdml.workers.node.http import limits
 from omdml.workers.node.http.limits import MAX_AHEAD
@@ -135,7 +135,7 @@ def test_nobody_moves_to_a_version_whose_bytes_are_damaged(shop, client, verb):
         ("shop/pin", '{"version": "1"}', 400, "invalid"),
         ("shop/pin", '{"verison": 1}', 400, "unknown_parameter"),
         ("shop/pin", "[]", 400, "not_json"),
-        ("shop/pin", " " * 2000, 413, "oversize"),
+        ("shop/pin", " " * 5000, 413, "oversize"),
         ("shop/unpin", '{"version": 0}', 400, "invalid"),
         ("shpo/pin", "", 404, "unknown_model"),
         ("..%2Fshop/pin", "", 404, "unknown_model"),
@@ -163,7 +163,7 @@ def test_a_node_that_others_reach_does_not_start_without_a_token(tmp_path, host)
     configuration = load(None, {}, {**table, "store": {"url": "memory:"}, "node": {"bind": f"{host}:8080"}})
     with pytest.raises(ConfigurationError, match=r"no node\.token.*openssl rand -hex 32 > token.*bind to 127\.0\.0\.1"):
         wiring.serve_node(configuration)
-    check_reach(host, TOKEN)
+    check_reach(host, Access(TOKEN))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
@@ -176,8 +176,79 @@ def test_loopback_is_known_by_address_and_by_name(host):
 )
 def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused_and_not_shown(token):
     with pytest.raises(ConfigurationError, match=r"node\.token: \d+ characters") as caught:
-        check_token(token)
+        check_tokens(token, {})
     assert token not in str(caught.value)
+
+
+NAMED = {
+    "page": NamedToken(token="page-0123456789abcdef", role="feedback"),
+    "alice": NamedToken(token="alice-0123456789abcdef", role="operator"),
+}
+
+
+def bearer(name):
+    return {"authorization": f"Bearer {NAMED[name].token}"}
+
+
+def test_a_feedback_token_sends_events_and_moves_nothing(shop):
+    with shop.serving() as node, listening(node, tokens=NAMED) as server, client_of(server) as client:
+        assert client.post("/feedback", content=next(events(1)), headers=bearer("page")).status_code == 202
+        for verb in VERBS:
+            response = client.post(f"/models/shop/{verb}", headers=bearer("page"))
+            assert "'page' has the role feedback" in refused(response, 403, "forbidden")
+        assert "node.tokens" in refused(client.post("/feedback", content=next(events(1))), 401, "unauthorized")
+
+
+def test_the_history_tells_whose_token_moved_a_version_and_why(shop):
+    for _ in range(2):
+        shop.learn()
+        shop.publish()
+    with shop.serving() as node, listening(node, TOKEN, tokens=NAMED) as server, client_of(server) as client:
+        client.post(
+            "/models/shop/rollback", json={"reason": "red came first"}, headers=bearer("alice")
+        ).raise_for_status()
+        client.post("/models/shop/unpin", headers={"authorization": f"Bearer {TOKEN}"}).raise_for_status()
+        back, on = client.get("/models/shop/history").json()["lines"][-2:]
+        assert (back["what"], back["actor"], back["reason"]) == ("rolled back", "alice", "red came first")
+        assert (on["what"], on["actor"], on["reason"]) == ("unpinned", "token", "")
+        response = client.post("/models/shop/pin", json={"reason": "x" * 201}, headers=bearer("alice"))
+        assert "reason" in refused(response, 400, "invalid")
+
+
+def test_without_an_operators_token_nobody_moves_versions(shop):
+    only = {"page": NAMED["page"]}
+    with shop.serving() as node, listening(node, tokens=only) as server, client_of(server) as client:
+        response = client.post("/models/shop/unpin", headers=bearer("page"))
+        assert "role operator" in refused(response, 403, "forbidden")
+
+
+def test_tokens_are_read_from_files_and_never_shown(tmp_path):
+    (tmp_path / "alice").write_text("alice-0123456789abcdef\n")
+    file = tmp_path / "omdml.toml"
+    alice = f'token_file = "{tmp_path / "alice"}"\nrole = "operator"\n'
+    file.write_text(f'[catalogues.c]\npath = "items"\n[models.shop]\n[node.tokens.alice]\n{alice}')
+    node = load(file, {}).node
+    assert node.tokens["alice"].token == "alice-0123456789abcdef"
+    assert "alice-0123456789abcdef" not in repr(node)
+    assert node.access.check(bearer("alice"), "operator") == "alice"
+
+
+@pytest.mark.parametrize(
+    ("token", "named", "told"),
+    [
+        ("", {"page": NamedToken(token="short", role="feedback")}, r"node\.tokens\.page\.token: 5 characters"),
+        (
+            TOKEN,
+            {"page": NamedToken(token=TOKEN, role="feedback")},
+            r"node\.tokens\.page\.token is the same token as node",
+        ),
+        (TOKEN, {"token": NAMED["page"]}, r"node\.tokens\.token: the history calls node\.token so"),
+    ],
+)
+def test_named_tokens_that_are_short_or_alike_are_refused(token, named, told):
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        check_tokens(token, named)
+    assert TOKEN not in str(caught.value)
 
 
 GET_SCHEMA = b"GET /schema HTTP/1.1\r\nhost: localhost\r\n\r\n"
