@@ -20,13 +20,18 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The items closest to a query, closest first, and the version that says so."""
+    """The items closest to a query, closest first, and the version that says so.
+
+    Before a model's first event its ``parent`` may answer, at ``parent_version``; its own version is 0 then.
+    """
 
     model: str
     version: int
     serial: int
     took_s: float
     items: list[Item]
+    parent: str | None = None
+    parent_version: int | None = None
 
 
 class Freshness(msgspec.Struct, frozen=True):
@@ -40,7 +45,7 @@ class Freshness(msgspec.Struct, frozen=True):
 class Live(msgspec.Struct, frozen=True):
     """What a node answers a model's searches with. If it is not ``ready`` yet, the other fields say nothing.
 
-    ``live_since`` is the node's clock, in seconds since the epoch.
+    ``live_since`` is the node's clock, in seconds since the epoch. ``parent`` is the model that answers in its place.
     """
 
     model: str
@@ -54,6 +59,7 @@ class Live(msgspec.Struct, frozen=True):
     tasks: list[str] = []
     live_since: float = 0.0
     freshness: Freshness | None = None
+    parent: str | None = None
 
 
 class Pointer(msgspec.Struct, frozen=True):

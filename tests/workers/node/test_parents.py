@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from omdml.client import Client
 from omdml.learners import DCA
 from omdml.snapshot import Snapshot
 from omdml.workers.configuration.specs import Specs
@@ -108,3 +109,7 @@ def test_over_http_the_answer_names_the_parent(family):
         models = {one["model"]: one for one in client.get("/models").json()["models"]}
         assert (models["shop"]["parent"], models["shop"]["version"]) == ("main", 0)
         assert client.get("/readyz").status_code == httpx.codes.OK
+        with Client(str(client.base_url)) as shop:
+            answer = shop.search("i5", model="user-7")
+            assert (answer.version, answer.parent, answer.parent_version) == (0, "main", 60)
+            assert {one.model: one.parent for one in shop.models()} == {"main": None, "shop": "main"}
