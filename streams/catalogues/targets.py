@@ -99,7 +99,7 @@ def _more(
     part, entry = append_part(folder, (), modalities, scan, tables, _untold), None
     if before.map:
         entry = write_map(folder, before.map)
-        part = append_coordinates(folder, (), part, scan.row_of, before.map, _untold)
+        part = append_coordinates(folder, part, scan.row_of, before.map, _untold)
     manifest = FolderManifest(generation=before.generation, modalities=modalities, map=entry, parts=(part,))
     write_manifest(folder, manifest)
     return MappedCatalogue(folder)
