@@ -125,6 +125,10 @@ class RetrievalNode:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def take_in(self) -> None:
+        """Answer as the catalogues are by now; raises CorruptError if a metric cannot embed what came."""
+        self._refresher.take_in()
+
     @property
     def alive(self) -> bool:
         """Whether the background threads make progress."""
@@ -285,7 +289,7 @@ class RetrievalNode:
             "pinned": view.pointer.pinned,
             "learner": view.snapshot.learner,
             "generation": view.snapshot.generation,
-            "items": view.count,
+            "items": view.shown.items,
             "tasks": list(view.snapshot.metric.tasks),
             "live_since": view.made_at,
             "complete": view.origin is None,

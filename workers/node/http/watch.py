@@ -71,7 +71,7 @@ class Watch:
         """A part of the ids of a model's items, in the catalogue's order."""
         asked = parameters_as(Items, request.query_params)
         view = self._node.view(asked.model)
-        names = view.names
+        names = view.listed
 
         def chosen() -> tuple[list[str], int]:
             if not asked.find:
