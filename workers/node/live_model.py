@@ -108,6 +108,11 @@ class View:
         """Rows that are searched in."""
         return self.shown.rows
 
+    @property
+    def position(self) -> int:
+        """Changes of the catalogue that are answered with."""
+        return self.catalogue.shown.position if self.covers(self.catalogue) else self.shown.position
+
     def covers(self, catalogue: Catalogue) -> bool:
         """Whether this catalogue's items, as they are by now, are the ones searched in."""
         shown = catalogue.shown

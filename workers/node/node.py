@@ -23,6 +23,7 @@ from omdml.workers.node.follow import Follower
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.hot_swap import Refresher
 from omdml.workers.node.http.inbox import Inbox
+from omdml.workers.node.items.writer import ItemWriter
 from omdml.workers.node.live_model import DEFAULT_K, FIRST_PAGE, PATIENCE_S, Answer, Page, SearchError, View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.past_views import PastViews
@@ -39,7 +40,7 @@ class RetrievalNode:
     store
         Where snapshots are published.
     catalogues
-        The catalogue of a model; asked at every poll, so that it may take in added items or open a new generation. One
+        The catalogue of a model; asked at every poll, so that it may take in what changed or open a new generation. One
         object as long as it is one generation.
     models
         Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
@@ -96,6 +97,7 @@ class RetrievalNode:
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first)
         self.course = self._refresher.course
         self._past = PastViews(store, catalogues, patience_s)
+        self.items = ItemWriter(self._refresher.take_in, self.metrics)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
         self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
@@ -108,11 +110,13 @@ class RetrievalNode:
         """Follow the store, and take feedback. BLAS has one thread in this process from now on."""
         one_thread()
         self._follower.start()
+        self.items.start()
         if self.inbox:
             self.inbox.start()
 
     def close(self) -> None:
         """Stop following; what was accepted is durable."""
+        self.items.close()
         self._follower.close()
         self._refresher.close()
         if self.inbox:
@@ -124,10 +128,6 @@ class RetrievalNode:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def take_in(self) -> None:
-        """Answer as the catalogues are by now; raises CorruptError if a metric cannot embed what came."""
-        self._refresher.take_in()
 
     @property
     def alive(self) -> bool:
@@ -190,8 +190,7 @@ class RetrievalNode:
     def view_of(self, model: str | None, version: int) -> View:
         """What a kept version answers, live or not; raises SearchError: ``unknown_model``, ``not_kept``,
         ``unservable``. Raises StoreError where the store is out of reach."""
-        name = self._name(model)
-        self.require(name)
+        name = self.name_of(model)
         return self._past.view(name, version)
 
     def search(
@@ -305,6 +304,12 @@ class RetrievalNode:
         raise SearchError(
             f'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body; configured: {known}', "invalid"
         )
+
+    def name_of(self, model: str | None) -> str:
+        """The name of a model that is configured, None being the only one; raises SearchError."""
+        name = self._name(model)
+        self.require(name)
+        return name
 
     def _label(self, model: str) -> str:
         return self.label(model) or model

@@ -82,7 +82,8 @@ class Watch:
 
         ids, total = await run_in_threadpool(chosen)
         model = view.snapshot.model
-        return reply({"model": model, "items": ids, "total": total, "pictures": self._pictures(model) is not None})
+        told = {"items": ids, "total": total, "position": view.position, "pictures": self._pictures(model) is not None}
+        return reply({"model": model, **told})
 
     async def picture(self, request: Request) -> Response:
         """The picture of an item."""

@@ -140,7 +140,7 @@ def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(sho
         shop.publish()
         assert embedding.wait(30)
         change(shop.catalogue, Change(id="i3", delete=True))
-        node.take_in()
+        node._refresher.take_in()
         assert "i3" not in node.view().listed
         go_on.set()
         while node.view().origin is not None:
