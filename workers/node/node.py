@@ -17,6 +17,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols import Catalogue, Sink, SnapshotStore
 from omdml.workers.configuration.config import is_pattern, suggestion
 from omdml.workers.configuration.process import one_thread
+from omdml.workers.node.attributes.layers import NO_FILE, ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.follow import Follower
@@ -90,7 +91,7 @@ class RetrievalNode:
         self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
         self._budget_bytes = budget_bytes
         self._ready = ready
-        self._attributes = attributes
+        self._attributes, self._changed = attributes, ChangedAttributes()
         self.store = store
         self.catalogues = catalogues
         self._first = FirstViews(first, catalogues, self._label, self.named) if first else None
@@ -243,13 +244,16 @@ class RetrievalNode:
         items = [msgspec.structs.replace(found, attributes=attributes) for found, attributes in pairs]
         return msgspec.structs.replace(answer, items=items)
 
-    def _attributes_of(self, view: View) -> Attributes:
+    def _attributes_of(self, view: View) -> Layers:
         model = view.snapshot.model
-        found = self._attributes(model)
-        if found is None:
-            told = f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes"
+        file, changed = self._attributes(model), self._changed.of(view.catalogue)
+        if file is None and not changed.ids:
+            told = (
+                f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
+                "items with attributes"
+            )
             raise SearchError(told, "no_attributes")
-        return found
+        return Layers(file or NO_FILE, changed)
 
     def answer(
         self,
