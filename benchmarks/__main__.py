@@ -32,6 +32,7 @@ BENCHMARKS = (
     "embedded_store",
     "consoles",
     "filters",
+    "items",
 )
 
 

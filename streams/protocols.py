@@ -185,6 +185,10 @@ class Catalogue(Protocol):
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
         """All attributes of each item of which a change said some."""
 
+    @property
+    def refreshed_at(self) -> float:
+        """When somebody in this process last looked for changes, by the monotonic clock; 0 if nobody did."""
+
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Row numbers of these ids, the newest of each; -1 for one that is unknown or deleted."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat
@@ -60,6 +61,7 @@ class Items:
         self.ids: Sequence[str] = self._ids
         self.sets: Mapping[str, NDArray[np.int64]] = {}
         self.shown = Shown()
+        self.refreshed_at = 0.0
         # Of items whose attributes were changed.
         self.attributes: dict[str, Mapping[str, Value]] = {}
         self.kinds: dict[str, type] = {}
@@ -77,6 +79,7 @@ class Items:
     def refresh(self) -> int:
         """Take in what was added and changed since; answers how many rows. Rows that were there keep their numbers."""
         with self._taking_in:
+            self.refreshed_at = time.monotonic()
             before = self.shown
             self._take_in_all()
             return self.shown.rows - before.rows
@@ -254,6 +257,11 @@ class MappedItems:
     def shown(self) -> Shown:
         """Which rows are items by now."""
         return self._items.shown
+
+    @property
+    def refreshed_at(self) -> float:
+        """When somebody last looked for changes."""
+        return self._items.refreshed_at
 
     @property
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
