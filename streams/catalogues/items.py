@@ -69,8 +69,8 @@ class Items:
         self._gone: list[int] = []
         self._changes = self._attributed = 0
         self._elements: tuple[object, frozenset[int]] = (None, frozenset())
-        # One thread at a time takes in what is new.
-        self._taking_in = threading.RLock()
+        # One thread at a time takes in what is new, and one changes.
+        self._taking_in, self._changing = threading.Lock(), threading.Lock()
 
     def __contains__(self, one: object) -> bool:
         """Whether an item of this id is known."""
@@ -95,19 +95,18 @@ class Items:
 
         Raises CatalogueError if none was made, or if it is unknown whether they were: to repeat them does no harm.
         """
-        with self._exclusively(), self._taking_in:
+        # While the disk is waited for, others may refresh: what is written by then is whole.
+        with self._changing, self._exclusively():
             self.refresh()
-            settled, position = Settled(self, batches), self.shown.position
+            settled = Settled(self, batches)
             if settled.entries:
                 try:
                     self._append(settled.entries, settled.vectors)
                 except OSError as error:
                     raise CatalogueError(f"catalogue {self.where} cannot be written ({error})") from error
                 self.refresh()
-            return [
-                one._replace(position=one.position + position) if isinstance(one, Changed) else one
-                for one in settled.results
-            ]
+            position = self.shown.position
+            return [one._replace(position=position) if isinstance(one, Changed) else one for one in settled.results]
 
     def in_sets(self, one: str) -> bool:
         """Whether the item of this id is an element of a set."""

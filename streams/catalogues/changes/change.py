@@ -15,6 +15,8 @@ from omdml.streams.catalogues.tables.table import ID_LENGTH
 MAX_ATTRIBUTES = 256
 # Bytes of the texts of one item's attributes together.
 MAX_ATTRIBUTE_BYTES = 1 << 20
+# Of numbers as they are scaled. A metric squares their products with its own, which float32 must hold.
+LARGEST = 1e12
 KINDS = {bool: "true or false", float: "a number", str: "a text", list: "a list of texts"}
 # What filters use otherwise, and what the item itself is called.
 RESERVED = ("all", "any", "not", "id", "")
@@ -63,8 +65,8 @@ class Prepared(NamedTuple):
 class Changed(NamedTuple):
     """What became of the changes of one request.
 
-    ``position`` counts all changes of the catalogue's generation so far, ``unknown`` are ids to delete that were not
-    there.
+    ``position`` counts all changes of the catalogue's generation up to these at least, ``unknown`` are ids to delete
+    that were not there.
     """
 
     position: int
@@ -163,7 +165,7 @@ def present(attributes: Mapping[str, Value]) -> dict[str, Value]:
 def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
     """What a catalogue keeps of these changes; ``scale`` turns raw vectors (n, d) a modality into what it stores.
 
-    Raises ChangeError: ``missing_modality``, ``dimension``, ``not_finite``, ``invalid``.
+    Raises ChangeError: ``missing_modality``, ``dimension``, ``not_finite``, ``too_large``, ``invalid``.
     """
     entries, raw = [], []
     for change in changes:
@@ -181,10 +183,18 @@ def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
     if not raw:
         return Prepared(entries, {})
     try:
-        return Prepared(entries, scale(_matrices(catalogue.raw_dims, raw)))
+        vectors = scale(_matrices(catalogue.raw_dims, raw))
     except CatalogueError:
         _find_unfit(catalogue.raw_dims, raw, scale)
         raise
+    for name, matrix in vectors.items():
+        if len(rows := np.flatnonzero(np.abs(matrix).max(axis=1) > LARGEST)):
+            raise ChangeError(
+                f"item {raw[rows[0]].id!r}, modality {name!r}: it holds {np.abs(matrix[rows[0]]).max():.3g} as the "
+                f"catalogue scales it, expected {LARGEST:.0g} at most: no metric could compare it",
+                "too_large",
+            )
+    return Prepared(entries, vectors)
 
 
 def _matrices(dims: Mapping[str, int], changes: Sequence[Change]) -> dict[str, NDArray[np.float64]]:

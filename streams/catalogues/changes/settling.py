@@ -48,7 +48,7 @@ class Settled:
     entries, vectors
         What is to be kept, in order; a row for each entry that puts.
     results
-        What becomes of each request; positions count from the first of these entries.
+        What becomes of each request, without its position.
     """
 
     def __init__(self, known: Known, batches: Sequence[Prepared]) -> None:
@@ -85,7 +85,7 @@ class Settled:
             put += entry.put
             deleted += entry.delete
             attributes += not entry.put and not entry.delete
-        return Changed(len(self.entries), put, attributes, deleted, unknown)
+        return Changed(0, put, attributes, deleted, unknown)
 
     def _check(self, entry: Entry, there: bool) -> None:
         where = f"item {entry.id!r}"

@@ -55,6 +55,6 @@ class ChangedAttributes:
             # Asked first: what comes in meanwhile is taken in the next time at the latest.
             newest = catalogue.shown.attributed
             if known != newest:
-                made = Attributes.of_items(list(catalogue.attributes.items()))
+                made = Attributes.of_items(dict(catalogue.attributes).items())
                 self._made[catalogue] = newest, made
             return made

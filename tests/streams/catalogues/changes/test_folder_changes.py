@@ -75,6 +75,7 @@ def test_a_request_that_fails_changes_nothing_and_the_others_of_its_group_are_ma
         ({"features": {"shape": [1.0] * 9}}, "missing_modality", "lacks modality 'noise': the catalogue has"),
         ({"features": {**VECTORS, "sound": [1.0]}}, "invalid", "an unknown modality 'sound': the catalogue has"),
         ({"features": {**VECTORS, "noise": [1e300] * 5}}, "not_finite", "item 'i1': modality 'noise': row 0"),
+        ({"features": {**VECTORS, "noise": [1e20] * 5}}, "too_large", "'i1', modality 'noise': it holds .*e\\+"),
         ({"attributes": {"any": 1}}, "invalid", "cannot be called 'any'"),
         ({"attributes": {"price": 1 << 5000}}, "invalid", "larger than numbers go"),
         ({"attributes": {"text": "x" * (1 << 20)}}, "oversize", "bytes of attributes, at most 1,048,576"),
