@@ -17,7 +17,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols import Catalogue, Sink, SnapshotStore
 from omdml.workers.configuration.config import is_pattern, suggestion
 from omdml.workers.configuration.process import one_thread
-from omdml.workers.node.attributes.layers import NO_FILE, ChangedAttributes, Layers
+from omdml.workers.node.attributes.layers import ChangedAttributes, Layers, layered
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.follow import Follower
@@ -250,14 +250,14 @@ class RetrievalNode:
 
     def _attributes_of(self, view: View) -> Layers:
         model = view.snapshot.model
-        file, changed = self._attributes(model), self._changed.of(view.catalogue)
-        if file is None and not changed.ids:
+        found = layered(self._attributes(model), self._changed.of(view.catalogue))
+        if found is None:
             told = (
                 f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
                 "items with attributes"
             )
             raise SearchError(told, "no_attributes")
-        return Layers(file or NO_FILE, changed)
+        return found
 
     def answer(
         self,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from omdml.streams.protocols import Catalogue
 from omdml.workers.node.attributes.columns import Mask
-from omdml.workers.node.attributes.table import Attributes
+from omdml.workers.node.attributes.table import Attributes, Columns
 
 NO_FILE = Attributes((), "")
 
@@ -19,6 +19,11 @@ class Layers(NamedTuple):
 
     file: Attributes
     changed: Attributes
+
+    @property
+    def columns(self) -> Columns:
+        """All attributes by name, of which only the names count."""
+        return {**self.changed.columns, **self.file.columns}
 
     def mask(self, asked: Any, catalogue: Catalogue, count: int) -> Mask:
         """Which of a catalogue's first rows match a filter (count,); raises SearchError."""
@@ -36,6 +41,11 @@ class Layers(NamedTuple):
         here = self.changed.of(items, names, self.file.columns)
         there = self.file.of(items, names, self.changed.columns)
         return [mine if self.changed.has(item) else filed for item, mine, filed in zip(items, here, there, strict=True)]
+
+
+def layered(file: Attributes | None, changed: Attributes) -> Layers | None:
+    """What is known of the items; None if nothing is."""
+    return None if file is None and not changed.ids else Layers(file or NO_FILE, changed)
 
 
 class ChangedAttributes:
