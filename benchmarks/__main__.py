@@ -34,6 +34,7 @@ BENCHMARKS = (
     "embedded_store",
     "consoles",
     "filters",
+    "items",
 )
 
 

@@ -47,8 +47,8 @@ class Format(NamedTuple):
 STATE = Format("learner state", 3)  # 1 was written while what dca keeps still changed; 3 knows dca's parents
 CHECKPOINT = Format("checkpoint", 2)  # its progress included (workers/model/owned_model.py)
 SNAPSHOT = Format("snapshot", 1)
-CATALOGUE = Format("catalogue", 2)  # a folder; 2 knows maps of coordinates
-REDIS_CATALOGUE = Format("catalogue in Redis", 2)  # the same
+CATALOGUE = Format("catalogue", 3)  # a folder; 2 knows maps of coordinates, 3 a journal of changes
+REDIS_CATALOGUE = Format("catalogue in Redis", 3)  # the same
 MAP = Format("coordinate map", 1)  # of a catalogue
 FOLDER_STORE = Format("folder store", 1)  # its layout, marks and history entries
 REDIS_STORE = Format("Redis store", 1)  # its keys and their fields

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
+from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError, Prepared, Shown, Value
 from omdml.streams.placement import Placement
 
 
@@ -136,7 +137,11 @@ class Sink(Protocol):
 
 
 class Catalogue(Protocol):
-    """The items' vectors, immutable within a generation; scaled already, and mapped if a model learns on that."""
+    """The items' vectors, scaled already, and mapped if a model learns on that.
+
+    Within a generation rows are only ever added. An item that changes gets a new row; its older rows, and those of
+    deleted items, stay and are no items any more.
+    """
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -156,7 +161,7 @@ class Catalogue(Protocol):
 
     @property
     def ids(self) -> Sequence[str]:
-        """Ids of the items, in the order of the rows."""
+        """The id of every row, in their order; rows that are no items any more have theirs still."""
 
     @property
     def sets(self) -> Mapping[str, NDArray[np.int64]]:
@@ -172,8 +177,30 @@ class Catalogue(Protocol):
         Raises CatalogueError where there is no map to make such coordinates.
         """
 
+    @property
+    def shown(self) -> Shown:
+        """Which rows are items by now."""
+
+    @property
+    def attributes(self) -> Mapping[str, Mapping[str, Value]]:
+        """All attributes of each item of which a change said some."""
+
+    @property
+    def refreshed_at(self) -> float:
+        """When somebody in this process last looked for changes, by the monotonic clock; 0 if nobody did."""
+
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Row numbers of these ids, -1 for an unknown one."""
+        """Row numbers of these ids, the newest of each; -1 for one that is unknown or deleted."""
+
+    def prepare(self, changes: Iterable[Change]) -> Prepared:
+        """Changes of one request, ready to be made; raises ChangeError if its vectors or attributes do not fit."""
+
+    def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
+        """Make the changes of some requests: those of each whole, or not at all; what became of each.
+
+        They are durable and taken in here on return; others take them in by a ``refresh()``. Raises CatalogueError
+        if none was made, or if nobody knows whether they were: to repeat them does no harm.
+        """
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
         """Raw vectors (n, d) a modality, scaled (and mapped) as the catalogue's own were: a table as ``features`` is.
@@ -182,10 +209,10 @@ class Catalogue(Protocol):
         """
 
     def refresh(self) -> int:
-        """Take in the items and sets added to the generation since; answers how many items. Rows keep their numbers.
+        """Take in what was added to the generation and changed since; answers how many rows. Rows keep their numbers.
 
-        One thread refreshes. Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises
-        CatalogueError where the place can no longer tell, as when it holds another generation by now.
+        Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError where the place
+        can no longer tell, as when it holds another generation by now.
         """
 
 

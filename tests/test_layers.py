@@ -34,6 +34,7 @@ FLOORS = (
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 BACKENDS = ("kafka", "redis", "streams.kafka", "streams.files", "streams.stores", "streams.catalogues")
 SHARED = {  # of those folders, what is no backend: settings and sums that all of them have in common
+    "streams.catalogues.changes.change",
     "streams.catalogues.inline",
     "streams.catalogues.opening",
     "streams.kafka.options",

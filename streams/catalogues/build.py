@@ -15,6 +15,7 @@ import structlog
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
+from omdml.streams.catalogues.changes.journal import locked
 from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
 from omdml.streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
 from omdml.streams.catalogues.matrix import DTYPE, map_rows
@@ -27,7 +28,6 @@ from omdml.streams.catalogues.tables.table import Columns, Table
 from omdml.streams.catalogues.writing import (
     append_coordinates,
     append_part,
-    locked,
     put_in_place,
     unfinished,
     write_manifest,
@@ -149,9 +149,11 @@ def add_items(
         scan.read_like(before.dims, tables, step)
         scan.take(listed)
         manifest = read_manifest(target)
-        part = append_part(target, manifest.parts, manifest.modalities, scan, tables, step)
+        first = len(before.ids)
+        part = append_part(target, manifest.parts, manifest.modalities, scan, tables, step, first)
         if before.map:
-            part = append_coordinates(target, manifest.parts, part, scan.row_of, before.map, step)
+            part = append_coordinates(target, part, scan.row_of, before.map, step, first)
+        part = msgspec.structs.replace(part, after=before.offset)
         write_manifest(
             target, msgspec.structs.replace(manifest, format=CATALOGUE.number, parts=(*manifest.parts, part))
         )
@@ -215,7 +217,7 @@ def _map_items(folder: Path, part: Part, scan: Scan, step: Advance, kept: KeptMa
         dims = {name: modality.dim for name, modality in scan.modalities.items()}
         made = CoordinateMap.fit({name: map_rows(folder / f"{name}.npy", part.count, d) for name, d in dims.items()})
     entry = write_map(folder, made)
-    part = append_coordinates(folder, (), part, scan.row_of, made, step)
+    part = append_coordinates(folder, part, scan.row_of, made, step)
     log.info(
         "coordinates_mapped",
         coordinates=made.dim,

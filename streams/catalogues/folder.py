@@ -7,7 +7,11 @@
 ``mapped.npy``         where there is a map: float32 (n, d), mapped coordinates
 ``map.safetensors``    the map (omdml/coordinates.py)
 ``sets.jsonl``         where there are sets: ``{"set": "photo-5", "items": ["face-1", "face-2"]}`` a line
+``changes.log``        where items were changed: a line for those changed together (changes/journal.py)
 =====================  ==========================================================================
+
+The rows of parts that were added, and those that changes put, lie in one order, which parts (``after``) and lines
+(``row``) tell.
 
 :mod:`omdml.streams.catalogues.build` makes one and adds items to it.
 """
@@ -16,23 +20,31 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
+from omdml.formats import CATALOGUE
+from omdml.streams.catalogues.changes.change import Entry, Vectors
+from omdml.streams.catalogues.changes.journal import CHANGES, Record, append, locked, read
 from omdml.streams.catalogues.items import Items, checked_map
-from omdml.streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, Part, decode_manifest
-from omdml.streams.catalogues.matrix import map_rows, row_chunks
+from omdml.streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, Part, decode_manifest, encode_manifest
+from omdml.streams.catalogues.matrix import extend, map_rows, row_chunks
 from omdml.streams.catalogues.sets import decode_sets
+from omdml.streams.disk import put, sync
 from omdml.streams.regular import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
 PREVIOUS = ".previous"  # suffix of the catalogue that the newest build took the place of
 DIGEST_ROWS = 4096
+LOCK_S = 5.0  # that changes wait for another writer, such as one that adds many items
 
 
 class MappedCatalogue(Items):
@@ -51,52 +63,150 @@ class MappedCatalogue(Items):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.offset = 0  # bytes of the journal that were read
         self._parts: tuple[Part, ...] = ()
+        self._digests: list[Digests] = []
+        self._stamp: Stamp = ()
+        # Whether records follow that lie behind a part which the manifest did not name yet.
+        self._waiting = False
         manifest = read_manifest(self.path)
         super().__init__(manifest, str(path), _map_bytes(self.path) if manifest.map else None)
-        self._take_in(manifest)
-
-    def refresh(self) -> int:
-        """Take in the items added since; answers how many. Rows that were there keep their numbers.
-
-        Raises CatalogueError where the folder holds another generation by now: open it anew to adopt that.
-        """
-        return self._take_in(read_manifest(self.path))
+        self.first = manifest.parts[0].count
+        self.refresh()
 
     def verify(self) -> None:
         """Read every vector and compare the digests; CatalogueError names the file that is damaged."""
-        first = 0
-        for part in self._parts:
+        for first, count, sha256 in self._digests:
             for name, matrix in self.stored.items():
-                if digest_of(matrix[first : first + part.count]) != part.sha256[name]:
-                    last = first + part.count - 1
+                if digest_of(matrix[first : first + count]) != sha256[name]:
+                    last = first + count - 1
                     raise CatalogueError(
                         f"{self.path / name}.npy: rows {first} to {last} have another sha256 than {MANIFEST} says: "
                         f"damaged, restore it or build the catalogue again"
                     )
-            first += part.count
 
-    def _take_in(self, manifest: FolderManifest) -> int:
+    def _take_in_all(self) -> None:
+        """Take in new parts and records in their order.
+
+        Raises CatalogueError where the folder holds another generation by now: open it anew to adopt that.
+        """
+        while not self._take_in(self._new_manifest()):
+            pass  # a part came before a record, and was named after the manifest had been read
+
+    def _new_manifest(self) -> FolderManifest | None:
+        """The manifest, if it is not the one that was read last."""
+        stamp = _stamp(self.path / MANIFEST)
+        if stamp and stamp == self._stamp:
+            return None
+        manifest = read_manifest(self.path)
         known = len(self._parts)
         if manifest.generation != self.generation or manifest.parts[:known] != self._parts:
             raise CatalogueError(
                 f"catalogue {self.path} was opened as generation {self.generation} and now holds "
                 f"{manifest.generation}: open it anew to adopt that"
             )
-        added = manifest.parts[known:]
-        if not added:
-            return 0
-        ids = _decoded(self.path / IDS, read_lines(self.path / IDS, self._parts, added))
-        sets = decode_sets(read_lines(self.path / SETS, self._parts, added), str(self.path / SETS))
-        self.features = {
-            name: map_rows(self.path / f"{name}.npy", manifest.count, dim) for name, dim in self.dims.items()
-        }
-        if manifest.map:
-            self.mapped = map_rows(self.path / f"{MAPPED}.npy", manifest.count, manifest.map.dim)
-        self._know(ids)
+        self._stamp = stamp
+        self.manifest = manifest
+        return manifest
+
+    def _take_in(self, manifest: FolderManifest | None) -> bool:
+        """Take in what is new; False if a later manifest must be read first."""
+        added = manifest.parts[len(self._parts) :] if manifest else ()
+        try:
+            steps, offset = self._steps(added)
+            rows = len(self._ids) + sum(one.count if isinstance(one, Part) else one.rows for one in steps)
+            if rows > len(self._ids):
+                self._map_rows(rows)
+            ids = _decoded(self.path / IDS, read_lines(self.path / IDS, self._parts, added)) if added else []
+            sets = decode_sets(read_lines(self.path / SETS, self._parts, added), str(self.path / SETS))
+        except CatalogueError:
+            self._stamp = ()  # to be read again, with whatever was restored meanwhile
+            raise
+        for step in steps:
+            self._take_step(step, ids)
         self._know_sets(sets)
-        self._parts, self.first = manifest.parts, manifest.parts[0].count
-        return len(ids)
+        self._parts, self.offset = (*self._parts, *added), offset
+        self._show()
+        return not (self._waiting and _stamp(self.path / MANIFEST) != self._stamp)
+
+    def _steps(self, added: Sequence[Part]) -> tuple[list[Part | Record], int]:
+        """Parts and records that are new, in the order of their rows, and where the journal is read from next."""
+        records, ends = read(self.path, self.offset)
+        steps: list[Part | Record] = []
+        rows, offset, place = len(self._ids), self.offset, 0
+        for part in [*added, None]:
+            while place < len(records) and (part is None or ends[place] <= part.after):
+                if records[place].row != rows:
+                    break
+                rows, offset = rows + records[place].rows, ends[place]
+                steps.append(records[place])
+                place += 1
+            if part is None:
+                break
+            if offset != part.after:
+                raise CatalogueError(
+                    f"{self.path / CHANGES}: a part came after byte {part.after}, the changes end at {offset}: restore "
+                    "it, or build the catalogue again"
+                )
+            rows += part.count
+            steps.append(part)
+        self._waiting = place < len(records)
+        return steps, offset
+
+    def _take_step(self, step: Part | Record, ids: list[str]) -> None:
+        first = len(self._ids)
+        if isinstance(step, Part):
+            self._know(ids[: step.count])
+            del ids[: step.count]
+        else:
+            self._apply(step.entries)
+        if count := len(self._ids) - first:
+            self._digests.append(Digests(first, count, step.sha256))
+
+    def _map_rows(self, rows: int) -> None:
+        self.features = {name: map_rows(self.path / f"{name}.npy", rows, dim) for name, dim in self.dims.items()}
+        if self.manifest.map:
+            self.mapped = map_rows(self.path / f"{MAPPED}.npy", rows, self.manifest.map.dim)
+
+    def _exclusively(self) -> AbstractContextManager[None]:
+        return locked(self.path, for_s=LOCK_S)
+
+    def _append(self, entries: Sequence[Entry], vectors: Vectors) -> None:
+        """1. Vectors into the matrices. 2. The manifest says that there is a journal. 3. A line of the journal.
+
+        A crash before the last step leaves bytes that nothing names; the next writer goes over them.
+        """
+        rows = len(self._ids)
+        for name, matrix in vectors.items():  # 1.
+            path = self.path / f"{name}.npy"
+            extend(path, rows, *matrix.shape)[:] = matrix
+            sync(path)
+        manifest = read_manifest(self.path)
+        if manifest.format != CATALOGUE.number:  # 2.
+            manifest = msgspec.structs.replace(manifest, format=CATALOGUE.number)
+            put(self.path / MANIFEST, encode_manifest(manifest) + b"\n")
+        digests = {name: digest_of(matrix) for name, matrix in vectors.items()}
+        append(self.path, self.offset, Record(rows, list(entries), digests))  # 3.
+
+
+class Digests(NamedTuple):
+    """Rows that were written together, and the sha256 of each matrix's."""
+
+    first: int
+    rows: int
+    sha256: Mapping[str, str]
+
+
+Stamp = tuple[int, ...]
+
+
+def _stamp(path: Path) -> Stamp:
+    """What tells one content of a file from another; empty if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_manifest(folder: Path) -> FolderManifest:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import repeat
 from typing import Any
 
@@ -12,6 +15,19 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError, CorruptError
+from omdml.streams.catalogues.changes.change import (
+    Change,
+    Changed,
+    ChangeError,
+    Entry,
+    Prepared,
+    Shown,
+    Value,
+    Vectors,
+    kind_of,
+    prepare,
+)
+from omdml.streams.catalogues.changes.settling import Settled
 from omdml.streams.catalogues.manifest import Manifest, Modality
 from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.sets import ItemSet
@@ -21,8 +37,11 @@ from omdml.streams.protocols import Catalogue
 class Items:
     """Base of the catalogues: ids in the order of their rows, the matrices, and sets of items.
 
-    About 150 bytes an item beside its vectors: a million take 0.15 GB. Items are only ever added, by one thread: their
-    vectors are there before their ids are known, so whoever asks for rows first and for ``features`` then finds them.
+    About 150 bytes an item beside its vectors: a million take 0.15 GB. Rows are only ever added: the vectors are there
+    before their ids are known, so whoever asks for rows first and for ``features`` then finds them. The newest row of
+    an id is the item; rows of items that were put again or deleted stay, and ``shown`` says which ones are items.
+
+    Any number of threads may read, refresh and change.
 
     ``map_bytes`` are those of the map that the manifest names, None where it names none.
     """
@@ -41,14 +60,77 @@ class Items:
         self._row_of: dict[str, int] = {}
         self.ids: Sequence[str] = self._ids
         self.sets: Mapping[str, NDArray[np.int64]] = {}
+        self.shown = Shown()
+        self.refreshed_at = 0.0
+        # Of items whose attributes were changed.
+        self.attributes: dict[str, Mapping[str, Value]] = {}
+        self.kinds: dict[str, type] = {}
+        # Rows that are no items any more, changes and those that touch attributes, since ``shown`` was made.
+        self._gone: list[int] = []
+        self._changes = self._attributed = 0
+        self._elements: tuple[object, frozenset[int]] = (None, frozenset())
+        # One thread at a time takes in what is new, and one changes.
+        self._taking_in, self._changing = threading.Lock(), threading.Lock()
 
     def __contains__(self, one: object) -> bool:
         """Whether an item of this id is known."""
         return one in self._row_of
 
     def refresh(self) -> int:
-        """Take in the items added since; answers how many. Rows that were there keep their numbers."""
+        """Take in what was added and changed since; answers how many rows. Rows that were there keep their numbers."""
+        with self._taking_in:
+            self.refreshed_at = time.monotonic()
+            before = self.shown
+            self._take_in_all()
+            return self.shown.rows - before.rows
+
+    def prepare(self, changes: Iterable[Change]) -> Prepared:
+        """Changes of one request, ready to be made; raises ChangeError."""
+        return prepare(self, changes, self._to_store)
+
+    def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
+        """Make the changes of some requests: those of each whole, or not at all; what became of each.
+
+        They are durable and taken in on return. Whoever has the catalogue open takes them in by a ``refresh()``.
+
+        Raises CatalogueError if none was made, or if it is unknown whether they were: to repeat them does no harm.
+        """
+        # While the disk is waited for, others may refresh: what is written by then is whole.
+        with self._changing, self._exclusively():
+            self.refresh()
+            settled = Settled(self, batches)
+            if settled.entries:
+                try:
+                    self._append(settled.entries, settled.vectors)
+                except OSError as error:
+                    raise CatalogueError(f"catalogue {self.where} cannot be written ({error})") from error
+                self.refresh()
+            position = self.shown.position
+            return [one._replace(position=position) if isinstance(one, Changed) else one for one in settled.results]
+
+    def in_sets(self, one: str) -> bool:
+        """Whether the item of this id is an element of a set."""
+        sets = self.sets
+        if self._elements[0] is not sets:
+            self._elements = sets, frozenset(row for rows in sets.values() for row in rows.tolist())
+        return self._row_of.get(one) in self._elements[1]
+
+    def _take_in_all(self) -> None:
+        """What :meth:`refresh` does, before it says what it did."""
         raise NotImplementedError
+
+    def _exclusively(self) -> AbstractContextManager[None]:
+        """Keeps other writers away, where the place needs it."""
+        return nullcontext()
+
+    def _append(self, entries: Sequence[Entry], vectors: Vectors) -> None:
+        """Write changes behind those there are, all or none, and wait until they are durable."""
+        raise NotImplementedError
+
+    def _to_store(self, raw: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """What is kept of raw vectors (n, d) a modality; raises CatalogueError."""
+        vectors = self.scale(raw)
+        return {**vectors, MAPPED: mapped_rows(self.map, vectors)} if self.map else vectors
 
     @property
     def stored(self) -> Mapping[str, NDArray[np.float32]]:
@@ -87,11 +169,39 @@ class Items:
 
     def _know(self, ids: Iterable[str]) -> None:
         """Number these ids on from the last one; their vectors are in ``features``."""
-        first = len(self._ids)
+        first, known = len(self._ids), len(self._row_of)
         self._ids.extend(ids)
         self._row_of.update(zip(self._ids[first:], range(first, len(self._ids)), strict=True))
-        if len(self._row_of) != len(self._ids):
+        if len(self._row_of) - known != len(self._ids) - first:
             raise CatalogueError(f"catalogue {self.where} names an id twice: build it again")
+
+    def _apply(self, entries: Iterable[Entry]) -> None:
+        """Make changes that were read, in order; the vectors of those that put are in ``features``."""
+        for entry in entries:
+            self._changes += 1
+            # Who lists attributes of deleted items finds none: a later item of this id has none of them.
+            self._attributed += entry.attributes is not None or (entry.delete and entry.id in self.attributes)
+            if entry.put or entry.delete:
+                before = self._row_of.get(entry.id)
+                if before is not None:
+                    self._gone.append(before)
+            if entry.put:
+                self._ids.append(entry.id)
+                self._row_of[entry.id] = len(self._ids) - 1
+            elif entry.delete:
+                self._row_of.pop(entry.id, None)
+                self.attributes.pop(entry.id, None)
+            if entry.attributes is not None:
+                self.attributes[entry.id] = entry.attributes
+                for name, value in entry.attributes.items():
+                    self.kinds.setdefault(name, kind_of(value))
+
+    def _show(self) -> None:
+        """Show what was taken in, all of it at once."""
+        count = len(self._ids)
+        if count != self.shown.rows or self._changes:
+            self.shown = self.shown.after(count, self._gone, self._changes, self._attributed)
+            self._gone, self._changes, self._attributed = [], 0, 0
 
     def _know_sets(self, sets: Sequence[ItemSet]) -> None:
         """Look up the elements of these sets, whose items are known. Whoever reads goes on with the mapping it has."""
@@ -142,18 +252,46 @@ class MappedItems:
         """Row numbers of these ids, -1 for an unknown one."""
         return self._items.rows(ids)
 
+    @property
+    def shown(self) -> Shown:
+        """Which rows are items by now."""
+        return self._items.shown
+
+    @property
+    def refreshed_at(self) -> float:
+        """When somebody last looked for changes."""
+        return self._items.refreshed_at
+
+    @property
+    def attributes(self) -> Mapping[str, Mapping[str, Value]]:
+        """Of items whose attributes were changed."""
+        return self._items.attributes
+
     def refresh(self) -> int:
-        """Take in the items added since; answers how many."""
+        """Take in what was added and changed since; answers how many rows."""
         return self._items.refresh()
+
+    def prepare(self, changes: Iterable[Change]) -> Prepared:
+        """Changes of one request, ready to be made; raises ChangeError."""
+        return self._items.prepare(changes)
+
+    def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
+        """Make the changes of some requests, as the catalogue does."""
+        return self._items.change(batches)
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
         """Coordinates of raw vectors (n, d) a modality; raises CatalogueError as the catalogue does."""
-        made = self._map.apply(self._items.scale(vectors))
-        if at := not_finite(made):
-            raise CatalogueError(
-                f"row {at[0]} lies so far out that its coordinate {at[1]} is {made[at]}, which makes no finite float32"
-            )
-        return dict.fromkeys(self.dims, made)
+        return dict.fromkeys(self.dims, mapped_rows(self._map, self._items.scale(vectors)))
+
+
+def mapped_rows(coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Coordinates (n, d) of scaled vectors; CatalogueError if one is not finite."""
+    made = coordinate_map.apply(vectors)
+    if at := not_finite(made):
+        raise CatalogueError(
+            f"row {at[0]} lies so far out that its coordinate {at[1]} is {made[at]}, which makes no finite float32"
+        )
+    return made
 
 
 def no_map(where: str) -> CatalogueError:

@@ -72,13 +72,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):  # so that sets changed no generation without them
     """Items added together: how many, their bytes in ``ids.txt``, sha256 of these bytes and of each matrix's rows.
 
-    The sets added with them have ``sets_bytes`` in ``sets.jsonl``.
+    The sets added with them have ``sets_bytes`` in ``sets.jsonl``. Changes in the first ``after`` bytes of the journal
+    came before them.
     """
 
     count: Annotated[int, Meta(ge=1)]
     ids_bytes: int
     sha256: dict[str, str]
     sets_bytes: int = 0
+    after: int = 0
 
     def size(self, name: str) -> int:
         """Bytes of these items in ``ids.txt``, or of the sets added with them in ``sets.jsonl``."""
@@ -98,11 +100,6 @@ class FolderManifest(Manifest, frozen=True, kw_only=True):
             files = {IDS, *self.modalities, *([MAPPED] if self.map else []), *([SETS] if part.sets_bytes else [])}
             if missing := files - part.sha256.keys():
                 raise ValueError(f"a part has no sha256 of {', '.join(sorted(missing))}")
-
-    @property
-    def count(self) -> int:
-        """Number of items."""
-        return sum(part.count for part in self.parts)
 
 
 class _Numbered(msgspec.Struct):

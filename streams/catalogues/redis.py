@@ -9,6 +9,7 @@
 ``omdml:item:<name>:<generation>:<id>``          hash, one field a modality: float32, little-endian, scaled; where
                                                  there is a map, ``mapped`` too
 ``omdml:catalogue:<name>:<generation>:sets``     list of JSON: ``{"set": "photo-5", "items": ["face-1", "face-2"]}``
+``omdml:catalogue:<name>:<generation>:changes``  list of changes that were made together (changes/packed.py)
 ===============================================  ===================================================================
 
 Any client may add an item: first its hash, then its id to the list; and a set, when its items are there. What is listed
@@ -22,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import numpy as np
 import redis
 import structlog
@@ -32,6 +34,8 @@ from redis.retry import Retry
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.streams.addresses import masked
+from omdml.streams.catalogues.changes.change import Entry, Vectors
+from omdml.streams.catalogues.changes.packed import APPEND, pack, unpack
 from omdml.streams.catalogues.items import Items, checked_map
 from omdml.streams.catalogues.manifest import Manifest, decode_manifest, encode_manifest
 from omdml.streams.catalogues.matrix import DTYPE
@@ -43,6 +47,7 @@ SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "
 BATCH_ITEMS = 500  # of a pipeline
 TIMEOUT_S = 10.0  # of a batch, which may be many megabytes
 RETRIES = 2
+BATCH_RECORDS = 100  # of the list of changes, each of which may be megabytes
 CATALOGUE_NAME = re.compile(r"[^\s:{}]+")
 
 log = structlog.get_logger(__name__)
@@ -57,6 +62,7 @@ class Keys:
         self.first = f"{self.manifest}:first"
         self.ids = f"{self.manifest}:ids"
         self.sets = f"{self.manifest}:sets"
+        self.changes = f"{self.manifest}:changes"
         self.item = f"omdml:item:{name}:{generation}:"
 
 
@@ -91,7 +97,7 @@ class RedisCatalogue(Items):
         super().__init__(decode_manifest(data, Manifest, where), where, map_bytes)
         # numbers of an item in each field
         self._stored = {**self.dims, MAPPED: self.map.dim} if self.map else self.dims
-        self._listed = self._listed_sets = 0  # entries of the lists of ids and of sets that were read
+        self._listed = self._listed_sets = self._read = 0  # entries of each list that were read
         self._room: dict[str, NDArray[np.float32]] = {}
         self.refresh()
         with _reaching(where):
@@ -102,18 +108,68 @@ class RedisCatalogue(Items):
             )
         self.first = int(first)
 
-    def refresh(self) -> int:
-        """Take in the items added since; answers how many. Rows that were there keep their numbers."""
-        known = len(self.ids)
-        with _reaching(self.where):
-            sets = self._client.lrange(self._keys.sets, self._listed_sets, -1)  # first: their items are listed by now
-            while listed := self._client.lrange(self._keys.ids, self._listed, self._listed + BATCH_ITEMS - 1):
+    def _take_in_all(self) -> None:
+        """Ids and changes lie in two lists; each change says behind how many ids it came."""
+        more = True
+        while more:
+            with _reaching(self.where):
+                # In this order: a set's items are listed by now, and a change that is not read lies behind all ids that
+                # are counted here.
+                pipeline = self._client.pipeline(transaction=False)
+                pipeline.lrange(self._keys.sets, self._listed_sets, -1)
+                pipeline.llen(self._keys.ids)
+                pipeline.lrange(self._keys.changes, self._read, self._read + BATCH_RECORDS - 1)
+                pipeline.llen(self._keys.changes)
+                sets, listed, changes, changed = pipeline.execute()
+            if changed < self._read:
+                raise CatalogueError(
+                    f"{self.where}: key {self._keys.changes} has {changed} entries, {self._read} were read before: "
+                    "restore it, or open the catalogue anew"
+                )
+            for data in changes:
+                self._take_in_changes(data)
+            more = self._read < changed
+            if not more:
+                self._take_in_ids(listed)
+                self._take_in_sets(decode_sets(b"\n".join(sets), self._keys.sets))
+                self._listed_sets += len(sets)
+            self._show()
+
+    def _take_in_ids(self, end: int) -> None:
+        """Take in the listed ids before this one."""
+        while self._listed < end:
+            with _reaching(self.where):
+                last = min(self._listed + BATCH_ITEMS, end) - 1
+                listed = self._client.lrange(self._keys.ids, self._listed, last)
+                if not listed:
+                    return  # somebody cut the list
                 if new := [one for one in dict.fromkeys(map(_text, listed)) if one not in self]:
                     self._take_in(new)
-                self._listed += len(listed)
-        self._take_in_sets(decode_sets(b"\n".join(sets), self._keys.sets))
-        self._listed_sets += len(sets)
-        return len(self.ids) - known
+            self._listed += len(listed)
+
+    def _take_in_changes(self, data: bytes) -> None:
+        try:
+            before, entries, vectors = unpack(data, self._stored)
+        except ValueError as error:
+            raise CatalogueError(
+                f"{self.where}: entry {self._read} of key {self._keys.changes} is damaged ({error}): restore it, or "
+                "build the catalogue again"
+            ) from error
+        self._take_in_ids(before)
+        if vectors:
+            self._put_rows(vectors, sum(entry.put for entry in entries))
+        self._apply(entries)
+        self._read += 1
+
+    def _append(self, entries: Sequence[Entry], vectors: Vectors) -> None:
+        """1. The manifest says that there are changes. 2. The changes, all or none."""
+        manifest = self.manifest
+        with _reaching(self.where):
+            if manifest.format != Manifest.kind.number:
+                self.manifest = msgspec.structs.replace(manifest, format=Manifest.kind.number)
+                self._client.set(self._keys.manifest, encode_manifest(self.manifest))
+            append = self._client.register_script(APPEND)
+            append([self._keys.ids, self._keys.changes], [pack(entries, vectors)])
 
     def _take_in_sets(self, sets: Iterable[ItemSet]) -> None:
         new = list({one.set: one for one in sets if one.set not in self.sets}.values())
@@ -121,15 +177,18 @@ class RedisCatalogue(Items):
         self._know_sets(new)
 
     def _take_in(self, new: Sequence[str]) -> None:
-        start, end = len(self.ids), len(self.ids) + len(new)
-        fetched = self._fetch(new)
+        self._put_rows(self._fetch(new), len(new))
+        self._know(new)
+
+    def _put_rows(self, rows: Mapping[str, NDArray[np.float32]], count: int) -> None:
+        """Put vectors behind those there are; their ids are not known yet."""
+        start, end = len(self.ids), len(self.ids) + count
         self._make_room(end)
-        for name, vectors in fetched.items():
+        for name, vectors in rows.items():
             self._room[name][start:end] = vectors
         self.features = {name: _read_only(self._room[name][:end]) for name in self.dims}
         if self.map:
             self.mapped = _read_only(self._room[MAPPED][:end])
-        self._know(new)
 
     def _fetch(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         pipeline = self._client.pipeline(transaction=False)

@@ -103,8 +103,8 @@ class Scan:
                 raise CatalogueError(f"{table.name}: id {one!r} is there twice")
             if one in self.taken:
                 raise CatalogueError(
-                    f"{table.name}: item {one!r} is in the catalogue already; an item's vectors never change within a "
-                    f"generation: leave it out, or build a new generation"
+                    f"{table.name}: item {one!r} is in the catalogue already: leave it out, or change it with "
+                    f"`omdml catalogue put`"
                 )
             if one in self.taken_sets:
                 raise CatalogueError(f"{table.name}: item {one!r} is named like a set of the catalogue: rename it")

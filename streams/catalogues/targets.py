@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import structlog
 from omdml.errors import CatalogueError
 from omdml.streams.addresses import masked
 from omdml.streams.catalogues.build import KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError
 from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest, read_map
 from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.manifest import FolderManifest, Manifest
+from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.catalogues.redis import (
     RedisCatalogue,
     current_generation,
@@ -30,6 +33,8 @@ from omdml.streams.catalogues.writing import append_coordinates, append_part, wr
 
 log = structlog.get_logger(__name__)
 
+# Of one write to the disk or to Redis.
+CHANGES_TOGETHER = 1000
 Ids = str | Path | Sequence[str]
 
 
@@ -86,6 +91,26 @@ def add_at(
     return RedisCatalogue(target)
 
 
+def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
+    """Change items of the catalogue in a folder or in Redis, CHANGES_TOGETHER at a time; all of it so far, summed up.
+
+    Raises CatalogueError, which says how many changes were made before; to make them again does no harm.
+    """
+    catalogue, total = open_catalogue(target), Changed(0, 0, 0, 0, [])
+    left, made = iter(changes), 0
+    try:
+        while together := list(itertools.islice(left, CHANGES_TOGETHER)):
+            (result,) = catalogue.change([catalogue.prepare(together)])
+            if isinstance(result, ChangeError):
+                raise result
+            made += len(together)
+            counts = (total.put + result.put, total.attributes + result.attributes, total.deleted + result.deleted)
+            total = Changed(result.position, *counts, [*total.unknown, *result.unknown])
+    except CatalogueError as error:
+        raise CatalogueError(f"{error} (changes made before it: {made}; to make them again does no harm)") from error
+    return catalogue, total
+
+
 def _more(
     before: Items, folder: Path, inputs: Inputs, sets: list[ItemSet], ids: Ids | None, id_column: str
 ) -> MappedCatalogue:
@@ -99,7 +124,7 @@ def _more(
     part, entry = append_part(folder, (), modalities, scan, tables, _untold), None
     if before.map:
         entry = write_map(folder, before.map)
-        part = append_coordinates(folder, (), part, scan.row_of, before.map, _untold)
+        part = append_coordinates(folder, part, scan.row_of, before.map, _untold)
     manifest = FolderManifest(generation=before.generation, modalities=modalities, map=entry, parts=(part,))
     write_manifest(folder, manifest)
     return MappedCatalogue(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
+from omdml.streams.catalogues.changes.journal import locked
 from omdml.streams.catalogues.folder import MANIFEST, PREVIOUS, digest_of
 from omdml.streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, MapEntry, Modality, Part, encode_manifest
 from omdml.streams.catalogues.matrix import extend, map_rows
@@ -22,7 +22,7 @@ from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.scan import Advance, Scan, raw_vectors
 from omdml.streams.catalogues.sets import encode_sets
 from omdml.streams.catalogues.tables.table import CHUNK_ROWS, Table, chunks_of
-from omdml.streams.disk import put, sync, take_lock
+from omdml.streams.disk import put, sync
 from omdml.streams.regular import opened
 
 UNFINISHED = ".unfinished"
@@ -35,9 +35,11 @@ def append_part(
     scan: Scan,
     tables: Sequence[Table],
     advance: Advance,
+    rows: int = 0,
 ) -> Part:
-    """Write the scanned items and sets to the disk, behind those of the ``known`` parts; no manifest names them yet."""
-    rows, more = sum(part.count for part in known), len(scan.row_of)
+    """Write the scanned items and sets to the disk, behind ``rows`` rows and the lines of the ``known`` parts; no
+    manifest names them yet."""
+    more = len(scan.row_of)
     matrices = {name: extend(folder / f"{name}.npy", rows, more, modality.dim) for name, modality in modalities.items()}
     for table in tables:
         _write_table(table, scan.row_of, modalities, matrices, advance)
@@ -61,15 +63,14 @@ def write_map(folder: Path, coordinate_map: CoordinateMap) -> MapEntry:
 
 def append_coordinates(
     folder: Path,
-    known: Sequence[Part],
     part: Part,
     ids: Mapping[str, int],
     coordinate_map: CoordinateMap,
     advance: Advance,
+    first: int = 0,
 ) -> Part:
-    """Write the mapped coordinates of a part's items (``ids``, in the order of their rows), whose vectors are written;
-    the part, with their digest."""
-    first = sum(one.count for one in known)
+    """Write the mapped coordinates of a part's items (``ids``, in the order of their rows from the ``first`` on), whose
+    vectors are written; the part, with their digest."""
     features = {
         name: map_rows(folder / f"{name}.npy", first + part.count, dim)[first:]
         for name, dim in coordinate_map.dims.items()
@@ -121,18 +122,6 @@ def unfinished(target: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder against other builders; a process that dies lets go. CatalogueError where another holds it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if not take_lock(descriptor) or not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
-            raise CatalogueError(f"{folder}: another process is writing it: try again when it is done")
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _write_table(

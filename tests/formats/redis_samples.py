@@ -13,7 +13,7 @@ from omdml import formats
 from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
 from omdml.streams.stores.redis.store import RedisStore
 from tests.formats import redis_dump
-from tests.formats.samples import Sample, check_catalogue, check_filled, fill, small_catalogue
+from tests.formats.samples import Sample, check_catalogue, check_filled, fill, make_changes, small_catalogue
 
 DUMP = "dump.json"
 
@@ -36,6 +36,7 @@ def samples(url: str) -> list[Sample]:
         client.flushall()
         with tempfile.TemporaryDirectory() as other:
             upload_catalogue(small_catalogue(Path(other) / "items"), f"{url}#shop")
+        make_changes(RedisCatalogue(f"{url}#shop"))
         redis_dump.dump(client, folder / DUMP)
 
     def read_catalogue(folder: Path) -> None:

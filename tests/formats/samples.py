@@ -21,6 +21,7 @@ from omdml.formats import Format
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue
 from omdml.streams.catalogues.items import Items
 from omdml.streams.files.group_state import Committed, GroupState
@@ -183,7 +184,26 @@ def small_catalogue(folder: Path) -> MappedCatalogue:
 
 def write_catalogue(folder: Path) -> None:
     """All that one can have."""
-    small_catalogue(folder)
+    make_changes(small_catalogue(folder))
+
+
+NEW = {"shape": [0.5] * 9, "noise": [0.25] * 5}
+
+
+def make_changes(catalogue: Items) -> None:
+    """An item that is new, one that is put twice and gets other attributes, and one that comes and goes."""
+    for changes in (
+        [Change(id="new", features=NEW, attributes={"price": 4, "tags": ["red"]}), Change(id="gone", features=NEW)],
+        [Change(id="new", features=NEW), Change(id="gone", delete=True), Change(id="i1", attributes={"price": 2.5})],
+    ):
+        catalogue.change([catalogue.prepare(changes)])
+
+
+def check_changes(catalogue: Items) -> None:
+    """The changes are as they were made."""
+    assert catalogue.shown[:2] == (15, 2)
+    assert (catalogue.rows(["new", "gone", "i1"]).tolist(), catalogue.shown.position) == ([14, -1, 1], 5)
+    assert catalogue.attributes == {"new": {"price": 4, "tags": ["red"]}, "i1": {"price": 2.5}}
 
 
 def read_catalogue(folder: Path) -> None:
@@ -194,10 +214,13 @@ def read_catalogue(folder: Path) -> None:
 
 
 def check_catalogue(catalogue: Items) -> None:
-    """Everything is there; the first format knew no maps."""
-    assert len(catalogue.ids) == len(catalogue.sets) in (12, worlds.ITEMS)
-    if len(catalogue.ids) == 12:
-        assert [x.shape for x in catalogue.in_coordinates("mapped").features.values()] == [(12, 11)]
+    """Everything is there; the first format knew no maps, and the second no changes."""
+    assert len(catalogue.sets) in (12, worlds.ITEMS)
+    assert len(catalogue.ids) in (12, 15, worlds.ITEMS)
+    if len(catalogue.sets) == 12:
+        assert [x.shape[1] for x in catalogue.in_coordinates("mapped").features.values()] == [11]
+    if catalogue.manifest.format == formats.CATALOGUE.number == formats.REDIS_CATALOGUE.number:
+        check_changes(catalogue)
 
 
 def write_map(folder: Path) -> None:

@@ -35,10 +35,13 @@ class Store(MemoryStore):
 
 
 class Shop:
-    """The items of :mod:`tests.support.worlds`, a store, and a learner whose every version can be published."""
+    """The items of :mod:`tests.support.worlds`, a store, and a learner whose every version can be published.
 
-    def __init__(self, folder, model: str = "shop", store=None) -> None:
-        self.model, self.catalogue, self.store = model, catalogue(folder / "items"), store or Store()
+    ``items`` makes the catalogue in a folder.
+    """
+
+    def __init__(self, folder, model: str = "shop", store=None, items=catalogue) -> None:
+        self.model, self.catalogue, self.store = model, items(folder / "items"), store or Store()
         self.current = Current(Specs(configuration(folder / "items"), {"items": self.catalogue}))
         self.log = MemoryLog()
         self.learner = LOMDML(dims=dict(self.catalogue.dims), rank=3)

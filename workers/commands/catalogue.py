@@ -9,7 +9,9 @@ import click
 from omdml.workers.commands.options import say
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Iterable, Iterator
+
+    from omdml.streams.catalogues.changes.change import Change
 
 
 @click.group()
@@ -63,5 +65,67 @@ def build(
     modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
     sets = f", {amount(len(built.sets), 'set')}" if built.sets else ""
     coordinates = f", {amount(built.map.dim, 'mapped coordinate')}" if built.map else ""
-    told = f"{amount(len(built.ids), 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
+    told = f"{amount(built.shown.items, 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
     say(f"{masked(target)}: {told}")
+
+
+@catalogue.command("put")
+@click.argument("target", type=click.Path(file_okay=False))
+@click.argument("lines", type=click.File("rb"), default="-")
+def put(target: str, lines: Iterable[bytes]) -> None:
+    """Put and change items of the catalogue TARGET: JSON lines of the file LINES, or of standard input.
+
+    {"id": "17", "features": {"color": [0.9, 0.1]}, "attributes": {"price": 9.5}} puts an item, in the place of one of
+    this id. Without features it gets other attributes, with "delete": true it is deleted. Features are raw vectors, one
+    a modality. TARGET is a folder, or redis://HOST:PORT/0#NAME.
+
+    Running nodes and workers take changes in within about a second.
+    """
+    _change(target, _decoded(lines))
+
+
+@catalogue.command("delete")
+@click.argument("target", type=click.Path(file_okay=False))
+@click.argument("ids", nargs=-1)
+@click.option("--from", "lines", type=click.File("rb"), help="File with one id a line, - for standard input.")
+def delete(target: str, ids: tuple[str, ...], lines: Iterable[bytes] | None) -> None:
+    """Delete the items IDS from the catalogue TARGET, a folder or redis://HOST:PORT/0#NAME.
+
+    Ids that are not there are told, and are no error: to delete them again does no harm.
+    """
+    if not ids and lines is None:
+        raise click.UsageError("name ids to delete, or a file of them with --from")
+    _change(target, _deletions(ids, lines or ()))
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[Change]:
+    from omdml.streams.catalogues.changes.change import decode_change
+
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield decode_change(line, f"line {number}")
+
+
+def _deletions(ids: Iterable[str], lines: Iterable[bytes]) -> Iterator[Change]:
+    from omdml.streams.catalogues.changes.change import decode_change
+
+    for one in ids:
+        yield decode_change({"id": one, "delete": True}, "IDS")
+    for number, line in enumerate(lines, start=1):
+        if one := line.decode(errors="surrogateescape").rstrip("\r\n"):
+            yield decode_change({"id": one, "delete": True}, f"line {number}")
+
+
+def _change(target: str, changes: Iterable[Change]) -> None:
+    from omdml.streams.addresses import masked
+    from omdml.streams.catalogues.targets import change_at
+    from omdml.workers.configuration import process
+    from omdml.workers.configuration.wording import amount
+
+    process.configure_log()
+    changed, total = change_at(target, changes)
+    told = f"{total.put:,} put, {total.attributes:,} with other attributes, {total.deleted:,} deleted"
+    say(f"{masked(target)}: {told}, {amount(changed.shown.items, 'item')}, position {changed.shown.position:,}")
+    if total.unknown:
+        more = f" and {len(total.unknown) - 10:,} more" if len(total.unknown) > 10 else ""
+        say(f"not there: {', '.join(total.unknown[:10])}{more}")

@@ -297,13 +297,15 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
 
     from omdml.workers import wiring
     from omdml.workers.configuration import process
+    from omdml.workers.node.attributes.layers import ChangedAttributes, layered
     from omdml.workers.operate.export.exporter import Exporter, Options, told
 
     if options["follow"] and options["version"] is not None:
         raise ConfigurationError("--follow takes what is live: leave out --version")
     asked = Options(model, options["task"], kind, options["moved"], options["version"], options["follow"])
     store, table = open_known(configuration, model), wiring.attributes_of(configuration)
-    exporter = Exporter(folder, asked, store, items_now(configuration, model), lambda: table(model))
+    items, changed = items_now(configuration, model), ChangedAttributes()
+    exporter = Exporter(folder, asked, store, items, lambda: layered(table(model), changed.of(items())))
     with exporter.held():
         if not options["follow"]:
             written = exporter.step()

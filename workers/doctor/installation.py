@@ -101,7 +101,7 @@ def _version(name: str) -> str:
 
 def _catalogues(configuration: Configuration) -> str:
     opened = wiring.open_catalogues(configuration)
-    seen = [f"{name}: {len(found.ids):,} items, {sum(found.dims.values()):,} numbers in {len(found.dims)} modalities"
+    seen = [f"{name}: {found.shown.items:,} items, {sum(found.dims.values()):,} numbers in {len(found.dims)} modalities"
             for name, found in opened.items()]  # fmt: skip
     return "; ".join(seen) or "none configured"
 

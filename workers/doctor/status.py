@@ -187,7 +187,7 @@ class Look:
 
     def _catalogues(self) -> list[CatalogueStatus]:
         return [
-            CatalogueStatus(name=name, items=len(one.ids), generation=one.generation[:SHOWN_DIGITS])
+            CatalogueStatus(name=name, items=one.shown.items, generation=one.generation[:SHOWN_DIGITS])
             for name, one in self.facts.catalogues.items()
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
@@ -21,7 +22,10 @@ from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as
 Array = NDArray[Any]
 Compared = Array | list[Judgement]  # rows (T, w) of as many comparisons, or a judgement each
 MARGIN = 1.0  # of feedback that names none (MATHS 1)
+FOLLOW_S = 1.0  # between two looks at what changed in a catalogue
 log = structlog.get_logger(__name__)
+# What was logged last of each catalogue that cannot be read, by its generation.
+_told: dict[str, str] = {}
 
 
 class Located(NamedTuple):
@@ -126,7 +130,12 @@ class Lookup:
         return refusal(record, error, self._model, said_as(type(event)))
 
     def _rows(self, ids: Sequence[str]) -> Array:
-        """Row numbers, -1 where even a second look at the catalogue finds no such item."""
+        """Row numbers, -1 where even a second look at the catalogue finds no such item.
+
+        What changed or was deleted is taken in here too, before the events: at most FOLLOW_S after it was done.
+        """
+        if time.monotonic() - self._catalogue.refreshed_at >= FOLLOW_S:
+            self._items_added()
         rows = self._catalogue.rows(ids)
         if rows.min(initial=0) < 0 and self._items_added():
             rows = self._catalogue.rows(ids)
@@ -135,10 +144,14 @@ class Lookup:
     def _items_added(self) -> bool:
         """Whether the catalogue holds more items than when it was last looked at."""
         try:
-            return self._catalogue.refresh() > 0
+            added = self._catalogue.refresh() > 0
         except CatalogueError as error:
-            log.warning("catalogue_not_refreshed", model=self._model, reason=str(error))
+            if _told.get(self._catalogue.generation) != str(error):
+                _told[self._catalogue.generation] = str(error)
+                log.warning("catalogue_not_refreshed", model=self._model, reason=str(error))
             return False
+        _told.pop(self._catalogue.generation, None)
+        return added
 
     def _located(self, events: Batch, rows: Compared, features: Mapping[str, Array]) -> Located:
         named = np.array(events.named, np.int64)

@@ -8,6 +8,8 @@ read and embedded under the new metric.
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +43,13 @@ class Spread:
             self.squares[start : start + CHUNK_ROWS] = self.of(
                 {name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}
             )
+
+    def grown(self, features: Features) -> Spread:
+        """The spread of these items, of which the first ones are its own."""
+        more = self.of({name: features[name][len(self.squares) :] for name in self.names})
+        grown = copy.copy(self)
+        grown.squares = np.concatenate([self.squares, more])
+        return grown
 
     def of(self, table: Features) -> NDArray[np.float32]:
         """Squared distances (n, m) of these rows from the middle."""
@@ -81,8 +90,25 @@ class Bridge:
         self.widths = self._width(spread.squares)
         if not np.isfinite(self.widths).all():
             raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
-        self.work = gallery.work + REFINED * sum(new.dims.values())
-        self.nbytes = gallery.nbytes + self.widths.nbytes
+
+    @property
+    def work(self) -> int:
+        """Numbers looked at to answer one query."""
+        return self.gallery.work + REFINED * sum(self.metric.dims.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is used."""
+        return self.gallery.nbytes + self.widths.nbytes
+
+    def grown(self, gallery: Gallery, features: Features, spread: Spread) -> Bridge:
+        """The bridge of these items, of which the first ones are its own."""
+        grown = copy.copy(self)
+        grown.gallery, grown.features, grown.spread = gallery, features, spread
+        grown.widths = np.concatenate([self.widths, self._width(spread.squares[len(self.widths) :])])
+        if not np.isfinite(grown.widths).all():
+            raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
+        return grown
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows under the new metric; None where too many items could be among them."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ Features = Mapping[str, Array]
 ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 # Of squared distances: their parts are summed in any order.
 LARGEST = float(np.finfo(np.float32).max) / 4
+SPARE_ROWS = 256  # that a gallery can grow by at least before it is copied; memory that is not used costs nothing
 REFINED_ROWS = 4096  # whose differences are held in float64 at a time
 # Of a gallery's rows. If a filter leaves fewer, they are copied and compared alone: that costs less than all of them.
 FEW = 1 / 6
@@ -26,7 +28,8 @@ class Query(NamedTuple):
     """What neighbours are asked of: the mean of the gallery's ``rows``, which are no answers, or else ``features``.
 
     ``features`` is a table of one row a modality, scaled as the gallery's; of a row an element where sets are searched,
-    as ``by`` and ``rerank`` say. Only rows that are True in ``among`` (n,) are answers; None: any is.
+    as ``by`` and ``rerank`` say. Only rows that are True in ``among`` (n,) are answers; None: any is. Nor is what bears
+    one of the names in ``named``: items that were put again after the gallery was made.
     """
 
     rows: NDArray[np.int64]
@@ -34,6 +37,7 @@ class Query(NamedTuple):
     by: str = VECTOR
     rerank: int = 0
     among: NDArray[np.bool_] | None = None
+    named: Sequence[str] = ()
 
     @property
     def by_elements(self) -> bool:
@@ -64,14 +68,45 @@ class Hits(NamedTuple):
 class Index(Protocol):
     """A gallery that can be searched."""
 
-    work: int  # numbers looked at to answer one query
-    nbytes: int
+    @property
+    def work(self) -> int:
+        """Numbers looked at to answer one query."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is used."""
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows, fewer where there are no more; None where the index cannot prove its answer.
 
         Raises MeasureError where float32 cannot hold a distance from the query.
         """
+
+
+class Room:
+    """A matrix that grows by rows. Whoever has the rows of before keeps them as they are; one thread grows it.
+
+    A growth copies nothing as long as there is room; then it takes a quarter more.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._matrix = np.empty((shape[0] + shape[0] // 4 + SPARE_ROWS, *shape[1:]), np.float32)
+        self._used = shape[0]
+        self.rows = self._matrix[: self._used]
+
+    def grown(self, more: Array) -> Room:
+        """Room that holds ``more`` rows behind these. If somebody else grew it first, it is a copy."""
+        count = len(self.rows) + len(more)
+        if self._used == len(self.rows) and count <= len(self._matrix):
+            grown = copy.copy(self)
+            # Whoever grows the room of before again must find that its rows are taken.
+            self._used = -1
+            grown._used, grown.rows = count, self._matrix[:count]
+        else:
+            grown = Room((count, *self.rows.shape[1:]))
+            grown.rows[: len(self.rows)] = self.rows
+        grown.rows[len(self.rows) :] = more
+        return grown
 
 
 class Gallery:
@@ -90,14 +125,41 @@ class Gallery:
 
     def __init__(self, metric: Metric, features: Features, task: str | None = None) -> None:
         self.metric, self.task = metric, task
-        self.embedding, self.centre = embed_centred(metric, features, task)
-        self.squares = np.einsum("ij,ij->i", self.embedding, self.embedding)
+        self._embedded, self.centre = embed_centred(metric, features, task)
+        self._squared = Room((len(self.embedding),))
+        self._squared.rows[:] = squares_of(self.embedding, 0)
         self.reach = float(np.sqrt(self.squares.max(initial=0.0)))
-        if not np.isfinite(self.squares).all():
-            row = int(np.flatnonzero(~np.isfinite(self.squares))[0])
-            raise CorruptError(f"the metric embeds item {row} to values that are not finite: it diverged, roll back")
-        self.work = self.embedding.size
-        self.nbytes = self.embedding.nbytes + self.squares.nbytes
+
+    @property
+    def embedding(self) -> NDArray[np.float32]:
+        """Embedded items (n, R)."""
+        return self._embedded.rows
+
+    @property
+    def squares(self) -> NDArray[np.float32]:
+        """Their squared lengths (n,)."""
+        return self._squared.rows
+
+    @property
+    def work(self) -> int:
+        """Numbers looked at to answer one query."""
+        return self.embedding.size
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is used."""
+        return self.embedding.nbytes + self.squares.nbytes
+
+    def grown(self, features: Features) -> Self:
+        """The gallery of these items, of which the first ones are its own; raises CorruptError."""
+        have = len(self.embedding)
+        more = self.metric.embed({name: matrix[have:] for name, matrix in features.items()}, self.task)
+        more = (more - self.centre.astype(more.dtype)).astype(np.float32)
+        squares = squares_of(more, have)
+        grown = copy.copy(self)
+        grown._embedded, grown._squared = self._embedded.grown(more), self._squared.grown(squares)
+        grown.reach = max(self.reach, float(np.sqrt(squares.max(initial=0.0))))
+        return grown
 
     def point(self, query: Query) -> NDArray[np.float64]:
         """Where the query lies among the embedded items."""
@@ -149,6 +211,10 @@ class ScoredGallery:
         self.work = sum(matrix.size for matrix in features.values())
         self.nbytes = 0
 
+    def grown(self, features: Features) -> ScoredGallery:
+        """The gallery of these items, of which the first ones are its own."""
+        return ScoredGallery(self.metric, features, self.task)
+
     def nearest(self, query: Query, k: int) -> Hits:
         """The k rows of highest score; a distance is minus the score, and may be negative."""
         scores = self.metric.score(query.table(self.features), self.features, self.task)
@@ -160,20 +226,30 @@ class ScoredGallery:
         return closest(rows, distances[rows], k)
 
 
-def embed_centred(metric: Metric, features: Features, task: str | None) -> tuple[NDArray[np.float32], Array]:
+def embed_centred(metric: Metric, features: Features, task: str | None) -> tuple[Room, Array]:
     """Embedding (n, R) moved so that its first rows lie around zero, and by how much it was moved.
 
     Distances stay what they are; ``|e|^2 - 2 e.q`` loses fewer digits near zero.
     """
     count = len(next(iter(features.values())))
-    embedding, centre = np.empty((count, 0), np.float32), np.zeros(0)
+    embedding, centre = Room((count, 0)), np.zeros(0)
     for start in range(0, count, CHUNK_ROWS):
         chunk = metric.embed({name: matrix[start : start + CHUNK_ROWS] for name, matrix in features.items()}, task)
         if start == 0:
             centre = chunk.mean(axis=0, dtype=np.float64)
-            embedding = np.empty((count, chunk.shape[1]), np.float32)
-        np.subtract(chunk, centre.astype(chunk.dtype), out=embedding[start : start + len(chunk)], casting="same_kind")
+            embedding = Room((count, chunk.shape[1]))
+        place = embedding.rows[start : start + len(chunk)]
+        np.subtract(chunk, centre.astype(chunk.dtype), out=place, casting="same_kind")
     return embedding, centre
+
+
+def squares_of(embedding: Array, first: int) -> NDArray[np.float32]:
+    """Squared lengths of embedded items from the row ``first`` on; CorruptError if one is not finite."""
+    squares: NDArray[np.float32] = np.einsum("ij,ij->i", embedding, embedding)
+    if not np.isfinite(squares).all():
+        row = first + int(np.flatnonzero(~np.isfinite(squares))[0])
+        raise CorruptError(f"the metric embeds item {row} to values that are not finite: it diverged, roll back")
+    return squares
 
 
 def lowest(distances: Array, k: int, slack: float = 0.0) -> NDArray[np.int64]:

@@ -15,12 +15,14 @@ from omdml.errors import CorruptError, OmdmlError
 from omdml.streams.protocols import Catalogue, Pointer, SnapshotStore
 from omdml.workers.node.course import Course
 from omdml.workers.node.first_views import FirstViews
-from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view
+from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view, grown_view
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.versions.targets import readable, since_reset
 
 # Older snapshots that a node tries to load if the newest is damaged.
 OLDER_TRIED = 10
+# Rows that came to a large gallery. More are embedded in the background.
+ROWS_AT_ONCE = 10_000
 # Between two lines of the log about new versions, of whichever model.
 TELL_EVERY_S = 60.0
 
@@ -44,7 +46,7 @@ class Refresher:
     Parameters
     ----------
     catalogues
-        The catalogue of a model; asked at every refresh, so that it may take in added items. One object as long as it
+        The catalogue of a model; asked at every refresh, so that it may take in what changed. One object as long as it
         is one generation.
     label
         The name of a model in metrics.
@@ -135,7 +137,7 @@ class Refresher:
         elif pointer is None:
             self._lag(model)
         elif view and pointer == view.pointer:
-            self._take_in(model, view, began)
+            self._take_in(model, view, self._catalogues(model), began)
             # What was refused is told once, as long as nothing else is found.
             self._confirm(model)
         elif view is None or follows(pointer, view.pointer, model in self._gone, self._fallen.get(model)):
@@ -231,15 +233,31 @@ class Refresher:
             _log.info(move, **told, swaps=self._swaps_untold)
             self._told_at, self._swaps_untold = time.monotonic(), 0
 
-    def _take_in(self, model: str, view: View, began: float) -> None:
-        """Search in items that were added to the catalogue, or in a catalogue that was opened anew."""
-        if view.covers(self._catalogues(model)):
+    def take_in(self) -> None:
+        """Have every view answer as its catalogue is by now: when this returns, nobody is answered with less.
+
+        Raises CorruptError if a metric cannot embed what came.
+        """
+        with self._loading:
+            for model, view in tuple(self.views.items()):
+                self._take_in(model, view, view.catalogue, time.perf_counter(), at_once=True)
+
+    def _take_in(self, model: str, view: View, catalogue: Catalogue, began: float, at_once: bool = False) -> None:
+        """Search in what came to the catalogue, and no longer in what went, or in a catalogue that was opened anew.
+
+        If very much came, that is embedded in the background unless it is to be there ``at_once``.
+        """
+        if view.covers(catalogue):
             return
-        if view.spread is not None:
+        much = view.spread is not None and catalogue.shown.rows - view.count > ROWS_AT_ONCE
+        grown = None if much and not at_once else grown_view(view, catalogue)
+        if grown is not None:
+            self.views[model] = grown
+        elif view.spread is not None:
             self._embed_later(model)
-            return
-        catalogue = self._catalogues(model)
-        self._swap(model, view, embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s), began)
+        else:
+            made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+            self._swap(model, view, made, began)
 
     def _embed_later(self, model: str) -> None:
         if model not in self._embedding:
@@ -275,6 +293,8 @@ class Refresher:
         latest = self.views.get(model)
         if latest is None:
             return
+        # Items may have come and gone since it was begun.
+        made = grown_view(made, made.catalogue) or made
         if latest.snapshot is view.snapshot:
             self.views[model] = replace(made, pointer=latest.pointer)
             return

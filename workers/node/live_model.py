@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from omdml.errors import CatalogueError, FeedbackError, MeasureError, OmdmlError
 from omdml.metrics import Metric, ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
+from omdml.streams.catalogues.changes.change import Shown
 from omdml.streams.catalogues.inline import scaled_item
 from omdml.streams.protocols import Catalogue, Pointer
 from omdml.workers.node.bridge import Bridge, Spread
@@ -77,6 +78,7 @@ class View:
     """One snapshot, ready to answer.
 
     ``indexes`` holds one index a task, None being the shared metric; tasks of one metric have the same index.
+    ``shown`` says which of the catalogue's rows are searched in, and which of these are items.
     ``complete`` is the last view whose gallery was embedded whole: this one, or the one that a bridge starts from.
     ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
     ``parent`` is the snapshot that answers for a model that has none.
@@ -85,7 +87,7 @@ class View:
     pointer: Pointer
     snapshot: Snapshot
     catalogue: Catalogue
-    count: int
+    shown: Shown
     indexes: Mapping[str | None, Index]
     made_at: float
     spread: Spread | None = None
@@ -102,9 +104,33 @@ class View:
         """Ids of what is answered, in the order of the gallery's rows."""
         return self.catalogue.ids
 
+    @cached_property
+    def listed(self) -> Sequence[str]:
+        """Ids of what may be answered."""
+        alive = self.shown.alive
+        return self.names if alive is None else [self.names[row] for row in np.flatnonzero(alive).tolist()]
+
+    @property
+    def count(self) -> int:
+        """Rows that are searched in."""
+        return self.shown.rows
+
+    @property
+    def position(self) -> int:
+        """Changes of the catalogue that are answered with."""
+        return self.catalogue.shown.position if self.covers(self.catalogue) else self.shown.position
+
     def covers(self, catalogue: Catalogue) -> bool:
-        """Whether this catalogue's items are the ones searched in."""
-        return self.catalogue is catalogue and self.count == len(catalogue.ids)
+        """Whether this catalogue's items, as they are by now, are the ones searched in."""
+        shown = catalogue.shown
+        return self.catalogue is catalogue and (self.shown.rows, self.shown.gone) == (shown.rows, shown.gone)
+
+    def _alive(self, query: Query) -> Query:
+        """The query among rows that are items."""
+        alive = self.shown.alive
+        if alive is None:
+            return query
+        return query._replace(among=alive if query.among is None else query.among & alive)
 
     @property
     def nbytes(self) -> int:
@@ -123,32 +149,28 @@ class View:
             raise SearchError(f"k is {k}, expected 1 to {MAX_K}", "bad_k")
         if not 0 <= page.offset <= MAX_K - k:
             raise SearchError(f"offset is {page.offset}, expected 0 to {MAX_K - k}: {MAX_K} with k", "bad_k")
-        left_out = self._left_out(page.exclude)
+        hidden = frozenset(self._hidden(page.exclude)).union(query.named)
         if task not in self.indexes:
             tasks = ", ".join(name for name in self.indexes if name is not None)
             raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
         try:
-            hits = self.indexes[task].nearest(query, page.offset + k + len(left_out))
+            hits = self.indexes[task].nearest(self._alive(query), page.offset + k + len(hidden))
         except MeasureError as error:
             raise SearchError(f"{too_large(query)}: {error}", "not_finite") from error
         if hits is None:
             return self.complete.search(query, k, task, page)
-        if len(left_out):
-            shown = ~np.isin(hits.rows, left_out)
-            hits = Hits(hits.rows[shown], hits.distances[shown])
+        if hidden:
+            shown = [self.names[row] not in hidden for row in hits.rows.tolist()]
+            hits = Hits(hits.rows[np.array(shown, bool)], hits.distances[np.array(shown, bool)])
         part = slice(page.offset, page.offset + k)
         return self._answer(Hits(hits.rows[part], hits.distances[part]), time.perf_counter() - began)
 
-    def _left_out(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Rows of what must not be answered; what is not there is not answered anyway. SearchError for too many."""
+    @staticmethod
+    def _hidden(ids: Sequence[str]) -> Sequence[str]:
+        """Names that must not be answered; SearchError for too many."""
         if len(ids) > MAX_QUERY_ITEMS:
             raise SearchError(f"{len(ids)} ids to exclude, expected at most {MAX_QUERY_ITEMS}", "invalid")
-        rows = self._rows(ids)
-        return np.unique(rows[rows >= 0])
-
-    def _rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Rows of the gallery, -1 for an unknown id."""
-        return self.catalogue.rows(ids) if ids else np.empty(0, np.int64)
+        return ids
 
     def _answer(self, hits: Hits, took_s: float) -> Answer:
         ids = self.names
@@ -162,7 +184,8 @@ class View:
         rows = np.unique(self._known(ids))
         if rows[-1] < self.count:
             return Query(rows)
-        return Query(rows[:0], Query(rows).table(self.catalogue.features))  # added since the gallery was embedded
+        # Some were put since the gallery was embedded.
+        return Query(rows[:0], Query(rows).table(self.catalogue.features), named=tuple(ids))
 
     def _known(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Rows of these items."""
@@ -214,8 +237,8 @@ class SetView(View):
         """Whether this catalogue's sets are the ones searched in."""
         return super().covers(catalogue) and self.sets is catalogue.sets
 
-    def _rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        return np.array([self._places.get(one, -1) for one in ids], np.int64) if self.sets else super()._rows(ids)
+    def _alive(self, query: Query) -> Query:
+        return query if self.sets else super()._alive(query)
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for these elements, a set standing for its own; raises SearchError for an unknown one."""
@@ -259,15 +282,18 @@ def embedded_view(
         The metric makes no finite embedding of them.
     """
     check_fit(snapshot, catalogue)
-    if before and before.complete.covers(catalogue) and same_metric(before.complete.snapshot.metric, snapshot.metric):
-        return replace(before.complete, pointer=pointer, snapshot=snapshot, made_at=time.time())
+    if before and same_metric(before.complete.snapshot.metric, snapshot.metric):
+        grown = grown_view(before.complete, catalogue)
+        if grown:
+            return replace(grown, pointer=pointer, snapshot=snapshot, made_at=time.time())
     began = time.perf_counter()
-    metric, sets, count = snapshot.metric, catalogue.sets, len(catalogue.ids)
+    metric, sets, shown = snapshot.metric, catalogue.sets, catalogue.shown
+    count = shown.rows
     features = {name: catalogue.features[name][:count] for name in metric.dims}
     if isinstance(metric, SetMetric):
         members = list(sets.values()) or list(np.arange(count)[:, None])
         gallery = SetGallery(metric, features, members)
-        return SetView(pointer, snapshot, catalogue, count, {None: gallery}, time.time(), sets=sets)
+        return SetView(pointer, snapshot, catalogue, shown, {None: gallery}, time.time(), sets=sets)
     kind = Gallery if metric.euclidean else ScoredGallery
     same = {task: metric.same_as(task) for task in (None, *metric.tasks)}
     galleries = {task: kind(metric, features, task) for task in dict.fromkeys(same.values())}
@@ -275,7 +301,49 @@ def embedded_view(
     spread = None
     if time.perf_counter() - began > patience_s and isinstance(metric, ProjectionMetric):
         spread = spread_of(features, catalogue, before)
-    return View(pointer, snapshot, catalogue, count, indexes, time.time(), spread)
+    return View(pointer, snapshot, catalogue, shown, indexes, time.time(), spread)
+
+
+def grown_view(view: View, catalogue: Catalogue) -> View | None:
+    """The view of what the catalogue holds by now; None if it must be made anew.
+
+    Rows are only ever added, so those that are searched in stay as they are, and the new ones are embedded. The numbers
+    are those of a view that is made anew, up to the last digits of float32: a product of few rows is summed in another
+    order than one of many.
+    """
+    shown = catalogue.shown
+    if view.covers(catalogue):
+        return view
+    if view.catalogue is not catalogue or isinstance(view, SetView) or shown.rows < view.count:
+        return None
+    origin = None if view.origin is None else grown_view(view.origin, catalogue)
+    if origin is None and view.origin is not None:
+        return None
+    if origin is not None:
+        # It may have come later, and hold more.
+        shown = origin.shown
+    if shown.rows == view.count:
+        return replace(view, shown=shown, origin=origin)
+    features = {name: catalogue.features[name][: shown.rows] for name in view.snapshot.metric.dims}
+    spread = view.spread
+    if spread is not None:
+        spread = origin.spread if origin is not None else spread.grown(features)
+    made: dict[int, Index] = {}
+    for index in view.indexes.values():
+        if id(index) in made:
+            continue
+        if isinstance(index, Bridge):
+            assert origin is not None
+            assert spread is not None
+            gallery = origin.indexes[None]
+            assert isinstance(gallery, Gallery)
+            made[id(index)] = index.grown(gallery, features, spread)
+        elif isinstance(index, Gallery | ScoredGallery):
+            made[id(index)] = index.grown(features)
+        else:
+            return None
+    indexes = {task: made[id(index)] for task, index in view.indexes.items()}
+    return replace(view, shown=shown, indexes=indexes, spread=spread, origin=origin)
 
 
 def same_metric(one: Metric, other: Metric) -> bool:
@@ -296,17 +364,19 @@ def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> 
 
 def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View | None:
     """A view of a new snapshot over the gallery of a complete ``origin``; None where no bridge leads there."""
-    gallery, old, new = origin.indexes[None], origin.snapshot.metric, snapshot.metric
-    if origin.spread is None or not origin.covers(catalogue):
+    grown = grown_view(origin, catalogue) if origin.spread is not None else None
+    if grown is None or grown.spread is None:
         return None
+    origin = grown
+    gallery, old, new = origin.indexes[None], origin.snapshot.metric, snapshot.metric
     if not (isinstance(gallery, Gallery) and isinstance(old, ProjectionMetric) and isinstance(new, ProjectionMetric)):
         return None
     if shapes(old) != shapes(new):
         return None
     check_fit(snapshot, catalogue)
     features = {name: catalogue.features[name][: origin.count] for name in new.dims}
-    bridge = Bridge(gallery, old, new, features, origin.spread)
-    return View(pointer, snapshot, catalogue, origin.count, {None: bridge}, time.time(), origin.spread, origin)
+    bridge = Bridge(gallery, old, new, features, grown.spread)
+    return View(pointer, snapshot, catalogue, origin.shown, {None: bridge}, time.time(), origin.spread, origin)
 
 
 def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from omdml.letter_reasons import REASONS
 from omdml.snapshot import Trail
+from omdml.streams.catalogues.changes.change import Changed, ChangeError
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.node.live_model import View
 from omdml.workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
@@ -29,6 +30,7 @@ WEIGHT = 1000  # events that one publication counts for in histograms, at most
 REFUSED = ("corrupt", "format", "catalogue", "store", "other")
 STAGES = ("log", "learn", "publish", "fetch", "swap")
 OUTCOMES = ("accepted", "refused", "failed")
+ITEM_OUTCOMES = ("put", "attributes", "deleted", "unknown", "refused")
 # Of one model alone: at /metrics of those that are configured by name, at /metrics/models of all.
 ALONE = {
     "snapshot_version": "Comparisons learned by what answers",
@@ -93,6 +95,9 @@ class NodeMetrics:
         at_zero(self.feedback_refused, REASONS)
         self.queue = gauge("feedback_queue_requests", "Requests whose events are not durable yet")
         self.flush = seconds("feedback_flush", "Making the events of waiting requests durable", STORE)
+        self.item_changes = counter("item_changes_total", "Changes of items by PUT, DELETE and POST /items", "outcome")
+        at_zero(self.item_changes, ITEM_OUTCOMES)
+        self.item_change = seconds("item_change", "From changes that came until this node answers with them", STORE)
         self._recent: dict[str, deque[tuple[float, float]]] = {}  # when a view was made, and its freshness
 
     def watch(self, views: Mapping[str, View], label: Callable[[str], str]) -> None:
@@ -106,6 +111,16 @@ class NodeMetrics:
         exact = "true" if version == view.snapshot.version else "false"
         self.searches.labels(label, exact, "bridge" if view.origin else "gallery").inc()
         self.search.labels(label).observe(took_s)
+
+    def items_changed(self, result: Changed | ChangeError, took_s: float) -> None:
+        """The changes of a request were made, or refused."""
+        if isinstance(result, ChangeError):
+            self.item_changes.labels("refused").inc()
+            return
+        counts = (result.put, result.attributes, result.deleted, len(result.unknown))
+        for outcome, count in zip(ITEM_OUTCOMES, counts, strict=False):
+            self.item_changes.labels(outcome).inc(count)
+        self.item_change.observe(took_s)
 
     def refused_event(self, reason: str) -> None:
         """One event of POST /feedback was refused."""
@@ -188,7 +203,7 @@ class Views(Collector):
         for model, view in dict(self._views).items():
             label = self._models.of(self._label(model))
             sums = loaded.setdefault(label, Counts())
-            sums.update(models=1, items=view.count, bytes=view.nbytes)
+            sums.update(models=1, items=view.shown.items, bytes=view.nbytes)
             if is_pattern(label) or label != model:
                 continue
             told = told_of(view)
@@ -211,7 +226,7 @@ def told_of(view: View) -> dict[str, float]:
         "snapshot_timestamp_seconds": view.pointer.published_at,
         "pinned": float(view.pointer.pinned),
         "gallery_complete": float(view.origin is None),
-        "gallery_items": view.count,
+        "gallery_items": view.shown.items,
         "gallery_bytes": view.nbytes,
     }
 

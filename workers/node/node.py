@@ -17,12 +17,14 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols import Catalogue, Sink, SnapshotStore
 from omdml.workers.configuration.config import is_pattern, suggestion
 from omdml.workers.configuration.process import one_thread
+from omdml.workers.node.attributes.layers import ChangedAttributes, Layers, layered
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.follow import Follower
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.hot_swap import Refresher
 from omdml.workers.node.http.inbox import Inbox
+from omdml.workers.node.items.writer import ItemWriter
 from omdml.workers.node.live_model import DEFAULT_K, FIRST_PAGE, PATIENCE_S, Answer, Page, SearchError, View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.past_views import PastViews
@@ -39,7 +41,7 @@ class RetrievalNode:
     store
         Where snapshots are published.
     catalogues
-        The catalogue of a model; asked at every poll, so that it may take in added items or open a new generation. One
+        The catalogue of a model; asked at every poll, so that it may take in what changed or open a new generation. One
         object as long as it is one generation.
     models
         Names, loaded at the start and followed from then on, and patterns, whose models are loaded when asked for.
@@ -92,7 +94,7 @@ class RetrievalNode:
         self.inbox = Inbox(sink, check or decoded, self.metrics) if sink else None
         self._budget_bytes = budget_bytes
         self._ready = ready
-        self._attributes = attributes
+        self._attributes, self._changed = attributes, ChangedAttributes()
         self.store = store
         self.catalogues = catalogues
         self._parent = parent
@@ -100,6 +102,7 @@ class RetrievalNode:
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first)
         self.course = self._refresher.course
         self._past = PastViews(store, catalogues, patience_s)
+        self.items = ItemWriter(self._refresher.take_in, self.metrics)
         self._follower = Follower(store, self._refresher, self.named, poll_interval_s)
         self.metrics.stale.set_function(lambda: self.stale_seconds)
         self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
@@ -112,11 +115,13 @@ class RetrievalNode:
         """Follow the store, and take feedback. BLAS has one thread in this process from now on."""
         one_thread()
         self._follower.start()
+        self.items.start()
         if self.inbox:
             self.inbox.start()
 
     def close(self) -> None:
         """Stop following; what was accepted is durable."""
+        self.items.close()
         self._follower.close()
         self._refresher.close()
         if self.inbox:
@@ -190,8 +195,7 @@ class RetrievalNode:
     def view_of(self, model: str | None, version: int) -> View:
         """What a kept version answers, live or not; raises SearchError: ``unknown_model``, ``not_kept``,
         ``unservable``. Raises StoreError where the store is out of reach."""
-        name = self._name(model)
-        self.require(name)
+        name = self.name_of(model)
         return self._past.view(name, version)
 
     def search(
@@ -244,11 +248,14 @@ class RetrievalNode:
         items = [msgspec.structs.replace(found, attributes=attributes) for found, attributes in pairs]
         return msgspec.structs.replace(answer, items=items)
 
-    def _attributes_of(self, view: View) -> Attributes:
+    def _attributes_of(self, view: View) -> Layers:
         model = view.snapshot.model
-        found = self._attributes(model)
+        found = layered(self._attributes(model), self._changed.of(view.catalogue))
         if found is None:
-            told = f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes"
+            told = (
+                f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
+                "items with attributes"
+            )
             raise SearchError(told, "no_attributes")
         return found
 
@@ -293,7 +300,7 @@ class RetrievalNode:
             "pinned": view.pointer.pinned,
             "learner": view.snapshot.learner,
             "generation": view.snapshot.generation,
-            "items": view.count,
+            "items": view.shown.items,
             "tasks": list(view.snapshot.metric.tasks),
             "live_since": view.made_at,
             "complete": view.origin is None,
@@ -310,6 +317,12 @@ class RetrievalNode:
         raise SearchError(
             f'which model? Name it: &model=NAME in a URL, "model": "NAME" in a body; configured: {known}', "invalid"
         )
+
+    def name_of(self, model: str | None) -> str:
+        """The name of a model that is configured, None being the only one; raises SearchError."""
+        name = self._name(model)
+        self.require(name)
+        return name
 
     def _label(self, model: str) -> str:
         return self.label(model) or model

@@ -38,7 +38,7 @@ class PastViews:
             view = self._made.pop(key, None)
             if view is None or not view.covers(catalogue):
                 try:
-                    view = embedded_view(pointer, snapshot, catalogue, None, self._patience_s)
+                    view = embedded_view(pointer, snapshot, catalogue, view, self._patience_s)
                 except CorruptError as error:
                     told = f"model {model!r}: version {version} cannot be served: {error}"
                     raise SearchError(told, "unservable") from error

@@ -232,9 +232,9 @@ def test_a_damaged_vector_is_found_by_verifying(shop: MappedCatalogue) -> None:
 
 def test_another_format_asks_for_the_release_that_wrote_it(shop: MappedCatalogue) -> None:
     path = shop.path / "catalogue.json"
-    path.write_text(path.read_text().replace('"format":2', '"format":3'))
+    path.write_text(path.read_text().replace('"format":3', '"format":4'))
 
-    with pytest.raises(CatalogueError, match=r"a newer omdml \(format 3, this one reads up to 2\)"):
+    with pytest.raises(CatalogueError, match=r"a newer omdml \(format 4, this one reads up to 3\)"):
         open_catalogue(shop.path)
 
 

@@ -320,3 +320,15 @@ def test_the_command_says_what_it_wrote(installed, tmp_path, monkeypatch):
     assert error(installed, read(tmp_path / "out")[1], 0) < 1e-5
     refused = CliRunner().invoke(main, ["export", "shop", "out", "--follow", "--version", "0"])
     assert (refused.exit_code, "leave out --version" in refused.output) == (2, True)
+
+
+def test_items_that_changed_are_exported_with_what_changes_said(installed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vectors = {name: [0.5] * dim for name, dim in installed.catalogue.raw_dims.items()}
+    changed = [{"id": "new", "features": vectors, "attributes": {"price": 4}}, {"id": "i3", "attributes": {"price": 9}}]
+    made = CliRunner().invoke(main, ["catalogue", "put", "items"], input="\n".join(map(json.dumps, changed)))
+    assert made.exit_code == 0, made.output
+    CliRunner().invoke(main, ["catalogue", "put", "items"], input=json.dumps({"id": "new", "features": vectors}))
+    CliRunner().invoke(main, ["export", "shop", "out"])
+    manifest, exported, told = read(tmp_path / "out")
+    assert (manifest["items"], "new" in exported, told["new"], told["i3"]) == (121, True, {"price": 4}, {"price": 9})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.catalogues.changes.change import KINDS, MAX_ATTRIBUTES, Value, kind_of
 from omdml.streams.protocols import Catalogue
 from omdml.streams.regular import opened
 from omdml.workers.configuration.config import suggestion
@@ -21,13 +22,14 @@ from omdml.workers.node.live_model import SearchError
 
 ID = "id"
 MAX_LINE_BYTES = 1 << 20
-MAX_ATTRIBUTES = 256
 # Catalogues, as large as views need them, and masks of each.
 KEPT_CATALOGUES, KEPT_MASKS = 8, 64
-KINDS = {bool: "true or false", float: "a number", str: "a text", list: "a list of texts"}
 COLUMNS: dict[type, type[Any]] = {bool: Flags, float: Numbers, str: Texts, list: Lists}
 
-Value = None | bool | int | float | str | list[str]
+Columns = Mapping[str, Column]
+NONE: Columns = {}
+# Kind, rows and values of each attribute.
+Values = dict[str, tuple[type, list[int], list[Any]]]
 _line = msgspec.json.Decoder(dict[str, Value])
 
 
@@ -50,10 +52,37 @@ class Attributes:
 
     def __init__(self, lines: Iterable[bytes], where: str) -> None:
         self._rows: dict[str, int] = {}
-        values: dict[str, tuple[type, list[int], list[Any]]] = {}
+        values: Values = {}
         for number, line in enumerate(lines, start=1):
             if line.strip():
                 self._read(line, f"{where}, line {number}", values)
+        self._finish(values)
+
+    @classmethod
+    def of_items(cls, items: Iterable[tuple[str, Mapping[str, Value]]]) -> Attributes:
+        """The attributes of these items, each once; a value of another kind than the attribute's first is left out."""
+        made = cls((), "")
+        values: Values = {}
+        for row, (item, told) in enumerate(items):
+            made._rows[item] = row
+            for name, value in told.items():
+                kind, rows, found = values.setdefault(name, (kind_of(value), [], []))
+                if kind is kind_of(value):
+                    rows.append(row)
+                    found.append(value)
+        made._finish(values)
+        return made
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The items, in the order of their rows."""
+        return list(self._rows)
+
+    def has(self, item: str) -> bool:
+        """Whether it knows anything of an item."""
+        return item in self._rows
+
+    def _finish(self, values: Values) -> None:
         # One row more: that of items that the file does not name.
         self.count = len(self._rows) + 1
         self.columns: dict[str, Column] = {
@@ -62,7 +91,7 @@ class Attributes:
         self._aligned: list[Aligned] = []
         self._aligning = threading.Lock()
 
-    def _read(self, line: bytes, where: str, values: dict[str, tuple[type, list[int], list[Any]]]) -> None:
+    def _read(self, line: bytes, where: str, values: Values) -> None:
         if len(line) > MAX_LINE_BYTES:
             raise CatalogueError(f"{where}: {len(line):,} bytes, expected at most {MAX_LINE_BYTES:,}")
         try:
@@ -97,20 +126,29 @@ class Attributes:
             rows.append(row)
             found.append(given)
 
-    def mask(self, asked: Any, catalogue: Catalogue, count: int) -> Mask:
-        """Which of a catalogue's first items match a filter (count,); raises SearchError."""
-        return self._align(catalogue, count).mask(asked)
+    def mask(self, asked: Any, catalogue: Catalogue, count: int, others: Columns = NONE) -> Mask:
+        """Which of a catalogue's first items match a filter (count,), which may name attributes of ``others`` too.
 
-    def of(self, items: Iterable[str], names: Iterable[str]) -> list[dict[str, Any]]:
+        Raises SearchError.
+        """
+        return self._align(catalogue, count).mask(asked, others)
+
+    def own_mask(self, asked: Any, others: Columns = NONE) -> Mask:
+        """Which of these items match a filter, in the order of their rows; raises SearchError."""
+        return Filter(with_empty(self.columns, others, self.count), self.count).mask(asked)[:-1]
+
+    def of(self, items: Iterable[str], names: Iterable[str], others: Columns = NONE) -> list[dict[str, Any]]:
         """The values of each item, as far as it has them; raises SearchError for an unknown attribute."""
         names = dict.fromkeys(names)
+        known = {**self.columns, **others}
         for name in names:
-            if name not in self.columns:
-                there = ", ".join(self.columns) or "none"
-                message = f"fields: no attribute {shown(name)}{suggestion(name, self.columns)}; there are: {there}"
+            if name not in known:
+                there = ", ".join(known) or "none"
+                message = f"fields: no attribute {shown(name)}{suggestion(name, known)}; there are: {there}"
                 raise SearchError(message, "unknown_field")
+        here = [name for name in names if name in self.columns]
         rows = [self._rows.get(item, self.count - 1) for item in items]
-        return [{name: value for name in names if (value := self.columns[name].value(row)) is not None} for row in rows]
+        return [{name: value for name in here if (value := self.columns[name].value(row)) is not None} for row in rows]
 
     def _align(self, catalogue: Catalogue, count: int) -> Aligned:
         with self._aligning:
@@ -118,7 +156,10 @@ class Attributes:
                 if one.catalogue() is catalogue and len(one.rows) == count:
                     return one
             missing = self.count - 1
-            rows = np.array([self._rows.get(item, missing) for item in catalogue.ids[:count]], np.int64)
+            shorter = [one.rows for one in self._aligned if one.catalogue() is catalogue and len(one.rows) < count]
+            known = max(shorter, key=len, default=np.empty(0, np.int64))
+            more = [self._rows.get(item, missing) for item in catalogue.ids[len(known) : count]]
+            rows = np.concatenate([known, np.array(more, np.int64)])
             made = Aligned(self.columns, self.count, catalogue, rows)
             self._aligned = [*self._aligned[1 - KEPT_CATALOGUES :], made]
             return made
@@ -136,17 +177,25 @@ class Aligned:
         self._masks: dict[bytes, Mask] = {}
         self._keeping = threading.Lock()
 
-    def mask(self, asked: Any) -> Mask:
+    def mask(self, asked: Any, others: Columns = NONE) -> Mask:
         """Which items match (n,); nobody may write to it. Raises SearchError."""
-        key = msgspec.json.encode(asked)
+        columns = with_empty(self._columns, others, self._count)
+        key = msgspec.json.encode([asked, sorted(columns)])
         found = self._masks.get(key)
         if found is None:
-            found = Filter(self._columns, self._count).mask(asked)[self.rows]
+            found = Filter(columns, self._count).mask(asked)[self.rows]
             with self._keeping:
                 while len(self._masks) >= KEPT_MASKS:
                     del self._masks[next(iter(self._masks))]
                 self._masks[key] = found
         return found
+
+
+def with_empty(columns: Columns, others: Columns, count: int) -> Columns:
+    """These columns, and one without values for each that only ``others`` have."""
+    kinds: dict[str, Any] = {name: type(column) for name, column in others.items() if name not in columns}
+    empty: dict[str, Column] = {name: kind(count, (), ()) for name, kind in kinds.items()}
+    return {**columns, **empty} if empty else columns
 
 
 def read_attributes(path: str) -> Attributes:

@@ -27,6 +27,7 @@ from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE
 from omdml.workers.node.http.gate import Bodies, Hosts
+from omdml.workers.node.http.items.changes import Items
 from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.min_version import Behind, view_from
@@ -110,6 +111,7 @@ def create_app(
         Route("/models/{model}/inspect", watch.inspect, methods=["GET"]),
         Route("/models/{model}/steps", watch.steps, methods=["GET"]),
         Route("/items", watch.items, methods=["GET"]),
+        *Items(node, token).routes,
         Route("/picture", watch.picture, methods=["GET"]),
         Route("/events", watch.events, methods=["GET"]),
         *CONSOLE,

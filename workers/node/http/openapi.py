@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from omdml.feedback import AnyFeedback
+from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.course import Step
+from omdml.workers.node.http.items.changes import ItemsChanged, OfModel, PutItem
 from omdml.workers.node.http.requests import (
     Events,
     History,
@@ -26,11 +28,11 @@ JSON = "application/json"
 
 def openapi() -> dict[str, Any]:
     """The document."""
-    structs = [Search, Answer, AnyFeedback, Move, Step, *IN_QUERIES]
+    structs = [Search, Answer, AnyFeedback, Move, Step, PutItem, Change, ItemsChanged, *IN_QUERIES]
     described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    search, answer, event, move, step = described[: -len(IN_QUERIES)]
+    search, answer, event, move, step, put_item, change, changed = described[: -len(IN_QUERIES)]
     # Structs of queries are told as parameters.
-    fields, look, items, picture, history, of_version, events = (
+    fields, look, items, picture, history, of_version, events, of_model = (
         parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
     )
     components["Error"] = ERROR
@@ -66,7 +68,31 @@ def openapi() -> dict[str, Any]:
             )
         },
         "/models/{model}/inspect": {"get": operation("What a kept version holds", parameters=[*OF_MODEL, *of_version])},
-        "/items": {"get": operation("Ids of a model's items, in the catalogue's order", ITEMS, parameters=items)},
+        "/items": {
+            "get": operation("Ids of a model's items, in the catalogue's order", ITEMS, parameters=items),
+            "post": operation(
+                "Put, change and delete items, one change a line, all or none; " + CONFIRMED,
+                changed,
+                body={"application/x-ndjson": change},
+                parameters=of_model,
+                token=True,
+            ),
+        },
+        "/items/{id}": {
+            "put": operation(
+                "Put an item, in the place of one of this id, or give it other attributes; " + CONFIRMED,
+                changed,
+                body={JSON: put_item},
+                parameters=[*OF_ITEM, *of_model],
+                token=True,
+            ),
+            "delete": operation(
+                "Delete an item; one that is not there is told as unknown; " + CONFIRMED,
+                changed,
+                parameters=[*OF_ITEM, *of_model],
+                token=True,
+            ),
+        },
         "/picture": {
             "get": operation("The picture of an item", {"type": "string"}, kind="image/*", parameters=picture)
         },
@@ -105,7 +131,8 @@ MOVES = {
     "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
     "unpin": "Answer with the newest version again; needs a node with a token",
 }
-IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Events)
+IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Events, OfModel)
+CONFIRMED = "answered when that is durable and this node answers with it"
 TEXT = {"type": "string"}
 LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
 ITEMS = {
@@ -114,10 +141,12 @@ ITEMS = {
         "model": TEXT,
         "items": {"type": "array", "items": TEXT},
         "total": {"type": "integer", "description": "how many there are"},
+        "position": {"type": "integer", "description": "changes that this node answers with"},
         "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
     },
 }
 OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
+OF_ITEM = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
 MOVED = {
     "type": "object",
     "properties": {

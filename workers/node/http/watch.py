@@ -71,7 +71,7 @@ class Watch:
         """A part of the ids of a model's items, in the catalogue's order."""
         asked = parameters_as(Items, request.query_params)
         view = self._node.view(asked.model)
-        names = view.names
+        names = view.listed
 
         def chosen() -> tuple[list[str], int]:
             if not asked.find:
@@ -82,7 +82,8 @@ class Watch:
 
         ids, total = await run_in_threadpool(chosen)
         model = view.snapshot.model
-        return reply({"model": model, "items": ids, "total": total, "pictures": self._pictures(model) is not None})
+        told = {"items": ids, "total": total, "position": view.position, "pictures": self._pictures(model) is not None}
+        return reply({"model": model, **told})
 
     async def picture(self, request: Request) -> Response:
         """The picture of an item."""

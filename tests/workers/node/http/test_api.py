@@ -204,7 +204,11 @@ def test_metrics_are_those_of_the_design(client):
 def test_the_schema_describes_every_route_but_those_of_the_console(node, client):
     another = RetrievalNode(node.store, node.catalogues, ["shop"])
     described = {(path, method.upper()) for path, methods in openapi()["paths"].items() for method in methods}
-    routes = {(route.path, method) for route in create_app(another).routes for method in route.methods - {"HEAD"}}
+    routes = {
+        (route.path.replace(":path}", "}"), method)
+        for route in create_app(another).routes
+        for method in route.methods - {"HEAD"}
+    }
     pages = {(route.path, "GET") for route in CONSOLE}
     assert described == routes - pages
     document = client.get("/schema").json()

@@ -1,0 +1,241 @@
+"""A change of one item, as JSON says it; what is wrong with it; and what a catalogue keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+from omdml.streams.catalogues.tables.table import ID_LENGTH
+
+MAX_ATTRIBUTES = 256
+# Bytes of the texts of one item's attributes together.
+MAX_ATTRIBUTE_BYTES = 1 << 20
+# Of numbers as they are scaled. A metric squares their products with its own, which float32 must hold.
+LARGEST = 1e12
+KINDS = {bool: "true or false", float: "a number", str: "a text", list: "a list of texts"}
+# What filters use otherwise, and what the item itself is called.
+RESERVED = ("all", "any", "not", "id", "")
+
+Value = None | bool | int | float | str | list[str]
+Vectors = Mapping[str, NDArray[np.float32]]
+
+
+class ChangeError(CatalogueError):
+    """A change that cannot be made; ``reason`` is a code that never changes."""
+
+    def __init__(self, message: str, reason: str = "invalid") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One item is put (with ``features``, one raw vector a modality), gets other ``attributes``, or is deleted.
+
+    ``attributes`` take the place of all that the item had; without them it keeps what it had. Without ``features`` the
+    item must be there already.
+    """
+
+    id: str
+    features: dict[str, list[float]] | None = None
+    attributes: dict[str, Value] | None = None
+    delete: bool = False
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A change as a catalogue keeps it. One that puts takes the next row, one that deletes leaves its row behind."""
+
+    id: str
+    put: bool = False
+    delete: bool = False
+    attributes: dict[str, Value] | None = None
+
+
+class Prepared(NamedTuple):
+    """Changes of one request, which are made together or not at all. ``vectors`` hold a row for each that puts."""
+
+    entries: Sequence[Entry]
+    vectors: Vectors
+
+
+class Changed(NamedTuple):
+    """What became of the changes of one request.
+
+    ``position`` counts all changes of the catalogue's generation up to these at least, ``unknown`` are ids to delete
+    that were not there.
+    """
+
+    position: int
+    put: int
+    attributes: int
+    deleted: int
+    unknown: list[str]
+
+
+class Shown(NamedTuple):
+    """Which rows of a catalogue are items, at one moment.
+
+    The first ``rows`` rows are, but for ``gone`` ones: items that were put again or deleted since. ``alive`` (rows,) is
+    False for these; None if there are none. ``position`` counts the changes so far, ``attributed`` those that may have
+    changed attributes.
+    """
+
+    rows: int = 0
+    gone: int = 0
+    alive: NDArray[np.bool_] | None = None
+    position: int = 0
+    attributed: int = 0
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return self.rows - self.gone
+
+    def after(self, rows: int, gone: Sequence[int], changes: int, attributed: int) -> Shown:
+        """What is shown after more rows and changes; ``gone`` are rows that are no items any more."""
+        alive = self.alive
+        if gone or alive is not None:
+            alive = np.ones(rows, np.bool_)
+            alive[: self.rows] = True if self.alive is None else self.alive
+            alive[np.asarray(gone, np.int64)] = False
+            alive.flags.writeable = False
+        return Shown(rows, self.gone + len(gone), alive, self.position + changes, self.attributed + attributed)
+
+
+def decode_change(line: bytes | Mapping[str, Any], where: str) -> Change:
+    """The change in a line of JSON, or in its fields; ChangeError says what is wrong, and ``where``."""
+    try:
+        if isinstance(line, bytes):
+            return checked(msgspec.json.decode(line, type=Change), where)
+        return checked(msgspec.convert(line, Change), where)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        expected = 'expected {"id": "17", "features": {...}, "attributes": {...}} or {"id": "17", "delete": true}'
+        reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
+        raise ChangeError(f"{where}: {error}; {expected}", reason) from error
+
+
+def checked(change: Change, where: str) -> Change:
+    """The change itself; ChangeError if nothing can be made of it, whatever the catalogue."""
+    one = change.id
+    if not 1 <= len(one) <= ID_LENGTH or "\n" in one or "\r" in one:
+        raise ChangeError(f"{where}: id {one!r:.80}, expected text of 1 to {ID_LENGTH} characters without line breaks")
+    if not _encodes(one):
+        raise ChangeError(f"{where}: id {one!r:.80} cannot be written as UTF-8: correct it")
+    if change.delete and (change.features is not None or change.attributes is not None):
+        raise ChangeError(f"{where}: item {one!r} is deleted and has features or attributes: leave out one of the two")
+    if not change.delete and change.features is None and change.attributes is None:
+        raise ChangeError(f"{where}: item {one!r} has no features, no attributes and no delete: nothing to change")
+    check_attributes(change.attributes or {}, f"{where}: item {one!r}")
+    return change
+
+
+def check_attributes(attributes: Mapping[str, Value], where: str) -> None:
+    """Raise ChangeError if these cannot be an item's attributes."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise ChangeError(f"{where}: {len(attributes)} attributes, expected at most {MAX_ATTRIBUTES}", "oversize")
+    for name, value in attributes.items():
+        if name in RESERVED:
+            raise ChangeError(f"{where}: an attribute cannot be called {name!r}: rename it")
+        if type(value) is int and not _is_float(value):
+            raise ChangeError(f"{where}: {name} is larger than numbers go: write it as a text")
+    try:
+        size = len(msgspec.json.encode(attributes))
+    except UnicodeEncodeError as error:
+        raise ChangeError(f"{where}: its attributes cannot be written as UTF-8 ({error.reason})") from error
+    if size > MAX_ATTRIBUTE_BYTES:
+        raise ChangeError(
+            f"{where}: {size:,} bytes of attributes, at most {MAX_ATTRIBUTE_BYTES:,} are kept", "oversize"
+        )
+
+
+def kind_of(value: Value) -> type:
+    """Of an attribute's value; numbers are of one kind."""
+    return float if type(value) is int else type(value)
+
+
+def present(attributes: Mapping[str, Value]) -> dict[str, Value]:
+    """Without those that say null, which is to have no value."""
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
+    """What a catalogue keeps of these changes; ``scale`` turns raw vectors (n, d) a modality into what it stores.
+
+    Raises ChangeError: ``missing_modality``, ``dimension``, ``not_finite``, ``too_large``, ``invalid``.
+    """
+    entries, raw = [], []
+    for change in changes:
+        entries.append(
+            Entry(
+                change.id,
+                change.features is not None,
+                change.delete,
+                None if change.attributes is None else present(change.attributes),
+            )
+        )
+        if change.features is not None:
+            _check_shape(catalogue.raw_dims, change)
+            raw.append(change)
+    if not raw:
+        return Prepared(entries, {})
+    try:
+        vectors = scale(_matrices(catalogue.raw_dims, raw))
+    except CatalogueError:
+        _find_unfit(catalogue.raw_dims, raw, scale)
+        raise
+    for name, matrix in vectors.items():
+        if len(rows := np.flatnonzero(np.abs(matrix).max(axis=1) > LARGEST)):
+            raise ChangeError(
+                f"item {raw[rows[0]].id!r}, modality {name!r}: it holds {np.abs(matrix[rows[0]]).max():.3g} as the "
+                f"catalogue scales it, expected {LARGEST:.0g} at most: no metric could compare it",
+                "too_large",
+            )
+    return Prepared(entries, vectors)
+
+
+def _matrices(dims: Mapping[str, int], changes: Sequence[Change]) -> dict[str, NDArray[np.float64]]:
+    return {name: np.array([(one.features or {})[name] for one in changes], np.float64) for name in dims}
+
+
+def _find_unfit(dims: Mapping[str, int], changes: Sequence[Change], scale: Any) -> None:
+    """Raise ChangeError for the first item whose vectors make no finite numbers."""
+    for change in changes:
+        try:
+            scale(_matrices(dims, [change]))
+        except CatalogueError as error:
+            raise ChangeError(f"item {change.id!r}: {error}", "not_finite") from error
+
+
+def _check_shape(dims: Mapping[str, int], change: Change) -> None:
+    features = change.features or {}
+    told = f"the catalogue has {', '.join(f'{name} {dim}' for name, dim in dims.items())}"
+    if missing := sorted(dims.keys() - features.keys()):
+        raise ChangeError(f"item {change.id!r} lacks modality {missing[0]!r}: {told}", "missing_modality")
+    if unknown := sorted(features.keys() - dims.keys()):
+        raise ChangeError(f"item {change.id!r} has an unknown modality {unknown[0]!r}: {told}")
+    for name, dim in dims.items():
+        if len(features[name]) != dim:
+            raise ChangeError(
+                f"item {change.id!r}, modality {name!r} has {len(features[name])} numbers, the catalogue's have {dim}",
+                "dimension",
+            )
+
+
+def _is_float(value: int) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

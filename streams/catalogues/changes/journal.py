@@ -1,0 +1,123 @@
+"""The journal of a folder's changes: a line of text for all changes that were made together.
+
+A line is the CRC-32 of what follows in eight hexadecimal digits, a space, JSON, and a line feed. The vectors of what
+was put lie in the matrices. A last line that is not whole was never finished: readers wait, and the next writer goes
+over it.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from omdml.errors import CatalogueError
+from omdml.streams.catalogues.changes.change import Entry
+from omdml.streams.disk import sync, take_lock
+from omdml.streams.regular import opened
+
+CHANGES = "changes.log"
+CRC_DIGITS = 8
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Changes that were made together: the number of the first row that they put, and sha256 of the rows of each
+    matrix."""
+
+    row: int
+    entries: list[Entry]
+    sha256: dict[str, str] = {}
+
+    @property
+    def rows(self) -> int:
+        """How many rows they put."""
+        return sum(entry.put for entry in self.entries)
+
+
+class Read(NamedTuple):
+    """Records of a journal, and the byte after each."""
+
+    records: Sequence[Record]
+    ends: Sequence[int]
+
+
+_record = msgspec.json.Decoder(Record)
+
+
+def append(folder: Path, offset: int, record: Record) -> None:
+    """Write a record behind the ``offset`` bytes that are whole, and wait for the disk.
+
+    A crash leaves a line that is not whole, or a whole one that nobody was told of.
+    """
+    path, data = folder / CHANGES, msgspec.json.encode(record)
+    line = b"%08x %b\n" % (zlib.crc32(data), data)
+    new = not path.exists()
+    with opened(path, "wb" if new else "r+b") as file:
+        file.truncate(offset)
+        file.seek(offset)
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        sync(folder)
+
+
+def read(folder: Path, offset: int) -> Read:
+    """The whole records behind the first ``offset`` bytes; raises CatalogueError for a damaged one before the last."""
+    path = folder / CHANGES
+    try:
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < offset:
+                raise CatalogueError(
+                    f"{path}: {size} bytes, {offset} were read before: restore it, or open the catalogue anew"
+                )
+            file.seek(offset)
+            data: bytes = file.read(size - offset)
+    except FileNotFoundError:
+        if offset:
+            raise CatalogueError(f"{path} is gone: restore it, or open the catalogue anew") from None
+        return Read([], [])
+    except OSError as error:
+        raise CatalogueError(f"{path}: {error.strerror}: restore it, or build the catalogue again") from error
+    return _parsed(path, data, offset)
+
+
+def _parsed(path: Path, data: bytes, offset: int) -> Read:
+    records, ends, begin = [], [], 0
+    while (end := data.find(b"\n", begin) + 1) > 0:
+        line = data[begin : end - 1]
+        try:
+            if line[:CRC_DIGITS] != b"%08x" % zlib.crc32(line[CRC_DIGITS + 1 :]):
+                raise ValueError("its CRC is another one")
+            records.append(_record.decode(line[CRC_DIGITS + 1 :]))
+        except (msgspec.DecodeError, ValueError) as error:
+            if end == len(data):
+                break
+            raise CatalogueError(
+                f"{path}: the record at byte {offset + begin} is damaged ({error}): restore it, or build the catalogue "
+                "again"
+            ) from error
+        ends.append(offset + end)
+        begin = end
+    return Read(records, ends)
+
+
+@contextmanager
+def locked(folder: Path, for_s: float = 0.0) -> Iterator[None]:
+    """Hold the folder against other writers, waiting for so long; a process that dies lets go.
+
+    Raises CatalogueError if another one holds it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not take_lock(descriptor, for_s=for_s) or not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+            raise CatalogueError(f"{folder}: another process is writing it: try again when it is done")
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,48 @@
+"""Changes that were made together, as they lie in Redis: how many ids were listed before them, a space, MessagePack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.streams.catalogues.changes.change import Entry, Vectors
+from omdml.streams.catalogues.matrix import DTYPE
+
+# A change says how many ids were listed before it: so every reader numbers rows alike.
+APPEND = "return redis.call('RPUSH', KEYS[2], redis.call('LLEN', KEYS[1]) .. ' ' .. ARGV[1])"
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """The changes, and the bytes of the rows that they put, by what they are kept in."""
+
+    entries: list[Entry]
+    vectors: dict[str, bytes]
+
+
+_record = msgspec.msgpack.Decoder(Record)
+
+
+def pack(entries: Sequence[Entry], vectors: Vectors) -> bytes:
+    """The bytes behind the space."""
+    rows = {name: matrix.astype(DTYPE).tobytes() for name, matrix in vectors.items()}
+    return msgspec.msgpack.encode(Record(list(entries), rows))
+
+
+def unpack(data: bytes, dims: Mapping[str, int]) -> tuple[int, list[Entry], dict[str, NDArray[np.float32]]]:
+    """Ids listed before, changes, and a matrix (rows, d) of each that is kept if they put any.
+
+    Raises ValueError for damage.
+    """
+    listed, _, packed = data.partition(b" ")
+    try:
+        record = _record.decode(packed)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    rows = sum(entry.put for entry in record.entries)
+    if rows and record.vectors.keys() != dims.keys():
+        raise ValueError(f"vectors of {sorted(record.vectors)}, expected {sorted(dims)}")
+    vectors = {name: np.frombuffer(blob, DTYPE).reshape(rows, dims[name]) for name, blob in record.vectors.items()}
+    return int(listed), record.entries, vectors

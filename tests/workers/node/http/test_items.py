@@ -1,0 +1,199 @@
+"""Items that are put, changed and deleted over HTTP."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+import pytest
+
+from omdml.streams.catalogues.changes.journal import locked
+from omdml.streams.catalogues.folder import MappedCatalogue
+from tests.integration.waiting import until
+from tests.support.changing import Twin, plain_catalogue, random_change, raw_item
+from tests.support.shops import Shop, asking, client_of, listening, refused
+from tests.support.worlds import ITEMS
+
+VECTORS = raw_item(np.random.default_rng(3))
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path, items=plain_catalogue)
+
+
+@pytest.fixture
+def client(shop):
+    with shop.serving() as node, asking(node) as client:
+        yield client
+
+
+def found(client, one="i0", k=200):
+    """Ids of all that a search finds."""
+    return [hit["id"] for hit in client.post("/search", json={"id": one, "k": k}).json()["items"]]
+
+
+def test_an_item_is_put_found_changed_and_deleted(client):
+    told = client.put("/items/red%20shirt%2F1", json={"features": VECTORS}).json()
+    assert told == {
+        "model": "shop", "position": 1, "put": 1, "attributes": 0, "deleted": 0, "unknown": [],
+    }  # fmt: skip
+    assert found(client, k=ITEMS + 5).count("red shirt/1") == 1
+    before = client.get("/search", params={"id": "red shirt/1", "k": 1}).json()["items"]
+    client.put("/items/red%20shirt%2F1", json={"features": raw_item(np.random.default_rng(4))})
+    assert found(client, k=ITEMS + 5).count("red shirt/1") == 1
+    assert client.get("/search", params={"id": "red shirt/1", "k": 1}).json()["items"] != before
+
+    gone = client.delete("/items/red%20shirt%2F1").json()
+    assert (gone["deleted"], gone["unknown"], gone["position"]) == (1, [], 3)
+    assert "red shirt/1" not in found(client)
+    refused(client.get("/search", params={"id": "red shirt/1"}), 404, "unknown_item")
+    again = client.delete("/items/red%20shirt%2F1").json()
+    assert (again["deleted"], again["unknown"], again["position"]) == (0, ["red shirt/1"], 3)
+
+
+def test_a_batch_is_made_whole_and_listed(client):
+    lines = [{"id": "new", "features": VECTORS}, {"id": "i3", "delete": True}, {"id": "i4", "attributes": {"price": 3}}]
+    told = client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))).json()
+    assert (told["put"], told["deleted"], told["attributes"], told["position"]) == (1, 1, 1, 3)
+    listed = client.get("/items", params={"limit": 1000}).json()
+    assert (listed["total"], listed["position"], "new" in listed["items"]) == (ITEMS, 3, True)
+    assert "i3" not in listed["items"]
+    assert client.get("/models").json()["models"][0]["items"] == ITEMS
+
+
+def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
+    lines = [{"id": "i3", "delete": True}, {"id": "new", "features": {"shape": [1]}}]
+    assert "'new' lacks modality 'noise'" in refused(
+        client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))), 400, "missing_modality"
+    )
+    assert "change 2: " in refused(
+        client.post("/items", content=b'{"id":"i3","delete":true}\n{"id":4}'), 400, "invalid"
+    )
+    assert "i3" in found(client)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "error", "message"),
+    [
+        (b"", 400, "not_json", "expected {"),
+        (b"[]", 400, "invalid", "item 'i1': Expected `object`"),
+        (b'{"feature": {}}', 400, "invalid", "unknown field `feature`"),
+        (b"{}", 400, "invalid", "no features, no attributes"),
+        (b'{"features":{"shape":[NaN]}}', 400, "not_json", "invalid"),
+        (b'{"features":{"shape":[1],"noise":[1]}}', 400, "dimension", "the catalogue's have 5"),
+        (b'{"features":{"shape":' + str([1e200] * 9).encode() + b',"noise":[1,2,3,4,5]}}', 400, "not_finite", "shape"),
+        (b'{"attributes":{"a":"' + b"x" * (1 << 20) + b'"}}', 413, "oversize", "bytes of attributes"),
+        (b" " * (5 << 20), 413, "oversize", "split it"),
+    ],
+)
+def test_a_bad_item_is_refused_with_what_to_do(client, content, status, error, message):
+    assert message in refused(client.put("/items/i1", content=content), status, error)
+    assert client.get("/items").json()["position"] == 0
+
+
+def test_what_cannot_be_told_is_refused(client):
+    refused(client.put("/items/nobody", json={"attributes": {"price": 1}}), 404, "unknown_item")
+    refused(client.delete("/items/i1", params={"model": "other"}), 404, "unknown_model")
+    refused(client.delete("/items/i1", params={"modell": "shop"}), 400, "unknown_parameter")
+    refused(client.post("/items", content=b"\n"), 400, "invalid")
+    refused(client.post("/items", content=b'{"id":"x","delete":true}\n' * 10_001), 413, "oversize")
+    refused(client.delete("/items/"), 400, "invalid")
+
+
+def test_whoever_changes_items_must_send_the_token(shop):
+    with shop.serving() as node, listening(node, token="secret") as server, client_of(server) as client:
+        for verb, path in (("PUT", "/items/i1"), ("DELETE", "/items/i1"), ("POST", "/items")):
+            refused(client.request(verb, path), 401, "unauthorized")
+        with_token = {"authorization": "Bearer secret"}
+        assert client.delete("/items/i1", headers=with_token).json()["deleted"] == 1
+        refused(client.delete("/items/i1", headers={"authorization": "Bearer other"}), 401, "unauthorized")
+
+
+def test_another_node_follows_and_says_its_position(shop, tmp_path):
+    shop.publish()
+    current = MappedCatalogue(tmp_path / "items")
+
+    def refreshed(model):
+        current.refresh()
+        return current
+
+    with shop.serving() as node, asking(node) as client, shop.node(catalogues=refreshed) as other, asking(other) as far:
+        until(lambda: far.get("/items").status_code == 200)
+        told = client.delete("/items/i3").json()
+        until(lambda: far.get("/items").json()["position"] == told["position"])
+        assert "i3" not in found(far)
+
+
+def test_while_another_process_adds_items_changes_are_refused_and_may_be_sent_again(client, shop, monkeypatch):
+    monkeypatch.setattr("omdml.streams.catalogues.folder.LOCK_S", 0.05)
+    with locked(shop.catalogue.path):
+        assert "try again" in refused(client.delete("/items/i3"), 503, "catalogue")
+    assert client.delete("/items/i3").json()["deleted"] == 1
+
+
+def test_confirmed_changes_are_seen_by_every_search_after_them(shop):
+    """Clients change their own items and search at once: never an item that is gone, never one missing or twice."""
+    failures: list[object] = []
+
+    def live(number: int) -> Twin:
+        draw, twin = np.random.default_rng(number), Twin()
+        own = {f"own-{number}-{n}" for n in range(5)}
+        twin.vectors = {}
+        with client_of(server) as client:
+            for _ in range(40):
+                one = msgspec.structs.replace(random_change(draw, twin), id=str(draw.choice(sorted(own))))
+                if one.features is None and one.id not in twin.vectors:
+                    continue
+                answer = client.post("/items", content=msgspec.json.encode(one))
+                assert answer.status_code == 200, answer.text
+                twin.make(one)
+                there = [one for one in found(client, k=ITEMS + 100) if one in own]
+                if sorted(there) != sorted(twin.vectors):
+                    failures.append((number, there, sorted(twin.vectors)))
+        return twin
+
+    stop = threading.Event()
+
+    def learn():
+        while not stop.is_set():
+            shop.learn(1)
+            shop.publish()
+            stop.wait(0.02)
+
+    with shop.serving(patience_s=0.0) as node, listening(node) as server, ThreadPoolExecutor(5) as pool:
+        learning = pool.submit(learn)
+        try:
+            twins = list(pool.map(live, range(4)))
+        finally:
+            stop.set()
+        learning.result()
+        assert failures == []
+        assert len(node.view().listed) == ITEMS + sum(len(twin.vectors) for twin in twins)
+    whole = Twin()
+    for twin in twins:
+        whole.vectors |= twin.vectors
+        whole.attributes |= twin.attributes
+    whole.check(MappedCatalogue(shop.catalogue.path))
+
+
+def test_changes_are_counted(client):
+    client.put("/items/i1", json={"features": VECTORS})
+    client.delete("/items/i1")
+    client.delete("/items/i1")
+    client.put("/items/nobody", json={"attributes": {}})
+    text = client.get("/metrics").text
+    for outcome in ("put", "deleted", "unknown", "refused"):
+        assert f'omdml_node_item_changes_total{{outcome="{outcome}"}} 1.0' in text
+    assert "omdml_node_item_change_seconds_count 3.0" in text
+
+
+def test_the_schema_describes_the_changes(client):
+    paths = client.get("/schema").json()["paths"]
+    assert paths["/items"]["post"]["requestBody"]["content"]["application/x-ndjson"]["schema"]["$ref"].endswith(
+        "Change"
+    )
+    assert paths["/items/{id}"]["put"]["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
+    assert [one["name"] for one in paths["/items/{id}"]["delete"]["parameters"]] == ["id", "model"]

@@ -1,0 +1,149 @@
+"""Searches while items come, change and go: exact for the items that there are."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from omdml.streams.catalogues.changes.change import Change
+from omdml.workers.node.first_views import FirstViews
+from omdml.workers.node.gallery import Room
+from omdml.workers.node.live_model import Page, bridged_view, embedded_view, grown_view
+from tests.support.changing import Twin, change, plain_catalogue, random_change, raw_item
+from tests.support.deep import examples
+from tests.support.galleries import Bilinear
+from tests.support.shops import Shop
+from tests.support.worlds import ITEMS
+
+VECTORS = raw_item(np.random.default_rng(3))
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path, items=plain_catalogue)
+
+
+def expected(metric, catalogue, twin, ids):
+    """Distances by brute force in float64 of all items there are, by id; ``ids`` are the query, and no answers."""
+    names = list(twin.vectors)
+    embedding = metric.embed(catalogue.features).astype(np.float64)
+    point = embedding[catalogue.rows(ids)].mean(axis=0)
+    distances = ((embedding[catalogue.rows(names)] - point) ** 2).sum(axis=1)
+    return {name: distance for name, distance in zip(names, distances, strict=True) if name not in ids}
+
+
+def check(view, catalogue, twin, metric, draw):
+    """A page of neighbours is what brute force finds; nothing is answered twice, or after it went."""
+    ids = list(draw.choice(list(twin.vectors), draw.integers(1, 3), replace=False))
+    k = int(draw.integers(1, ITEMS))
+    found = view.search(view.items(ids), k).items
+    distances = expected(metric, catalogue, twin, ids)
+    assert len(found) == min(k, len(distances)) == len({one.id for one in found})
+    assert [one.distance for one in found] == pytest.approx(sorted(distances.values())[:k], rel=1e-3, abs=1e-5)
+    for one in found:
+        assert one.distance == pytest.approx(distances[one.id], rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("patience_s", [60.0, 0.0], ids=["small", "bridged"])
+@pytest.mark.parametrize("seed", range(examples(15)))
+def test_random_changes_and_versions_are_answered_as_brute_force_does(shop, seed, patience_s):
+    draw, twin, catalogue = np.random.default_rng(seed), Twin(), shop.catalogue
+    shop.publish()
+    view = embedded_view(*shop.store.load("shop"), catalogue, None, patience_s)
+    for _ in range(40):
+        if draw.random() < 0.2:
+            shop.learn(1)
+            shop.publish()
+            loaded = shop.store.load("shop")
+            view = bridged_view(view.complete, *loaded, catalogue) or embedded_view(
+                *loaded, catalogue, view, patience_s
+            )
+        one = random_change(draw, twin)
+        twin.make(one)
+        change(catalogue, one)
+        if draw.random() < 0.7:
+            older, view = view, grown_view(view, catalogue)
+            assert view.covers(catalogue)
+            assert grown_view(older, catalogue).covers(catalogue)
+            check(view, catalogue, twin, view.snapshot.metric, draw)
+    assert patience_s or view.origin is not None
+
+
+def test_a_view_stays_what_it_was_when_it_was_made(shop):
+    shop.publish()
+    before = embedded_view(*shop.store.load("shop"), shop.catalogue)
+    answer = before.search(before.items(["i0"]), 5).items
+    first = answer[0].id
+    change(shop.catalogue, Change(id=first, delete=True), Change(id=answer[1].id, features=VECTORS))
+    after = grown_view(before, shop.catalogue)
+    assert [one.id for one in before.search(before.items(["i0"]), 5).items] == [one.id for one in answer]
+    assert first not in [one.id for one in after.search(after.items(["i0"]), ITEMS).items]
+
+
+def test_an_older_view_answers_neither_a_query_item_that_changed_nor_what_is_excluded(shop):
+    shop.publish()
+    view = embedded_view(*shop.store.load("shop"), shop.catalogue)
+    change(shop.catalogue, Change(id="i3", features=VECTORS), Change(id="i4", features=VECTORS))
+    found = view.search(view.items(["i3"]), ITEMS, page=Page(exclude=["i4"])).items
+    assert {"i3", "i4"} & {one.id for one in found} == set()
+    assert len(found) == ITEMS - 2
+
+
+def test_items_of_a_metric_without_an_embedding_come_and_go(shop):
+    features = {"color": np.eye(3, 6, dtype=np.float32), "text": np.zeros((3, 11), np.float32)}
+    from omdml.workers.node.gallery import Query, ScoredGallery
+
+    gallery = ScoredGallery(Bilinear(), {name: x[:2] for name, x in features.items()}).grown(features)
+    query = Query(np.empty(0, np.int64), {"color": features["color"][2:], "text": features["text"][2:]})
+    assert gallery.nearest(query, 1).rows.tolist() == [2]
+    assert gallery.nearest(query._replace(among=np.array([True, True, False])), 3).rows.tolist() == [0, 1]
+
+
+def test_room_grows_twice_from_the_same_rows_without_a_mix_up():
+    room = Room((2, 3))
+    room.rows[:] = 1
+    one, other = room.grown(np.full((1, 3), 2.0)), room.grown(np.full((1, 3), 3.0))
+    assert (one.rows[2, 0], other.rows[2, 0], len(room.rows)) == (2, 3, 2)
+    much = one.grown(np.zeros((1000, 3)))
+    assert (len(much.rows), much.rows[2, 0], one.rows.shape) == (1003, 2, (3, 3))
+
+
+def test_first_and_past_versions_answer_nothing_that_was_deleted(shop):
+    past = shop.publish()
+    with shop.node(first=lambda model: shop.snapshot(version=0)) as node:
+        assert "i3" in [one.id for one in node.view_of("shop", past).search(node.view().items(["i0"]), ITEMS).items]
+        change(shop.catalogue, Change(id="i3", delete=True))
+        view = node.view_of("shop", past)
+        assert "i3" not in [one.id for one in view.search(view.items(["i0"]), ITEMS).items]
+    firsts = FirstViews(lambda model: shop.snapshot(), lambda model: shop.catalogue, str, ["shop"])
+    assert "i3" not in firsts.view("shop").listed
+    change(shop.catalogue, Change(id="i4", delete=True))
+    view = firsts.view("shop")
+    assert {"i3", "i4"} & {one.id for one in view.search(view.items(["i0"]), ITEMS).items} == set()
+
+
+def test_what_goes_while_a_gallery_is_embedded_is_gone_when_it_is_swapped_in(shop, monkeypatch):
+    embedding, go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments):
+        made = embedded_view(*arguments)
+        if threading.current_thread().name.startswith("omdml-embed"):
+            embedding.set()
+            assert go_on.wait(30)
+        return made
+
+    monkeypatch.setattr("omdml.workers.node.hot_swap.embedded_view", slowly)
+    with shop.serving(patience_s=0.0) as node:
+        shop.learn(1)
+        shop.publish()
+        assert embedding.wait(30)
+        change(shop.catalogue, Change(id="i3", delete=True))
+        node._refresher.take_in()
+        assert "i3" not in node.view().listed
+        go_on.set()
+        while node.view().origin is not None:
+            threading.Event().wait(0.005)
+        view = node.view()
+        assert "i3" not in [one.id for one in view.search(view.items(["i0"]), ITEMS).items]

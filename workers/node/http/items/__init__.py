@@ -1,0 +1,1 @@
+"""``/items``: items are listed, put, changed and deleted."""

@@ -1,0 +1,111 @@
+"""``PUT`` and ``DELETE /items/ID``, and ``POST /items``: changes of items over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from omdml.streams.catalogues.changes.change import Change, ChangeError, Prepared, Value, decode_change
+from omdml.streams.protocols import Catalogue
+from omdml.workers.configuration.access import check_access
+from omdml.workers.node.http.requests import MAX_EVENTS, MAX_FEEDBACK_BYTES, body_of, parameters_as
+from omdml.workers.node.node import RetrievalNode
+
+MAX_ITEM_BYTES = 4 << 20
+
+
+class OfModel(msgspec.Struct, frozen=True, kw_only=True):
+    """Of which model's catalogue; ``model`` may be left out where there is one."""
+
+    model: str | None = None
+
+
+class PutItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``PUT /items/ID``: the item's raw vectors, a modality each, its attributes, or both.
+
+    Attributes take the place of all that the item had; without them it keeps what it had.
+    """
+
+    features: dict[str, list[float]] | None = None
+    attributes: dict[str, Value] | None = None
+
+
+class ItemsChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes are durable, and this node answers with them.
+
+    ``position`` counts the changes that the catalogue's generation has seen: a node whose ``GET /items`` says as much
+    answers with these too. ``put``, ``attributes`` (of items that were there) and ``deleted`` count changes;
+    ``unknown`` are ids to delete that were not there, as after an answer that was lost.
+    """
+
+    model: str
+    position: int
+    put: int
+    attributes: int
+    deleted: int
+    unknown: list[str]
+
+
+class Items:
+    """Endpoints that change the items of a node's catalogues; whoever writes must send the token if there is one."""
+
+    def __init__(self, node: RetrievalNode, token: str) -> None:
+        self._node, self._token = node, token
+        self.routes = [
+            Route("/items", self.post, methods=["POST"]),
+            Route("/items/{id:path}", self.put, methods=["PUT"]),
+            Route("/items/{id:path}", self.delete, methods=["DELETE"]),
+        ]
+
+    async def put(self, request: Request) -> Response:
+        """Put one item, or give it other attributes."""
+        check_access(request.headers, self._token)
+        one: str = request.path_params["id"]
+        body = await body_of(request, MAX_ITEM_BYTES)
+        try:
+            asked = msgspec.json.decode(body, type=PutItem)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            expected = 'expected {"features": {"color": [...]}, "attributes": {"price": 9.5}}'
+            reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
+            raise ChangeError(f"item {one!r}: {error}; {expected}", reason) from error
+        return await self._change(request, [{"id": one, **msgspec.structs.asdict(asked)}])
+
+    async def delete(self, request: Request) -> Response:
+        """Delete one item."""
+        check_access(request.headers, self._token)
+        return await self._change(request, [{"id": request.path_params["id"], "delete": True}])
+
+    async def post(self, request: Request) -> Response:
+        """Make the changes in JSON lines, all or none."""
+        check_access(request.headers, self._token)
+        lines = [line for line in (await body_of(request, MAX_FEEDBACK_BYTES)).split(b"\n") if line.strip()]
+        if not lines:
+            raise ChangeError("the body holds no change: send one a line", "invalid")
+        if len(lines) > MAX_EVENTS:
+            raise ChangeError(f"{len(lines)} changes, at most {MAX_EVENTS} are made at once: split them", "oversize")
+        return await self._change(request, lines)
+
+    async def _change(self, request: Request, told: Sequence[bytes | dict[str, Any]]) -> Response:
+        model = self._node.name_of(parameters_as(OfModel, request.query_params).model)
+        catalogue, changes = await run_in_threadpool(self._prepared, model, told)
+        done = await asyncio.wrap_future(self._node.items.put(catalogue, changes))
+        answer = ItemsChanged(model=model, **done._asdict())
+        return Response(msgspec.json.encode(answer), media_type="application/json")
+
+    def _prepared(self, model: str, told: Sequence[bytes | dict[str, Any]]) -> tuple[Catalogue, Prepared]:
+        catalogue = self._node.catalogues(model)
+        return catalogue, catalogue.prepare(decoded(told))
+
+
+def decoded(told: Sequence[bytes | dict[str, Any]]) -> list[Change]:
+    """The changes of a request; ChangeError says which line is bad, counted from 1."""
+    if len(told) == 1:
+        return [decode_change(told[0], "change")]
+    return [decode_change(line, f"change {number}") for number, line in enumerate(told, start=1)]

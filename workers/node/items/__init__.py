@@ -1,0 +1,1 @@
+"""Items that are put, changed and deleted while a node answers."""

@@ -1,0 +1,116 @@
+"""Changes of items that are sent to a node: durable and answered from before they are acknowledged."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import structlog
+
+from omdml.errors import CatalogueError, OmdmlError
+from omdml.streams.catalogues.changes.change import Changed, ChangeError, Prepared
+from omdml.streams.protocols import Catalogue
+from omdml.workers.node.metrics import NodeMetrics
+
+# Requests whose changes are not made yet. More are turned away.
+WAITING = 10_000
+# Changes that are made together. The requests after that wait for the next time.
+TOGETHER = 10_000
+
+_log = structlog.get_logger(__name__)
+
+
+class Asked(NamedTuple):
+    """The changes of one request; ``done`` is set when this node answers with them, or if they failed."""
+
+    catalogue: Catalogue
+    changes: Prepared
+    done: Future[Changed]
+    came_at: float
+
+
+class ItemWriter:
+    """Takes changes from any number of threads; one thread of its own makes those that wait together.
+
+    Parameters
+    ----------
+    take_in
+        Returns when this node answers with everything that its catalogues hold.
+    """
+
+    def __init__(self, take_in: Callable[[], None], metrics: NodeMetrics) -> None:
+        self._take_in, self._metrics = take_in, metrics
+        self._waiting: queue.Queue[Asked | None] = queue.Queue(WAITING)
+        self._thread = threading.Thread(target=self._run, name="omdml-items", daemon=True)
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Make the changes that wait, and stop."""
+        self._closed = True
+        if self._thread.ident is not None:
+            self._waiting.put(None)
+            self._thread.join()
+        # A thread that had not seen that this closes may have put some.
+        while not self._waiting.empty():
+            late = self._waiting.get()
+            if late:
+                late.done.set_exception(stopping())
+
+    def put(self, catalogue: Catalogue, changes: Prepared) -> Future[Changed]:
+        """What became of the changes, as soon as they are durable and this node answers with them.
+
+        The future raises ChangeError if they cannot be made, and CatalogueError if they were not, or if nobody knows:
+        to send them again does no harm. Raises CatalogueError if too many requests wait already.
+        """
+        done: Future[Changed] = Future()
+        if self._closed:
+            raise stopping()
+        try:
+            self._waiting.put_nowait(Asked(catalogue, changes, done, time.perf_counter()))
+        except queue.Full:
+            raise CatalogueError(f"{WAITING} requests wait for the catalogue: send the changes again later") from None
+        return done
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            batch = [self._waiting.get()]
+            while not self._waiting.empty() and sum(len(one.changes.entries) for one in batch if one) < TOGETHER:
+                batch.append(self._waiting.get())
+            last = None in batch
+            together: dict[int, list[Asked]] = {}
+            for asked in filter(None, batch):
+                together.setdefault(id(asked.catalogue), []).append(asked)
+            for group in together.values():
+                self._make(group)
+
+    def _make(self, group: list[Asked]) -> None:
+        """Make the changes of some requests to one catalogue, take them in, then acknowledge each."""
+        try:
+            results = group[0].catalogue.change([asked.changes for asked in group])
+            self._take_in()
+        except Exception as error:
+            known = error if isinstance(error, OmdmlError) else CatalogueError(f"the catalogue failed: {error!r}")
+            _log.error("items_not_changed", error=str(error), requests=len(group))
+            for asked in group:
+                asked.done.set_exception(known)
+            return
+        for asked, result in zip(group, results, strict=True):
+            self._metrics.items_changed(result, time.perf_counter() - asked.came_at)
+            if isinstance(result, ChangeError):
+                asked.done.set_exception(result)
+            else:
+                asked.done.set_result(result)
+
+
+def stopping() -> CatalogueError:
+    """The error for changes that come too late."""
+    return CatalogueError("this node is stopping: send the changes to another one")
