@@ -32,6 +32,8 @@ BENCHMARKS = (
     "embedded_store",
     "consoles",
     "filters",
+    "expand",
+    "missing",
 )
 
 

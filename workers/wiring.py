@@ -401,6 +401,7 @@ def serve_node(configuration: Configuration) -> None:
         ready=configuration.node.ready,
         first=current.first,
         attributes=attributes_of(configuration),
+        expand=configuration.expand,
     )
     serve(node, host, port, configuration.node.token, configuration.node.hosts, pictures_of(configuration))
 

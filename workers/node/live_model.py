@@ -6,19 +6,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CatalogueError, FeedbackError, MeasureError, OmdmlError
+from omdml.errors import CatalogueError, FeedbackError, MeasureError
 from omdml.metrics import Metric, ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.inline import scaled_item
 from omdml.streams.protocols import Catalogue, Pointer
 from omdml.workers.node.bridge import Bridge, Spread
-from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
+from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Index, Query, ScoredGallery
+from omdml.workers.node.searching.options import PLAIN, Options, expanded_each, explained, nearest_each
+from omdml.workers.node.searching.options import SearchError as SearchError
 from omdml.workers.node.set_gallery import SetGallery
 
 MAX_K = 10_000
@@ -28,22 +31,24 @@ DEFAULT_K = 10
 PATIENCE_S = 0.02
 
 
-class SearchError(OmdmlError):
-    """A query that cannot be answered; ``reason`` is a code that never changes."""
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 class Found(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One item of an answer; ``distance`` is the squared learned one (minus the score, where there is no embedding).
+    """One item of an answer.
 
-    ``attributes`` are those that were asked for, as far as the item has them.
+    ``attributes`` are those that were asked for, as far as the item has them. ``parts`` are what each modality, expert
+    or matrix of the metric adds to the distance, if ``explain`` asked for them.
     """
 
     id: str
-    distance: float
+    distance: Annotated[
+        float,
+        msgspec.Meta(
+            description="The squared learned distance; under a metric without an embedding, minus the score, which may "
+            "be below 0. Lower is closer."
+        ),
+    ]
+    parts: Annotated[
+        dict[str, float] | None, msgspec.Meta(description="What adds up to `distance`, if `explain` asked for it")
+    ] = None
     attributes: dict[str, bool | int | float | str | list[str]] | None = None
 
 
@@ -65,6 +70,21 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     serial: int
     took_s: float
     items: list[Found]
+
+
+class Answers(msgspec.Struct, frozen=True, gc=False):
+    """The items closest to each of several queries, in the order of the queries, all under one snapshot."""
+
+    model: str
+    version: int
+    serial: int
+    took_s: float
+    answers: list[list[Found]]
+
+
+def single(found: Answers) -> Answer:
+    """The answer to the only query."""
+    return Answer(found.model, found.version, found.serial, found.took_s, found.answers[0])
 
 
 @dataclass(frozen=True)
@@ -111,6 +131,17 @@ class View:
 
     def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None, page: Page = FIRST_PAGE) -> Answer:
         """The ``k`` closest items of a page under one snapshot; raises SearchError."""
+        return single(self.search_each([query], k, task, page))
+
+    def search_each(
+        self,
+        queries: Sequence[Query],
+        k: int = DEFAULT_K,
+        task: str | None = None,
+        page: Page = FIRST_PAGE,
+        options: Options = PLAIN,
+    ) -> Answers:
+        """The same for several queries, which answer among the same items; raises SearchError."""
         began = time.perf_counter()
         if not 1 <= k <= MAX_K:
             raise SearchError(f"k is {k}, expected 1 to {MAX_K}", "bad_k")
@@ -121,16 +152,22 @@ class View:
             tasks = ", ".join(name for name in self.indexes if name is not None)
             raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
         try:
-            hits = self.indexes[task].nearest(query, page.offset + k + len(left_out))
+            expanded = expanded_each(self.indexes[task], queries, options.expand)
+            found = nearest_each(self.indexes[task], expanded or [], page.offset + k + len(left_out))
         except MeasureError as error:
-            raise SearchError(f"{too_large(query)}: {error}", "not_finite") from error
-        if hits is None:
-            return self.complete.search(query, k, task, page)
-        if len(left_out):
+            raise SearchError(f"{too_large(queries)}: {error}", "not_finite") from error
+        if expanded is None or found is None:
+            # One version answers all queries, even if this one could answer some of them.
+            return self.complete.search_each(queries, k, task, page, options)
+        answers = []
+        for query, hits in zip(expanded, found, strict=True):
             shown = ~np.isin(hits.rows, left_out)
-            hits = Hits(hits.rows[shown], hits.distances[shown])
-        part = slice(page.offset, page.offset + k)
-        return self._answer(Hits(hits.rows[part], hits.distances[part]), time.perf_counter() - began)
+            part = slice(page.offset, page.offset + k)
+            rows, distances = hits.rows[shown][part], hits.distances[shown][part]
+            parts = explained(self.indexes[task], query, rows) if options.explain else None
+            answers.append(self._found(rows, distances, parts))
+        took_s = time.perf_counter() - began
+        return Answers(self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers)
 
     def _left_out(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Rows of what must not be answered; what is not there is not answered anyway. SearchError for too many."""
@@ -143,10 +180,12 @@ class View:
         """Rows of the gallery, -1 for an unknown id."""
         return self.catalogue.rows(ids) if ids else np.empty(0, np.int64)
 
-    def _answer(self, hits: Hits, took_s: float) -> Answer:
-        ids = self.names
-        items = [Found(ids[row], d) for row, d in zip(hits.rows.tolist(), hits.distances.tolist(), strict=True)]
-        return Answer(self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, items)
+    def _found(
+        self, rows: NDArray[np.int64], distances: NDArray[np.float64], parts: Sequence[dict[str, float]] | None
+    ) -> list[Found]:
+        ids, told = self.names, parts or repeat(None, len(rows))
+        columns = zip(rows.tolist(), distances.tolist(), told, strict=True)
+        return [Found(ids[row], distance, part) for row, distance, part in columns]
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for the mean of these items; raises SearchError for an unknown one."""
@@ -155,6 +194,14 @@ class View:
         if rows[-1] < self.count:
             return Query(rows)
         return Query(rows[:0], Query(rows).table(self.catalogue.features))  # added since the gallery was embedded
+
+    def mixed(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
+        """The query for the mean of these items and of one item's raw vectors; raises SearchError."""
+        check_count(len(ids) + 1)
+        rows, vectors = np.unique(self._known(ids)), self.vectors(raw).features
+        assert vectors is not None
+        table = {name: np.concatenate([self.catalogue.features[name][rows], x]) for name, x in vectors.items()}
+        return Query(rows[rows < self.count], table)
 
     def _known(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Rows of these items."""
@@ -178,11 +225,14 @@ class View:
             raise SearchError(str(error), error.reason) from error
 
 
-def too_large(query: Query) -> str:
-    """What of a query lies too far out to be compared."""
-    if query.features is None:
+def too_large(queries: Sequence[Query]) -> str:
+    """What of the queries lies too far out to be compared."""
+    sizes: dict[str, float] = {}
+    for query in queries:
+        for name, table in (query.features or {}).items():
+            sizes[name] = max(sizes.get(name, 0.0), float(np.abs(table).max()))
+    if not sizes:
         return "the query items lie too far from others"
-    sizes = {name: float(np.abs(table).max()) for name, table in query.features.items()}
     name = max(sizes, key=lambda name: sizes[name])
     return f"query: modality {name!r} is too large, it holds {sizes[name]:.3g} as the catalogue scales it"
 
@@ -217,6 +267,13 @@ class SetView(View):
         check_count(len(rows))
         places = [self._places[one] for one in ids if one in self._places] if self.sets else rows[rows < self.count]
         return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})
+
+    def mixed(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
+        """The query for these elements, and one of raw vectors; raises SearchError."""
+        named, vectors = self.items(ids), self.vectors(raw).features
+        assert named.features is not None
+        assert vectors is not None
+        return named._replace(features={name: np.concatenate([x, vectors[name]]) for name, x in named.features.items()})
 
     def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
         """The query as it asks for sets."""

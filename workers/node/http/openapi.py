@@ -9,6 +9,7 @@ import msgspec
 from omdml.feedback import AnyFeedback
 from omdml.workers.node.course import Step
 from omdml.workers.node.http.requests import (
+    Compare,
     Events,
     History,
     ItemPicture,
@@ -19,25 +20,31 @@ from omdml.workers.node.http.requests import (
     OfVersion,
     Search,
 )
-from omdml.workers.node.live_model import Answer
+from omdml.workers.node.live_model import Answer, Answers
+from omdml.workers.node.searching.compare import Comparison
 
 JSON = "application/json"
 
 
 def openapi() -> dict[str, Any]:
     """The document."""
-    structs = [Search, Answer, AnyFeedback, Move, Step, *IN_QUERIES]
+    structs = [Search, Answer, Answers, Comparison, AnyFeedback, Move, Step, *IN_QUERIES]
     described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    search, answer, event, move, step = described[: -len(IN_QUERIES)]
+    search, answer, answers, comparison, event, move, step = described[: -len(IN_QUERIES)]
     # Structs of queries are told as parameters.
-    fields, look, items, picture, history, of_version, events = (
+    fields, look, items, picture, history, of_version, compare, events = (
         parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
     )
     components["Error"] = ERROR
     paths = {
         "/search": {
             "get": operation("Items closest to one item", answer, parameters=fields, more=BEHIND),
-            "post": operation("Items closest to items, or to raw vectors", answer, body={JSON: search}, more=BEHIND),
+            "post": operation(
+                "Items closest to items, to raw vectors, or to each of several queries",
+                {"anyOf": [answer, answers]},
+                body={JSON: search},
+                more=BEHIND,
+            ),
         },
         "/feedback": {
             "post": operation(
@@ -66,6 +73,13 @@ def openapi() -> dict[str, Any]:
             )
         },
         "/models/{model}/inspect": {"get": operation("What a kept version holds", parameters=[*OF_MODEL, *of_version])},
+        "/models/{model}/compare": {
+            "get": operation(
+                "What moved in the answer to an item between two versions",
+                comparison,
+                parameters=[*OF_MODEL, *compare],
+            )
+        },
         "/items": {"get": operation("Ids of a model's items, in the catalogue's order", ITEMS, parameters=items)},
         "/picture": {
             "get": operation("The picture of an item", {"type": "string"}, kind="image/*", parameters=picture)
@@ -105,7 +119,7 @@ MOVES = {
     "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
     "unpin": "Answer with the newest version again; needs a node with a token",
 }
-IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Events)
+IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Compare, Events)
 TEXT = {"type": "string"}
 LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
 ITEMS = {
