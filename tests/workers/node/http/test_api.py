@@ -235,7 +235,7 @@ def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypat
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(type(node), "answer", fail)
+    monkeypatch.setattr(type(node), "answers", fail)
     with asking(node) as client, structlog.testing.capture_logs() as logs:
         refused(client.get("/search?id=i1"), 500, "internal")
     assert logs[0]["event"] == "request_failed"
