@@ -62,17 +62,22 @@ class Page(NamedTuple):
 FIRST_PAGE = Page()
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """The items closest to a query, closest first, and the snapshot that says so."""
+class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The items closest to a query, closest first, and the snapshot that says so.
+
+    A model without a snapshot answers with what its ``parent`` serves; its version is 0, that of the parent beside it.
+    """
 
     model: str
     version: int
     serial: int
     took_s: float
     items: list[Found]
+    parent: str | None = None
+    parent_version: int | None = None
 
 
-class Answers(msgspec.Struct, frozen=True, gc=False):
+class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The items closest to each of several queries, in the order of the queries, all under one snapshot."""
 
     model: str
@@ -80,11 +85,14 @@ class Answers(msgspec.Struct, frozen=True, gc=False):
     serial: int
     took_s: float
     answers: list[list[Found]]
+    parent: str | None = None
+    parent_version: int | None = None
 
 
 def single(found: Answers) -> Answer:
     """The answer to the only query."""
-    return Answer(found.model, found.version, found.serial, found.took_s, found.answers[0])
+    told = found.model, found.version, found.serial, found.took_s, found.answers[0]
+    return Answer(*told, found.parent, found.parent_version)
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,7 @@ class View:
     ``indexes`` holds one index a task, None being the shared metric; tasks of one metric have the same index.
     ``complete`` is the last view whose gallery was embedded whole: this one, or the one that a bridge starts from.
     ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
+    ``parent`` is the snapshot that answers for a model that has none.
     """
 
     pointer: Pointer
@@ -104,6 +113,7 @@ class View:
     made_at: float
     spread: Spread | None = None
     origin: View | None = None
+    parent: Snapshot | None = None
 
     @property
     def complete(self) -> View:
@@ -167,7 +177,8 @@ class View:
             parts = explained(self.indexes[task], query, rows) if options.explain else None
             answers.append(self._found(rows, distances, parts))
         took_s = time.perf_counter() - began
-        return Answers(self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers)
+        told = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers
+        return Answers(*told, self.parent.model, self.parent.version) if self.parent else Answers(*told)
 
     def _left_out(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Rows of what must not be answered; what is not there is not answered anyway. SearchError for too many."""
