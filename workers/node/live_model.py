@@ -231,7 +231,7 @@ class View:
     def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for one item's raw vectors, a modality each; raises SearchError where they do not fit."""
         try:
-            return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw))
+            return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw, some=True))
         except FeedbackError as error:
             raise SearchError(str(error), error.reason) from error
 

@@ -166,7 +166,7 @@ def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
         ({"ids": []}, "invalid", "expected 1 to 1000"),
         ({"ids": ["i0"], "task": "taste"}, "unknown_task", "has none"),
         ({}, "invalid", "not both"),
-        ({"features": {"shape": [0.0] * 9}}, "missing_modality", "noise"),
+        ({"features": {}}, "missing_modality", "noise"),
         ({"features": {"shape": [0.0] * 9, "noise": [0.0] * 4}}, "dimension", "noise"),
         ({"features": {"shape": [0.0] * 9, "noise": [float("nan")] * 5}}, "not_finite", "noise"),
     ],

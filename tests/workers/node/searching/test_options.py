@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from omdml.filling import Filling
 from omdml.metrics import (
     BilinearMetric,
     CosineMetric,
@@ -22,7 +23,7 @@ from tests.integration.waiting import until
 from tests.support.deep import examples
 from tests.support.galleries import DIMS, features, metric, one
 from tests.support.shops import Shop, asking, refused
-from tests.support.worlds import items
+from tests.support.worlds import catalogue, items
 
 WIDTH = sum(DIMS.values())
 
@@ -177,6 +178,32 @@ def test_a_mix_of_items_and_vectors_asks_for_their_mean(shop, client):
     listed = found(client, ids=["i5", "i6", "i7"], k=150)["items"]
     assert [one["id"] for one in mixed if one["id"] != "i7"] == [one["id"] for one in listed]
     assert "i5" not in [one["id"] for one in mixed]
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["features", "mapped"])
+def test_vectors_of_some_modalities_ask_with_the_conditional_mean_of_others(tmp_path, mapped):
+    whole = catalogue(tmp_path / "items", mapped=True)
+    seen = whole.in_coordinates("mapped" if mapped else "features")
+    given = {"shape": np.array([vectors(5)["shape"]])}
+    scaled = {"shape": whole.scale({name: np.array([x]) for name, x in vectors(5).items()})["shape"]}
+    filled = Filling(whole.features)(scaled)
+    expected = {"mapped": whole.map.apply(filled)} if mapped else filled
+    made = seen.scale_some(given)
+    assert made.keys() == expected.keys()
+    assert all(np.array_equal(made[name], expected[name]) for name in made)
+    every = {name: np.array([x]) for name, x in vectors(5).items()}
+    assert all(np.array_equal(x, seen.scale_some(every)[name]) for name, x in seen.scale(every).items())
+
+
+def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
+    alone = found(client, features=vectors(5, "shape"), k=20)["items"]
+    assert "i5" in [one["id"] for one in alone]
+    mixed = found(client, ids=["i6"], features=vectors(5, "shape"), k=119)["items"]
+    assert "i6" not in [one["id"] for one in mixed]
+    assert len(mixed) == 119
+    told = refused(client.post("/search", json={"features": {"shape": [1.0]}}), 400, "dimension")
+    assert "has 1 numbers" in told
+    refused(client.post("/search", json={"features": {"shap": [1.0]}}), 400, "invalid")
 
 
 def test_explain_tells_parts_over_http_and_only_if_asked(client):
