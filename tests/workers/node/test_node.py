@@ -165,7 +165,7 @@ def test_models_of_a_pattern_that_were_not_asked_for_lately_make_room(tmp_path):
         ({"ids": ["i0"], "k": 10001}, "bad_k", "1 to 10000"),
         ({"ids": []}, "invalid", "expected 1 to 1000"),
         ({"ids": ["i0"], "task": "taste"}, "unknown_task", "has none"),
-        ({}, "invalid", "not both"),
+        ({}, "invalid", "or both"),
         ({"features": {}}, "missing_modality", "noise"),
         ({"features": {"shape": [0.0] * 9, "noise": [0.0] * 4}}, "dimension", "noise"),
         ({"features": {"shape": [0.0] * 9, "noise": [float("nan")] * 5}}, "not_finite", "noise"),
