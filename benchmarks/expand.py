@@ -17,7 +17,7 @@ from benchmarks.quality import SETS, data_folder
 from omdml.blas import one_blas_thread
 from omdml.coordinates import MAPPED
 from omdml.evaluate import average_precision
-from omdml.expansion import shares
+from omdml.retrieval.expansion import shares
 
 EXPAND = 5
 COUNTS = (0, 50, 200, 1_000, 10_000)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError, CorruptError
-from omdml.filling import Filling
+from omdml.retrieval.filling import Filling
 from omdml.streams.catalogues.manifest import Manifest, Modality
 from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.sets import ItemSet

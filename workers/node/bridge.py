@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from omdml.blas import one_blas_thread
 from omdml.errors import CorruptError
-from omdml.expansion import shares
 from omdml.metrics import CHUNK_ROWS, ProjectionMetric
+from omdml.retrieval.expansion import shares
 from omdml.workers.node.gallery import Features, Gallery, Hits, Query, by_columns, closest, squared_distances
 
 # Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, MeasureError
-from omdml.expansion import shares
 from omdml.metrics import CHUNK_ROWS, Metric
+from omdml.retrieval.expansion import shares
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
@@ -83,7 +83,7 @@ class Index(Protocol):
         """
 
     def expanded(self, query: Query, count: int) -> Query | None:
-        """The query moved towards its ``count`` nearest rows (:mod:`omdml.expansion`); None as for ``nearest``.
+        """The query moved towards its ``count`` nearest rows (:mod:`omdml.retrieval.expansion`); None as for ``nearest``.
 
         Raises NoEmbedding if the metric has none to move it in.
         """

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml.filling import Filling
 from omdml.metrics import (
     BilinearMetric,
     CosineMetric,
@@ -16,6 +15,7 @@ from omdml.metrics import (
     FullMetric,
     SignedMetric,
 )
+from omdml.retrieval.filling import Filling
 from omdml.workers.node.bridge import Bridge, Spread
 from omdml.workers.node.gallery import Gallery, Query, ScoredGallery
 from omdml.workers.node.searching.options import explained, nearest_each
