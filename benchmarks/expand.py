@@ -1,4 +1,4 @@
-"""Query expansion: what a second search brings, and whether learning from its pages hurts (MATHS 14).
+"""Query expansion: what a second search brings, and whether learning from its pages hurts (MATHS 16).
 
 The protocol is that of ``clicks``: held-out queries among all items. In the closed loop people see pages of the metric
 so far, plain or expanded, and both models are measured by the same plain search and by their own.

@@ -1,4 +1,4 @@
-"""Items that lack modalities: what to put in their place, mAP with three in ten blocks missing (MATHS 15).
+"""Items that lack modalities: what to put in their place, mAP with three in ten blocks missing (MATHS 17).
 
 Learners learn on whole items, so that only the search is compared. *Left out*: a distance is that of the modalities
 that both items have, times the share of the weight that these have. *Mean*: the modality's mean over the catalogue.

@@ -1,4 +1,4 @@
-"""Query expansion: a second search, from the query and what the first one found (MATHS 14).
+"""Query expansion: a second search, from the query and what the first one found (MATHS 16).
 
 Alpha query expansion (Radenovic, Tolias, Chum: *Fine-tuning CNN Image Retrieval with No Human Annotation*, 2018) over
 average query expansion (Chum et al. 2007).

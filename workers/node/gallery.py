@@ -83,7 +83,7 @@ class Index(Protocol):
         """
 
     def expanded(self, query: Query, count: int) -> Query | None:
-        """The query moved towards its ``count`` nearest rows (:mod:`omdml.retrieval.expansion`); None as for ``nearest``.
+        """The query moved towards its ``count`` nearest rows (MATHS 16); None as for ``nearest``.
 
         Raises NoEmbedding if the metric has none to move it in.
         """
