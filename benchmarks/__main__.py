@@ -35,6 +35,8 @@ BENCHMARKS = (
     "consoles",
     "filters",
     "items",
+    "expand",
+    "missing",
 )
 
 

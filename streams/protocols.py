@@ -208,6 +208,9 @@ class Catalogue(Protocol):
         Raises CatalogueError naming a missing or unknown modality, a wrong dimension, a value that is not finite.
         """
 
+    def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """The same for vectors of some modalities, one at least: the others get their conditional means (MATHS 17)."""
+
     def refresh(self) -> int:
         """Take in what was added to the generation and changed since; answers how many rows. Rows keep their numbers.
 

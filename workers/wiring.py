@@ -402,6 +402,7 @@ def serve_node(configuration: Configuration) -> None:
         first=current.first,
         parent=current.parent,
         attributes=attributes_of(configuration),
+        expand=configuration.expand,
     )
     serve(node, host, port, configuration.node.access, configuration.node.hosts, pictures_of(configuration))
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CorruptError, FeedbackError
+from omdml.errors import CorruptError, FeedbackError, MeasureError
 
 Array = NDArray[Any]
 METRICS: dict[str, type[Metric]] = {}
@@ -49,6 +49,17 @@ class Metric(ABC):
     @abstractmethod
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """Closeness (n,) of ``items`` (n, d) to one ``query`` (d,) or (1, d): higher is closer."""
+
+    def columns(self, task: str | None = None) -> dict[str, int]:
+        """How many numbers of an embedding each part of the metric makes, in their order: squared distances of the
+        parts add up to the learned one. Raises MeasureError if the metric has no such parts."""
+        raise MeasureError(f"a {self.kind} metric has no parts whose distances add up to the learned one")
+
+    def score_parts(
+        self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None
+    ) -> dict[str, Array]:
+        """What each part adds to the score (n,) of items; raises MeasureError if the score is no sum of parts."""
+        raise MeasureError(f"the score of a {self.kind} metric is no sum of parts")
 
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
         """Closeness (n,) of each row of ``left`` to the row of ``right`` beside it: higher is closer."""

@@ -42,6 +42,16 @@ class BilinearMetric(ScoredMetric):
             }
         return along(directions, items)
 
+    def score_parts(
+        self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None
+    ) -> dict[str, Array]:
+        """What each modality adds to S of every item."""
+        parts = {}
+        for name, matrix in self.matrices.items():
+            alone = BilinearMetric({name: matrix})
+            parts[name] = alone.score(query, items) / matrix.dtype.type(len(self.matrices))
+        return parts
+
     def closeness(self, left: Mapping[str, Array], right: Mapping[str, Array], task: str | None = None) -> Array:
         """S of each row of ``right`` for the row of ``left`` beside it."""
         total: Array = np.zeros(len(next(iter(left.values()))))

@@ -50,6 +50,10 @@ class CosineMetric(Metric):
         """R, the length of an embedding as a list of numbers."""
         return sum(map(rows_of, self.experts.values()))
 
+    def columns(self, task: str | None = None) -> dict[str, int]:
+        """Numbers of the embedding by expert."""
+        return {name: rows_of(matrix) for name, matrix in self.experts.items()}
+
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """``concat_j sqrt(share_j) unit(W_j (p - mean))`` of every row: (n, R), of unit length."""
         rows = check_features(features, self._dims)

@@ -66,6 +66,10 @@ class CoupledMetric(Metric):
             return next(iter(self.stacks.values()))
         return [SHARED] if SHARED in self.matrices else list(self.matrices)
 
+    def columns(self, task: str | None = None) -> dict[str, int]:
+        """Numbers of the embedding by matrix: the shared one, and a task's own."""
+        return {name: len(self.matrices[name]) for name in self._names(task)}
+
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """``[L_0; L_t] p`` of every row: (n, R); raises FeedbackError for an unknown task."""
         rows, projection = check_features(features, self._dims), self.projection(task)

@@ -47,6 +47,10 @@ class DiagonalMetric(WeightedCoordinates):
     kind = "diagonal"
     euclidean = True
 
+    def columns(self, task: str | None = None) -> dict[str, int]:
+        """Numbers of the embedding by modality."""
+        return self.dims
+
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """``concat_i sqrt(w_i) o p_i`` of every row: (n, sum d_i)."""
         rows = check_features(features, self.dims)
@@ -80,6 +84,15 @@ class SignedMetric(ScoredMetric, WeightedCoordinates):
     """``D(p, q) = sum_i w_i . (p_i - q_i)``: how much more of an attribute p has than q (LAW 2.4)."""
 
     kind = "signed"
+
+    def score_parts(
+        self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None
+    ) -> dict[str, Array]:
+        """What each modality adds to the score of every item."""
+        return {
+            name: along({name: weights}, items) - along({name: weights}, {name: np.reshape(query[name], (1, -1))})
+            for name, weights in self.weights.items()
+        }
 
     def score(self, query: Mapping[str, Array], items: Mapping[str, Array], task: str | None = None) -> Array:
         """How much more of the attribute each item has than the query."""

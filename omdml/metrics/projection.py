@@ -39,6 +39,10 @@ class ProjectionMetric(Metric):
         """R, the length of an embedding."""
         return sum(matrix.shape[0] for matrix in self.matrices.values())
 
+    def columns(self, task: str | None = None) -> dict[str, int]:
+        """Numbers of the embedding by modality."""
+        return {name: matrix.shape[0] for name, matrix in self.matrices.items()}
+
     def embed(self, features: Mapping[str, Array], task: str | None = None) -> Array:
         """``E(p) = concat_i sqrt(theta_i) W_i p_i`` of every row: (n, R)."""
         rows = check_features(features, self.dims)

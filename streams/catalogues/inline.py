@@ -75,8 +75,12 @@ def unknown_item(catalogue: Catalogue, item: str) -> FeedbackError:
     )
 
 
-def scaled_item(catalogue: Catalogue, item: str, vectors: Vectors) -> dict[str, NDArray[np.float32]]:
+def scaled_item(
+    catalogue: Catalogue, item: str, vectors: Vectors, some: bool = False
+) -> dict[str, NDArray[np.float32]]:
     """Raw vectors of one item, or of a query, as a table of one row: (1, d) a modality of the catalogue's features.
+
+    ``some``: modalities may be missing, and get their conditional means; one must be there.
 
     Raises
     ------
@@ -84,22 +88,26 @@ def scaled_item(catalogue: Catalogue, item: str, vectors: Vectors) -> dict[str, 
         ``missing_modality``, ``dimension``, ``not_finite``; ``invalid`` for a modality that the catalogue lacks.
         The message names item and modality.
     """
-    _check_modalities(item, vectors, catalogue.raw_dims)
-    for name, dim in catalogue.raw_dims.items():
+    brought = {name: dim for name, dim in catalogue.raw_dims.items() if not (some and vectors) or name in vectors}
+    _check_modalities(item, vectors, catalogue.raw_dims, brought)
+    for name, dim in brought.items():
         if len(vectors[name]) != dim:
             raise FeedbackError(
                 f"item {item!r}, modality {name!r} has {len(vectors[name])} numbers, the catalogue's have {dim}",
                 reason="dimension",
             )
     try:
-        return catalogue.scale({name: np.array([vectors[name]], np.float64) for name in catalogue.raw_dims})
+        table = {name: np.array([vectors[name]], np.float64) for name in brought}
+        return catalogue.scale_some(table) if some else catalogue.scale(table)
     except CatalogueError as error:
         raise FeedbackError(f"item {item!r}: {error}", reason="not_finite") from error
 
 
-def _check_modalities(item: str, vectors: Iterable[str], expected: Mapping[str, int]) -> None:
+def _check_modalities(
+    item: str, vectors: Iterable[str], expected: Mapping[str, int], needed: Mapping[str, int]
+) -> None:
     told = f"the catalogue has {', '.join(expected)}"
-    if missing := sorted(expected.keys() - set(vectors)):
+    if missing := sorted(needed.keys() - set(vectors)):
         raise FeedbackError(f"item {item!r} lacks modality {missing[0]!r}: {told}", reason="missing_modality")
     if unknown := sorted(set(vectors) - expected.keys()):
         raise FeedbackError(f"item {item!r} has an unknown modality {unknown[0]!r}: {told}")

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from itertools import repeat
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError, CorruptError
+from omdml.retrieval.filling import Filling
 from omdml.streams.catalogues.changes.change import (
     Change,
     Changed,
@@ -152,6 +154,25 @@ class Items:
         """Row numbers of these ids, -1 for an unknown one."""
         return np.fromiter(map(self._row_of.get, ids, repeat(-1)), np.int64, len(ids))
 
+    def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """The same for raw vectors of some modalities, one at least: the others get their conditional means.
+
+        These are learned on the items that the generation began with, so that added items change none. Raises
+        CatalogueError as ``scale`` does, but for a missing modality.
+        """
+        if not vectors or not vectors.keys() <= self.dims.keys():
+            return self.scale(vectors)
+        made = {name: _scaled(name, self.manifest.modalities[name], x) for name, x in vectors.items()}
+        if len(made) < len(self.dims):
+            made = self._filling(made)
+        if lost := [name for name, x in made.items() if not_finite(x)]:
+            raise CatalogueError(f"modality {lost[0]!r} is missing, and what is there lies too far out to guess it")
+        return made
+
+    @cached_property
+    def _filling(self) -> Filling:
+        return Filling({name: self.features[name][: self.first] for name in self.dims})
+
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
         """Raw vectors (n, d) a modality, scaled as the catalogue's own were.
 
@@ -281,7 +302,14 @@ class MappedItems:
 
     def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
         """Coordinates of raw vectors (n, d) a modality; raises CatalogueError as the catalogue does."""
-        return dict.fromkeys(self.dims, mapped_rows(self._map, self._items.scale(vectors)))
+        return self._mapped(self._items.scale(vectors))
+
+    def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """The same for vectors of some modalities; raises CatalogueError as the catalogue does."""
+        return self._mapped(self._items.scale_some(vectors))
+
+    def _mapped(self, features: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        return dict.fromkeys(self.dims, mapped_rows(self._map, features))
 
 
 def mapped_rows(coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:

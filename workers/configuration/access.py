@@ -20,11 +20,13 @@ MAKE_ONE = "make one with `openssl rand -hex 32 > token`, and set node.token_fil
 SCHEME = "bearer "
 # What the history calls whoever sends ``node.token``.
 UNNAMED = "token"
-Role = Literal["feedback", "operator"]
+Role = Literal["feedback", "items", "operator"]
+# Who may do what a later one stands for may also do what comes before it.
+ROLES: tuple[Role, ...] = ("feedback", "items", "operator")
 
 
 class NamedToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of several tokens. ``feedback`` may send events; an ``operator`` may move versions too."""
+    """One of several tokens. ``feedback`` may send events, ``items`` change items too, an ``operator`` all."""
 
     token: str
     role: Role
@@ -68,9 +70,9 @@ class Access:
             what = "this is not a token of this node" if known else "a token is needed"
             expected = "Authorization: Bearer TOKEN, that of node.token or one of node.tokens"
             raise AccessError(f"{what}: send {expected}", "unauthorized")
-        if role == "operator" and self._tokens[found[0]].role != role:
-            raise AccessError(f"the token {found[0]!r} has the role feedback, moves need one with the role operator",
-                              "forbidden")  # fmt: skip
+        own = self._tokens[found[0]].role
+        if ROLES.index(own) < ROLES.index(role):
+            raise AccessError(f"the token {found[0]!r} has the role {own}, this needs the role {role}", "forbidden")
         return found[0]
 
 

@@ -92,7 +92,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a model, or every model that a pattern matches, learns with.
 
     ``coordinates`` is what describes an item: the catalogue's modalities, or what its map makes of them. Without it
-    the learner chooses. A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
+    the learner chooses. Nodes ``expand`` queries by so many nearest items, unless a search says otherwise.
+    A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
     A new model begins with what the ``parent``, another model, serves then.
     """
 
@@ -101,6 +102,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     coordinates: Literal["features", "mapped"] = "mapped"
     parameters: dict[str, Any] = {}
     max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
+    expand: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     parent: str = ""
 
     def digest(self) -> str:
@@ -222,6 +224,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             if is_pattern(pattern) and fnmatch.fnmatchcase(model, pattern):
                 return pattern, found
         return None
+
+    def expand(self, model: str) -> int:
+        """What nodes expand this model's queries to."""
+        matched = self.match(model)
+        return matched[1].expand if matched else 0
 
 
 def defaults(learner: str) -> dict[str, Any]:
@@ -451,17 +458,20 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
         raise ConfigurationError(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
     if coordinates == "mapped":
         options = {**LEARNERS[learner].on_mapped, **options}
+    expand = options.pop("expand", 0)
+    if type(expand) is not int or not 0 <= expand <= 100:
+        raise ConfigurationError(f"{where}.expand is {expand!r}, expected 0 (off) to 100")
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
     parent = options.pop("parent", "")
-    known(options, ["learner", "catalogue", "coordinates", "max_models", "parent", *defaults(learner)], where)
+    known(options, ["learner", "catalogue", "coordinates", "max_models", "parent", "expand", *defaults(learner)], where)
     try:
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
     found = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
-    found |= {"parent": parent}
+    found |= {"parent": parent, "expand": expand}
     return found if most is None else {**found, "max_models": most}
 
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from omdml.blas import one_blas_thread
 from omdml.errors import CorruptError
 from omdml.metrics import CHUNK_ROWS, ProjectionMetric
-from omdml.workers.node.gallery import Features, Gallery, Hits, Query, closest, squared_distances
+from omdml.retrieval.expansion import shares
+from omdml.workers.node.gallery import Features, Gallery, Hits, Query, by_columns, closest, squared_distances
 
 # Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.
 REFINED = 500
@@ -124,6 +125,24 @@ class Bridge:
         if len(rows) > max(4 * k, REFINED, SHARE * len(low)):
             return None
         return closest(rows, self._refined(rows, table), k)
+
+    def expanded(self, query: Query, count: int) -> Query | None:
+        """The query moved towards its nearest items under the new metric; it is linear, so features move alike."""
+        hits = self.nearest(query, count)
+        if hits is None:
+            return None
+        own = query.table(self.features)
+        table = {name: np.concatenate([own[name], self.features[name][hits.rows]]) for name in self.metric.dims}
+        embedded = self.metric.embed(table) - self.metric.embed(self.spread.middle)
+        weights = shares(embedded[0], embedded[1:])
+        moved = {name: (weights @ x)[None].astype(np.float32) for name, x in table.items()}
+        return query._replace(features=moved)
+
+    def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+        """Squared distances by the new metric's parts."""
+        embedded = self.metric.embed({name: matrix[rows] for name, matrix in self.features.items()})
+        point = self.metric.embed(query.table(self.features))[0].astype(np.float64)
+        return by_columns(self.metric.columns(), embedded - point)
 
     def _bounds(self, query: Query, table: Features) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """What each item's distance (not squared) is at least, and at most, under the new metric."""

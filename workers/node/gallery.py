@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, MeasureError
 from omdml.metrics import CHUNK_ROWS, Metric
+from omdml.retrieval.expansion import shares
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
@@ -18,18 +19,25 @@ ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 # Of squared distances: their parts are summed in any order.
 LARGEST = float(np.finfo(np.float32).max) / 4
 SPARE_ROWS = 256  # that a gallery can grow by at least before it is copied; memory that is not used costs nothing
+# Queries that one scan answers: their rough distances are held at a time.
+AT_ONCE = 16
 REFINED_ROWS = 4096  # whose differences are held in float64 at a time
 # Of a gallery's rows. If a filter leaves fewer, they are copied and compared alone: that costs less than all of them.
 FEW = 1 / 6
 VECTOR, AGGREGATE, ELEMENTS = "vector", "aggregate", "elements"  # what sets are searched by
 
 
+class NoEmbedding(MeasureError):
+    """A query cannot be expanded under a metric without an embedding."""
+
+
 class Query(NamedTuple):
     """What neighbours are asked of: the mean of the gallery's ``rows``, which are no answers, or else ``features``.
 
-    ``features`` is a table of one row a modality, scaled as the gallery's; of a row an element where sets are searched,
-    as ``by`` and ``rerank`` say. Only rows that are True in ``among`` (n,) are answers; None: any is. Nor is what bears
-    one of the names in ``named``: items that were put again after the gallery was made.
+    ``features`` is a table a modality, scaled as the gallery's, whose rows' mean asks: one row as a rule; of a row an
+    element where sets are searched, as ``by`` and ``rerank`` say. Only rows that are True in ``among`` (n,) are
+    answers; None: any is. Nor is what bears one of the names in ``named``: items that were put again after the gallery
+    was made. ``place`` is where the query lies among embedded items, if an expansion moved it.
     """
 
     rows: NDArray[np.int64]
@@ -38,6 +46,7 @@ class Query(NamedTuple):
     rerank: int = 0
     among: NDArray[np.bool_] | None = None
     named: Sequence[str] = ()
+    place: NDArray[np.float64] | None = None
 
     @property
     def by_elements(self) -> bool:
@@ -54,7 +63,7 @@ class Query(NamedTuple):
     def table(self, features: Features) -> Features:
         """The query as a table of one row, where ``features`` are the gallery's."""
         if self.features is not None:
-            return self.features
+            return {name: matrix.mean(axis=0, keepdims=True) for name, matrix in self.features.items()}
         return {name: matrix[self.rows].mean(axis=0, keepdims=True) for name, matrix in features.items()}
 
 
@@ -80,6 +89,18 @@ class Index(Protocol):
         """The k closest rows, fewer where there are no more; None where the index cannot prove its answer.
 
         Raises MeasureError where float32 cannot hold a distance from the query.
+        """
+
+    def expanded(self, query: Query, count: int) -> Query | None:
+        """The query moved towards its ``count`` nearest rows (MATHS 16); None as for ``nearest``.
+
+        Raises NoEmbedding if the metric has none to move it in.
+        """
+
+    def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+        """What each part of the metric adds to the distances (n,) of these rows.
+
+        Raises MeasureError if the distance is no sum of parts.
         """
 
 
@@ -163,26 +184,38 @@ class Gallery:
 
     def point(self, query: Query) -> NDArray[np.float64]:
         """Where the query lies among the embedded items."""
+        if query.place is not None:
+            return query.place
         if query.features is None:
             mean: NDArray[np.float64] = self.embedding[query.rows].mean(axis=0, dtype=np.float64)
             return mean
-        point: NDArray[np.float64] = self.metric.embed(query.features, self.task)[0] - self.centre
+        embedded = self.metric.embed(query.features, self.task)
+        point: NDArray[np.float64] = (embedded[0] if len(embedded) == 1 else embedded.mean(axis=0)) - self.centre
         return point
 
     def roughly(self, point: Array, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], float]:
         """Squared distances of all items, or of these rows, as ``|e|^2 - 2 e.q + |q|^2``, and how far rounding may have
         moved them.
         """
-        norm = float(np.linalg.norm(point.astype(np.float64)))
-        if not (self.reach + norm) ** 2 < LARGEST:
-            raise MeasureError(f"its embedding has length {norm:.3g}, whose square float32 cannot hold")
+        norm = self._length(point)
         embedding, squares = self.embedding, self.squares
         if rows is not None:
             embedding, squares = embedding[rows], squares[rows]
         rough = embedding @ (-2 * point).astype(np.float32)
         rough += squares
         rough += np.float32(norm * norm)
-        return rough, (len(point) + 8) * ROUNDOFF * (self.reach + norm) ** 2
+        return rough, self._error(point, norm)
+
+    def _length(self, point: Array) -> float:
+        """Of a query; raises MeasureError if float32 cannot hold its distances."""
+        norm = float(np.linalg.norm(point.astype(np.float64)))
+        if not (self.reach + norm) ** 2 < LARGEST:
+            raise MeasureError(f"its embedding has length {norm:.3g}, whose square float32 cannot hold")
+        return norm
+
+    def _error(self, point: Array, norm: float) -> float:
+        """How far rounding may move a squared distance, whatever order its terms are summed in."""
+        return (len(point) + 8) * ROUNDOFF * (self.reach + norm) ** 2
 
     def nearest(self, query: Query, k: int) -> Hits:
         """The k closest rows, proven: what rounding could have misplaced is compared again in float64."""
@@ -193,6 +226,38 @@ class Gallery:
         rows = lowest(rough, k, 2 * error)
         rows = rows if few is None else few[rows]
         return closest(rows, squared_distances(self.embedding, rows, point), k)
+
+    def nearest_each(self, queries: Sequence[Query], k: int) -> list[Hits]:
+        """The same for several queries among the same rows: one scan answers ``AT_ONCE`` of them."""
+        few = self._few(queries[0]._replace(rows=queries[0].rows[:0]))
+        embedding, squares = (self.embedding, self.squares) if few is None else (self.embedding[few], self.squares[few])
+        answers = []
+        for start in range(0, len(queries), AT_ONCE):
+            part = queries[start : start + AT_ONCE]
+            points = [self.point(query) for query in part]
+            norms = [self._length(point) for point in points]
+            scanned = np.stack([(-2 * point).astype(np.float32) for point in points]) @ embedding.T
+            for query, point, norm, rough in zip(part, points, norms, scanned, strict=True):
+                rough += squares
+                rough += np.float32(norm * norm)
+                if few is None:
+                    query.hide(rough)
+                else:
+                    rough[np.isin(few, query.rows)] = np.inf
+                rows = lowest(rough, k, 2 * self._error(point, norm))
+                rows = rows if few is None else few[rows]
+                answers.append(closest(rows, squared_distances(self.embedding, rows, point), k))
+        return answers
+
+    def expanded(self, query: Query, count: int) -> Query:
+        """The query moved towards its nearest items, whatever may be answered."""
+        point, hits = self.point(query), self.nearest(query, count)
+        nearest = self.embedding[hits.rows]
+        return query._replace(place=shares(point, nearest) @ np.concatenate([point[None], nearest]))
+
+    def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+        """Squared distances by the metric's parts."""
+        return by_columns(self.metric.columns(self.task), self.embedding[rows] - self.point(query))
 
     def _few(self, query: Query) -> NDArray[np.int64] | None:
         """The rows that may be answered, if they are few."""
@@ -224,6 +289,22 @@ class ScoredGallery:
         query.hide(distances)
         rows = lowest(distances, k)
         return closest(rows, distances[rows], k)
+
+    def expanded(self, query: Query, count: int) -> Query:
+        """Refuse: raises NoEmbedding."""
+        raise NoEmbedding(f"a {self.metric.kind} metric has no embedding in which a query could be expanded")
+
+    def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+        """Minus what each part adds to the score; may be negative, as scores may."""
+        items = {name: matrix[rows] for name, matrix in self.features.items()}
+        found = self.metric.score_parts(query.table(self.features), items, self.task)
+        return {name: -np.asarray(part, np.float64) for name, part in found.items()}
+
+
+def by_columns(columns: Mapping[str, int], differences: Array) -> dict[str, NDArray[np.float64]]:
+    """Squared lengths of the parts of these rows: so many columns each."""
+    blocks = np.split(np.asarray(differences, np.float64), np.cumsum(list(columns.values()))[:-1], axis=1)
+    return {name: np.einsum("ij,ij->i", block, block) for name, block in zip(columns, blocks, strict=True)}
 
 
 def embed_centred(metric: Metric, features: Features, task: str | None) -> tuple[Room, Array]:

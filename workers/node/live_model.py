@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CatalogueError, FeedbackError, MeasureError, OmdmlError
+from omdml.errors import CatalogueError, FeedbackError, MeasureError
 from omdml.metrics import Metric, ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.changes.change import Shown
@@ -20,6 +21,8 @@ from omdml.streams.catalogues.inline import scaled_item
 from omdml.streams.protocols import Catalogue, Pointer
 from omdml.workers.node.bridge import Bridge, Spread
 from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
+from omdml.workers.node.searching.options import PLAIN, Options, expanded_each, explained, nearest_each
+from omdml.workers.node.searching.options import SearchError as SearchError
 from omdml.workers.node.set_gallery import SetGallery
 
 MAX_K = 10_000
@@ -29,22 +32,24 @@ DEFAULT_K = 10
 PATIENCE_S = 0.02
 
 
-class SearchError(OmdmlError):
-    """A query that cannot be answered; ``reason`` is a code that never changes."""
-
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 class Found(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One item of an answer; ``distance`` is the squared learned one (minus the score, where there is no embedding).
+    """One item of an answer.
 
-    ``attributes`` are those that were asked for, as far as the item has them.
+    ``attributes`` are those that were asked for, as far as the item has them. ``parts`` are what each modality, expert
+    or matrix of the metric adds to the distance, if ``explain`` asked for them.
     """
 
     id: str
-    distance: float
+    distance: Annotated[
+        float,
+        msgspec.Meta(
+            description="The squared learned distance; under a metric without an embedding, minus the score, which may "
+            "be below 0. Lower is closer."
+        ),
+    ]
+    parts: Annotated[
+        dict[str, float] | None, msgspec.Meta(description="What adds up to `distance`, if `explain` asked for it")
+    ] = None
     attributes: dict[str, bool | int | float | str | list[str]] | None = None
 
 
@@ -71,6 +76,24 @@ class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     items: list[Found]
     parent: str | None = None
     parent_version: int | None = None
+
+
+class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The items closest to each of several queries, in the order of the queries, all under one snapshot."""
+
+    model: str
+    version: int
+    serial: int
+    took_s: float
+    answers: list[list[Found]]
+    parent: str | None = None
+    parent_version: int | None = None
+
+
+def single(found: Answers) -> Answer:
+    """The answer to the only query."""
+    told = found.model, found.version, found.serial, found.took_s, found.answers[0]
+    return Answer(*told, found.parent, found.parent_version)
 
 
 @dataclass(frozen=True)
@@ -125,12 +148,17 @@ class View:
         shown = catalogue.shown
         return self.catalogue is catalogue and (self.shown.rows, self.shown.gone) == (shown.rows, shown.gone)
 
-    def _alive(self, query: Query) -> Query:
-        """The query among rows that are items."""
-        alive = self.shown.alive
+    @property
+    def _alive(self) -> NDArray[np.bool_] | None:
+        """Which of the indexes' rows are there still (n,); None: all are."""
+        return self.shown.alive
+
+    def _among_alive(self, queries: Sequence[Query]) -> Sequence[Query]:
+        """The queries, with answers among what is there still."""
+        alive = self._alive
         if alive is None:
-            return query
-        return query._replace(among=alive if query.among is None else query.among & alive)
+            return queries
+        return [one._replace(among=alive if one.among is None else one.among & alive) for one in queries]
 
     @property
     def nbytes(self) -> int:
@@ -144,39 +172,59 @@ class View:
 
     def search(self, query: Query, k: int = DEFAULT_K, task: str | None = None, page: Page = FIRST_PAGE) -> Answer:
         """The ``k`` closest items of a page under one snapshot; raises SearchError."""
+        return single(self.search_each([query], k, task, page))
+
+    def search_each(
+        self,
+        queries: Sequence[Query],
+        k: int = DEFAULT_K,
+        task: str | None = None,
+        page: Page = FIRST_PAGE,
+        options: Options = PLAIN,
+    ) -> Answers:
+        """The same for several queries, which answer among the same items; raises SearchError."""
         began = time.perf_counter()
         if not 1 <= k <= MAX_K:
             raise SearchError(f"k is {k}, expected 1 to {MAX_K}", "bad_k")
         if not 0 <= page.offset <= MAX_K - k:
             raise SearchError(f"offset is {page.offset}, expected 0 to {MAX_K - k}: {MAX_K} with k", "bad_k")
-        hidden = frozenset(self._hidden(page.exclude)).union(query.named)
+        if len(page.exclude) > MAX_QUERY_ITEMS:
+            wrong = f"{len(page.exclude)} ids to exclude, expected at most {MAX_QUERY_ITEMS}"
+            raise SearchError(wrong, "invalid")
+        hidden = len(page.exclude) + max(len(query.named) for query in queries)
         if task not in self.indexes:
             tasks = ", ".join(name for name in self.indexes if name is not None)
             raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
         try:
-            hits = self.indexes[task].nearest(self._alive(query), page.offset + k + len(hidden))
+            expanded = expanded_each(self.indexes[task], queries, options.expand, self._alive)
+            found = nearest_each(self.indexes[task], self._among_alive(expanded or []), page.offset + k + hidden)
         except MeasureError as error:
-            raise SearchError(f"{too_large(query)}: {error}", "not_finite") from error
-        if hits is None:
-            return self.complete.search(query, k, task, page)
-        if hidden:
-            shown = [self.names[row] not in hidden for row in hits.rows.tolist()]
-            hits = Hits(hits.rows[np.array(shown, bool)], hits.distances[np.array(shown, bool)])
-        part = slice(page.offset, page.offset + k)
-        return self._answer(Hits(hits.rows[part], hits.distances[part]), time.perf_counter() - began)
+            raise SearchError(f"{too_large(queries)}: {error}", "not_finite") from error
+        if expanded is None or found is None:
+            # One version answers all queries, even if this one could answer some of them.
+            return self.complete.search_each(queries, k, task, page, options)
+        answers = []
+        for query, hits in zip(expanded, found, strict=True):
+            rows, distances = self._shown(hits, {*page.exclude, *query.named}, slice(page.offset, page.offset + k))
+            parts = explained(self.indexes[task], query, rows) if options.explain else None
+            answers.append(self._found(rows, distances, parts))
+        took_s = time.perf_counter() - began
+        told = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers
+        return Answers(*told, self.parent.model, self.parent.version) if self.parent else Answers(*told)
 
-    @staticmethod
-    def _hidden(ids: Sequence[str]) -> Sequence[str]:
-        """Names that must not be answered; SearchError for too many."""
-        if len(ids) > MAX_QUERY_ITEMS:
-            raise SearchError(f"{len(ids)} ids to exclude, expected at most {MAX_QUERY_ITEMS}", "invalid")
-        return ids
+    def _shown(self, hits: Hits, hidden: Set[str], part: slice) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The part of the hits that a page asks for, without what must not be answered."""
+        if not hidden:
+            return hits.rows[part], hits.distances[part]
+        shown = np.array([self.names[row] not in hidden for row in hits.rows.tolist()], bool)
+        return hits.rows[shown][part], hits.distances[shown][part]
 
-    def _answer(self, hits: Hits, took_s: float) -> Answer:
-        ids = self.names
-        items = [Found(ids[row], d) for row, d in zip(hits.rows.tolist(), hits.distances.tolist(), strict=True)]
-        told = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, items
-        return Answer(*told, self.parent.model, self.parent.version) if self.parent else Answer(*told)
+    def _found(
+        self, rows: NDArray[np.int64], distances: NDArray[np.float64], parts: Sequence[dict[str, float]] | None
+    ) -> list[Found]:
+        ids, told = self.names, parts or repeat(None, len(rows))
+        columns = zip(rows.tolist(), distances.tolist(), told, strict=True)
+        return [Found(ids[row], distance, part) for row, distance, part in columns]
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for the mean of these items; raises SearchError for an unknown one."""
@@ -186,6 +234,15 @@ class View:
             return Query(rows)
         # Some were put since the gallery was embedded.
         return Query(rows[:0], Query(rows).table(self.catalogue.features), named=tuple(ids))
+
+    def mixed(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
+        """The query for the mean of these items and of one item's raw vectors; raises SearchError."""
+        check_count(len(ids) + 1)
+        rows, vectors = np.unique(self._known(ids)), self.vectors(raw).features
+        assert vectors is not None
+        table = {name: np.concatenate([self.catalogue.features[name][rows], x]) for name, x in vectors.items()}
+        named = tuple(ids) if rows[-1] >= self.count else ()
+        return Query(rows[rows < self.count], table, named=named)
 
     def _known(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """Rows of these items."""
@@ -204,16 +261,19 @@ class View:
     def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
         """The query for one item's raw vectors, a modality each; raises SearchError where they do not fit."""
         try:
-            return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw))
+            return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw, some=True))
         except FeedbackError as error:
             raise SearchError(str(error), error.reason) from error
 
 
-def too_large(query: Query) -> str:
-    """What of a query lies too far out to be compared."""
-    if query.features is None:
+def too_large(queries: Sequence[Query]) -> str:
+    """What of the queries lies too far out to be compared."""
+    sizes: dict[str, float] = {}
+    for query in queries:
+        for name, table in (query.features or {}).items():
+            sizes[name] = max(sizes.get(name, 0.0), float(np.abs(table).max()))
+    if not sizes:
         return "the query items lie too far from others"
-    sizes = {name: float(np.abs(table).max()) for name, table in query.features.items()}
     name = max(sizes, key=lambda name: sizes[name])
     return f"query: modality {name!r} is too large, it holds {sizes[name]:.3g} as the catalogue scales it"
 
@@ -237,8 +297,9 @@ class SetView(View):
         """Whether this catalogue's sets are the ones searched in."""
         return super().covers(catalogue) and self.sets is catalogue.sets
 
-    def _alive(self, query: Query) -> Query:
-        return query if self.sets else super()._alive(query)
+    @property
+    def _alive(self) -> NDArray[np.bool_] | None:
+        return None if self.sets else self.shown.alive
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for these elements, a set standing for its own; raises SearchError for an unknown one."""
@@ -248,6 +309,13 @@ class SetView(View):
         check_count(len(rows))
         places = [self._places[one] for one in ids if one in self._places] if self.sets else rows[rows < self.count]
         return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})
+
+    def mixed(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:
+        """The query for these elements, and one of raw vectors; raises SearchError."""
+        named, vectors = self.items(ids), self.vectors(raw).features
+        assert named.features is not None
+        assert vectors is not None
+        return named._replace(features={name: np.concatenate([x, vectors[name]]) for name, x in named.features.items()})
 
     def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
         """The query as it asks for sets."""

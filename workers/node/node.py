@@ -25,9 +25,20 @@ from omdml.workers.node.gallery import Query
 from omdml.workers.node.hot_swap import Refresher
 from omdml.workers.node.http.inbox import Inbox
 from omdml.workers.node.items.writer import ItemWriter
-from omdml.workers.node.live_model import DEFAULT_K, FIRST_PAGE, PATIENCE_S, Answer, Page, SearchError, View
+from omdml.workers.node.live_model import (
+    DEFAULT_K,
+    FIRST_PAGE,
+    PATIENCE_S,
+    Answer,
+    Answers,
+    Page,
+    SearchError,
+    View,
+    single,
+)
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.past_views import PastViews
+from omdml.workers.node.searching.options import PLAIN, Options
 from omdml.workers.telemetry.registry import MODELS, ModelLabels
 
 BUDGET_BYTES = 1 << 30
@@ -49,6 +60,8 @@ class RetrievalNode:
         Where posted feedback goes; None: none is taken.
     attributes
         Those of a model's items, by which searches filter; None if it has none.
+    expand
+        What searches of a model expand to that do not say themselves; 0 is not at all.
     first
         The snapshot that a worker would publish of a model before its first event: it answers for models of which
         the store has nothing. None: nothing does.
@@ -85,6 +98,7 @@ class RetrievalNode:
         ready: str = "all",
         first: Callable[[str], Snapshot] | None = None,
         attributes: Callable[[str], Attributes | None] = lambda model: None,
+        expand: Callable[[str], int] = lambda model: 0,
         parent: Callable[[str], str] = lambda model: "",
     ) -> None:
         names = list(models)
@@ -95,6 +109,7 @@ class RetrievalNode:
         self._budget_bytes = budget_bytes
         self._ready = ready
         self._attributes, self._changed = attributes, ChangedAttributes()
+        self.expand = expand
         self.store = store
         self.catalogues = catalogues
         self._parent = parent
@@ -229,10 +244,13 @@ class RetrievalNode:
         by: str | None = None,
         rerank: int | None = None,
     ) -> Query:
-        """The query for exactly one of ids and features; raises SearchError."""
-        if (ids is None) == (features is None):
-            raise SearchError("a query needs item ids or features, and not both", "invalid")
-        query = view.items(ids) if ids is not None else view.vectors(features or {})
+        """The query for item ids, for features, or for the mean of both; raises SearchError."""
+        if ids is None and features is None:
+            raise SearchError("a query needs item ids, features, or both", "invalid")
+        if ids is not None and features is not None:
+            query = view.mixed(ids, features)
+        else:
+            query = view.items(ids) if ids is not None else view.vectors(features or {})
         return view.searched(query, by, rerank)
 
     def filtered(self, view: View, query: Query, asked: Mapping[str, Any]) -> Query:
@@ -241,12 +259,14 @@ class RetrievalNode:
             raise SearchError("filter: this model answers sets, and attributes are those of items", "bad_filter")
         return query._replace(among=self._attributes_of(view).mask(asked, view.catalogue, view.count))
 
-    def with_fields(self, view: View, answer: Answer, fields: Sequence[str]) -> Answer:
-        """The answer with these attributes of each item; raises SearchError."""
-        told = self._attributes_of(view).of([found.id for found in answer.items], fields)
-        pairs = zip(answer.items, told, strict=True)
-        items = [msgspec.structs.replace(found, attributes=attributes) for found, attributes in pairs]
-        return msgspec.structs.replace(answer, items=items)
+    def with_fields(self, view: View, answers: Answers, fields: Sequence[str]) -> Answers:
+        """The answers with these attributes of each item; raises SearchError."""
+        known, lists = self._attributes_of(view), []
+        for items in answers.answers:
+            told = known.of([found.id for found in items], fields)
+            pairs = zip(items, told, strict=True)
+            lists.append([msgspec.structs.replace(found, attributes=attributes) for found, attributes in pairs])
+        return msgspec.structs.replace(answers, answers=lists)
 
     def _attributes_of(self, view: View) -> Layers:
         model = view.snapshot.model
@@ -268,9 +288,21 @@ class RetrievalNode:
         page: Page = FIRST_PAGE,
     ) -> Answer:
         """Search in a view, and measure; raises SearchError."""
-        answer = view.search(query, k, task, page)
-        self.metrics.searched(self._label(answer.model), view, answer.version, answer.took_s)
-        return answer
+        return single(self.answers(view, [query], k, task, page))
+
+    def answers(
+        self,
+        view: View,
+        queries: Sequence[Query],
+        k: int = DEFAULT_K,
+        task: str | None = None,
+        page: Page = FIRST_PAGE,
+        options: Options = PLAIN,
+    ) -> Answers:
+        """Search for several queries in one view, and measure; raises SearchError."""
+        found = view.search_each(queries, k, task, page, options)
+        self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
+        return found
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.errors import CorruptError
+from omdml.errors import CorruptError, MeasureError
 from omdml.metrics import SetMetric
-from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, Array, Features, Hits, Query, closest, lowest
+from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, Array, Features, Hits, NoEmbedding, Query, closest, lowest
 
 
 class SetGallery:
@@ -64,6 +64,14 @@ class SetGallery:
             rows = np.sort(closest(rows, distances[rows], best).rows)
             return closest(rows, self._unmatched(query.features, rows), k)
         return closest(rows, distances[rows], k)
+
+    def expanded(self, query: Query, count: int) -> Query:
+        """Refuse: raises NoEmbedding."""
+        raise NoEmbedding("a query for sets has several elements, and no single place to expand")
+
+    def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+        """Refuse: raises MeasureError."""
+        raise MeasureError("a metric of sets compares a set as a whole: its score is no sum over modalities or experts")
 
     def _asked(self, query: Query) -> Array:
         """The vectors that sets are scored by: (Q, r), or (1, r)."""

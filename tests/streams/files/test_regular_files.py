@@ -184,6 +184,7 @@ EXEMPT = {
     "streams/regular.py",  # the primitive itself
     "streams/stores/folder/backups.py",  # writes a backup, and the files of one into a folder of its own
     "streams/disk.py",  # writes files of names of its own, and syncs folders
+    "streams/catalogues/changes/journal.py",  # locks a folder
     "streams/catalogues/writing.py",  # locks a folder
     "workers/cli.py",  # the null device
     "workers/node/http/api.py",  # click.js

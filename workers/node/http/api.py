@@ -39,6 +39,7 @@ from omdml.workers.node.http.requests import (
     MAX_MOVE_BYTES,
     MAX_QUERY_BYTES,
     Look,
+    OneQuery,
     Search,
     body_of,
     check_events,
@@ -49,9 +50,10 @@ from omdml.workers.node.http.requests import (
     search_of_parameters,
 )
 from omdml.workers.node.http.watch import Watch
-from omdml.workers.node.live_model import Answer, Page, SearchError, View
+from omdml.workers.node.live_model import Answers, Page, SearchError, View, single
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
+from omdml.workers.node.searching.options import Options
 from omdml.workers.telemetry.registry import OTHER
 from omdml.workers.telemetry.single_models import PATH
 from omdml.workers.versions import moves
@@ -109,9 +111,10 @@ def create_app(
         Route("/models/{model}/unpin", api.unpin, methods=["POST"]),
         Route("/models/{model}/history", watch.history, methods=["GET"]),
         Route("/models/{model}/inspect", watch.inspect, methods=["GET"]),
+        Route("/models/{model}/compare", watch.compare, methods=["GET"]),
         Route("/models/{model}/steps", watch.steps, methods=["GET"]),
         Route("/items", watch.items, methods=["GET"]),
-        *Items(node, token).routes,
+        *Items(node, access).routes,
         Route("/picture", watch.picture, methods=["GET"]),
         Route("/events", watch.events, methods=["GET"]),
         *CONSOLE,
@@ -161,20 +164,26 @@ class Api:
             view = await run_in_threadpool(node.view_of, asked.model, asked.version)
         else:
             view = await view_from(node, asked.model, asked.min_version)
-        ids = [asked.id] if asked.id is not None else asked.ids
-        query = node.query(view, ids, asked.features, asked.by, asked.rerank)
-        page = Page(asked.offset, asked.exclude)
-        if asked.filter is not None or asked.fields:
-            return reply(await run_in_threadpool(self._with_attributes, view, query, asked, page))
-        if view.work <= INLINE_WORK and not query.by_elements:
-            return reply(node.answer(view, query, asked.k, asked.task, page))
-        return reply(await run_in_threadpool(node.answer, view, query, asked.k, asked.task, page))
+        queries = [
+            node.query(view, one.names, one.features, asked.by, asked.rerank)
+            for one in asked.queries or [OneQuery(asked.id, asked.ids, asked.features)]
+        ]
+        costly = asked.filter is not None or asked.fields or any(query.by_elements for query in queries)
+        if costly or view.work * len(queries) > INLINE_WORK:
+            found = await run_in_threadpool(self._answers, view, queries, asked)
+        else:
+            found = self._answers(view, queries, asked)
+        return reply(single(found) if asked.queries is None else found)
 
-    def _with_attributes(self, view: View, query: Query, asked: Search, page: Page) -> Answer:
+    def _answers(self, view: View, queries: list[Query], asked: Search) -> Answers:
+        node = self._node
         if asked.filter is not None:
-            query = self._node.filtered(view, query, asked.filter)
-        answer = self._node.answer(view, query, asked.k, asked.task, page)
-        return self._node.with_fields(view, answer, asked.fields) if asked.fields else answer
+            among = node.filtered(view, queries[0], asked.filter).among
+            queries = [query._replace(among=among) for query in queries]
+        expand = node.expand(view.snapshot.model) if asked.expand is None else asked.expand
+        page, options = Page(asked.offset, asked.exclude), Options(expand, asked.explain)
+        found = node.answers(view, queries, asked.k, asked.task, page, options)
+        return node.with_fields(view, found, asked.fields) if asked.fields else found
 
     async def feedback(self, request: Request) -> Response:
         """Take one event, or JSON lines of them, all or none; answers when they are durable."""

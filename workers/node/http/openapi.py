@@ -11,6 +11,7 @@ from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.course import Step
 from omdml.workers.node.http.items.changes import ItemsChanged, OfModel, PutItem
 from omdml.workers.node.http.requests import (
+    Compare,
     Events,
     History,
     ItemPicture,
@@ -21,25 +22,34 @@ from omdml.workers.node.http.requests import (
     OfVersion,
     Search,
 )
-from omdml.workers.node.live_model import Answer
+from omdml.workers.node.live_model import Answer, Answers
+from omdml.workers.node.searching.compare import Comparison
 
 JSON = "application/json"
 
 
 def openapi() -> dict[str, Any]:
     """The document."""
-    structs = [Search, Answer, AnyFeedback, Move, Step, PutItem, Change, ItemsChanged, *IN_QUERIES]
+    structs = [
+        *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step),
+        *(PutItem, Change, ItemsChanged, *IN_QUERIES),
+    ]
     described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    search, answer, event, move, step, put_item, change, changed = described[: -len(IN_QUERIES)]
+    search, answer, answers, comparison, event, move, step, put_item, change, changed = described[: -len(IN_QUERIES)]
     # Structs of queries are told as parameters.
-    fields, look, items, picture, history, of_version, events, of_model = (
+    fields, look, items, picture, history, of_version, compare, events, of_model = (
         parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
     )
     components["Error"] = ERROR
     paths = {
         "/search": {
             "get": operation("Items closest to one item", answer, parameters=fields, more=BEHIND),
-            "post": operation("Items closest to items, or to raw vectors", answer, body={JSON: search}, more=BEHIND),
+            "post": operation(
+                "Items closest to items, to raw vectors, or to each of several queries",
+                {"anyOf": [answer, answers]},
+                body={JSON: search},
+                more=BEHIND,
+            ),
         },
         "/feedback": {
             "post": operation(
@@ -68,6 +78,13 @@ def openapi() -> dict[str, Any]:
             )
         },
         "/models/{model}/inspect": {"get": operation("What a kept version holds", parameters=[*OF_MODEL, *of_version])},
+        "/models/{model}/compare": {
+            "get": operation(
+                "What moved in the answer to an item between two versions",
+                comparison,
+                parameters=[*OF_MODEL, *compare],
+            )
+        },
         "/items": {
             "get": operation("Ids of a model's items, in the catalogue's order", ITEMS, parameters=items),
             "post": operation(
@@ -131,7 +148,7 @@ MOVES = {
     "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
     "unpin": "Answer with the newest version again; needs a node with a token",
 }
-IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Events, OfModel)
+IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Compare, Events, OfModel)
 CONFIRMED = "answered when that is durable and this node answers with it"
 TEXT = {"type": "string"}
 LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}

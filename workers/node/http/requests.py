@@ -15,13 +15,15 @@ from omdml.errors import FeedbackError
 from omdml.feedback import MESSAGEPACK
 from omdml.workers.configuration.config import suggestion
 from omdml.workers.node.http.inbox import Event, Inbox
-from omdml.workers.node.live_model import DEFAULT_K, SearchError
+from omdml.workers.node.live_model import DEFAULT_K, MAX_K, SearchError
+from omdml.workers.node.searching.options import MAX_EXPAND
 from omdml.workers.versions.moves import MAX_REASON
 
 T = TypeVar("T", bound=msgspec.Struct)
 MAX_QUERY_BYTES = 1 << 20
 MAX_FEEDBACK_BYTES = 16 << 20
 MAX_MOVE_BYTES = 1 << 12
+MAX_QUERIES = 100
 MAX_EVENTS = 10_000  # in one request
 MAX_ERRORS = 20  # told about one request
 MinVersion = Annotated[
@@ -38,6 +40,17 @@ Version = Annotated[
 JSON_LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 
 
+Expand = Annotated[
+    Annotated[int, msgspec.Meta(ge=0, le=MAX_EXPAND)] | None,
+    msgspec.Meta(
+        description="Search again from the query and so many of its nearest items, weighed by their cosines; 0: do "
+        "not. "
+        "Without it, what the model's configuration says."
+    ),
+]
+Explain = Annotated[bool, msgspec.Meta(description="Tell what each distance is made of, as `parts`")]
+
+
 class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /search``: the items closest to one item. ``model`` may be left out where there is one."""
 
@@ -48,10 +61,29 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     min_version: MinVersion = None
     version: Version = None
+    expand: Expand = None
+    explain: Explain = False
+
+
+class OneQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of several queries: an item, the mean of several, raw vectors, or the mean of items and raw vectors."""
+
+    id: str | None = None
+    ids: list[str] | None = None
+    features: dict[str, list[float]] | None = None
+
+    @property
+    def names(self) -> list[str] | None:
+        """Ids of the items that ask."""
+        return [self.id] if self.id is not None else self.ids
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """``POST /search``: the items closest to an item, to the mean of several, or to raw vectors, a modality each.
+    """``POST /search``: the items closest to an item, to the mean of several, to raw vectors, a modality each, or to
+    the mean of items and of raw vectors.
+
+    ``queries`` are several of these in one request. One version answers them all, what else is asked for holds for
+    each, and the answer has ``answers``, a list a query, instead of ``items``.
 
     ``offset`` items are passed over, as pages after the first want it; the ids to ``exclude`` are never answered. Only
     items that match ``filter`` are (deploy/SEARCH.md), and ``fields`` are attributes that come with each.
@@ -72,6 +104,9 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     task: str | None = None
     min_version: MinVersion = None
     version: Version = None
+    expand: Expand = None
+    explain: Explain = False
+    queries: Annotated[list[OneQuery], msgspec.Meta(min_length=1, max_length=MAX_QUERIES)] | None = None
     by: Literal["vector", "aggregate", "elements"] | None = None
     rerank: int | None = None
 
@@ -108,6 +143,17 @@ class OfVersion(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /models/{model}/inspect``: a kept version, or the live one."""
 
     version: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class Compare(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /models/{model}/compare``: what moved between a kept version and another, or the live one."""
+
+    id: str
+    before: Annotated[int, msgspec.Meta(ge=0, description="The kept version to compare with")]
+    after: Version = None
+    k: int = DEFAULT_K
+    task: str | None = None
+    expand: Expand = None
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,9 +214,25 @@ def search_of_body(body: bytes) -> Search:
     fields = _fields(body)
     _known(fields, Search.__struct_fields__)
     asked: Search = _converted(fields, Search, strict=True)
-    if sum(value is not None for value in (asked.id, asked.ids, asked.features)) != 1:
-        raise SearchError("a query needs exactly one of id, ids and features", "invalid")
+    own = OneQuery(asked.id, asked.ids, asked.features)
+    if asked.queries is None:
+        _check_query(own, "a query")
+        return asked
+    if own != OneQuery():
+        raise SearchError("queries stand for id, ids and features: give one or the other", "invalid")
+    for number, query in enumerate(asked.queries, start=1):
+        _check_query(query, f"query {number}")
+    if (asked.k + asked.offset) * len(asked.queries) > MAX_K:
+        told = f"{len(asked.queries)} queries of {asked.k + asked.offset} items each (k and offset): expected at most"
+        raise SearchError(f"{told} {MAX_K} items together; split them", "bad_k")
     return asked
+
+
+def _check_query(query: OneQuery, what: str) -> None:
+    if query.id is not None and query.ids is not None:
+        raise SearchError(f"{what} needs exactly one of id and ids, or features, or features beside one", "invalid")
+    if query == OneQuery():
+        raise SearchError(f"{what} needs exactly one of id and ids, or features, or features beside one", "invalid")
 
 
 def _fields(body: bytes) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols import Pointer
 from omdml.workers.node.course import Step
-from omdml.workers.node.http.requests import Events, History, ItemPicture, Items, OfVersion, parameters_as
+from omdml.workers.node.http.requests import Compare, Events, History, ItemPicture, Items, OfVersion, parameters_as
 from omdml.workers.node.live_model import SearchError
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
+from omdml.workers.node.searching.compare import Comparison, compared
 from omdml.workers.versions.inspection import parts, weighed, weights
 
 # Streams of events that a node keeps open at once.
@@ -117,6 +118,18 @@ class Watch:
             which = "nothing" if asked.version is None else f"no version {asked.version}"
             raise SearchError(f"model {model!r}: {which} is kept", "not_kept")
         return reply(await run_in_threadpool(inspected, *loaded))
+
+    async def compare(self, request: Request) -> Response:
+        """What moved in the answer to one item between two versions."""
+        asked, model = parameters_as(Compare, request.query_params), self._known(request)
+        return reply(await run_in_threadpool(self._compared, model, asked))
+
+    def _compared(self, model: str, asked: Compare) -> Comparison:
+        node = self._node
+        before = node.view_of(model, asked.before)
+        after = node.view(model) if asked.after is None else node.view_of(model, asked.after)
+        expand = node.expand(model) if asked.expand is None else asked.expand
+        return compared(before, after, asked.id, asked.k, asked.task, expand)
 
     async def events(self, request: Request) -> Response:
         """Server-sent events: the newest step of one model, or of each, and every one from now on."""

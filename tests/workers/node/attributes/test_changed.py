@@ -8,6 +8,7 @@ import pytest
 
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.attributes.table import Attributes
+from omdml.workers.node.live_model import single
 from tests.support.changing import Twin, change, plain_catalogue, raw_item
 from tests.support.deep import examples
 from tests.support.shops import Shop, asking, refused
@@ -80,8 +81,9 @@ def test_random_changes_filter_as_a_dict_would(shop, seed):
                 if (values.get("price", -1) >= 4 or values.get("size") == "M") and values.get("brand") != "a"
             }
             view = node.view()
-            found = node.answer(view, node.filtered(view, view.items(["i0"]), asked), 500)
-            assert {hit.id for hit in found.items} == expected - {"i0"}
-            for hit in node.with_fields(view, found, ["price", "size", "brand"]).items:
+            found = node.answers(view, [node.filtered(view, view.items(["i0"]), asked)], 500)
+            hits = single(node.with_fields(view, found, ["price", "size", "brand"])).items
+            assert {hit.id for hit in hits} == expected - {"i0"}
+            for hit in hits:
                 values = {name: known[hit.id][name] for name in ("price", "size", "brand") if name in known[hit.id]}
                 assert hit.attributes == values

@@ -182,6 +182,7 @@ def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused_and_not_shown(tok
 
 NAMED = {
     "page": NamedToken(token="page-0123456789abcdef", role="feedback"),
+    "feed": NamedToken(token="feed-0123456789abcdef", role="items"),
     "alice": NamedToken(token="alice-0123456789abcdef", role="operator"),
 }
 
@@ -190,12 +191,17 @@ def bearer(name):
     return {"authorization": f"Bearer {NAMED[name].token}"}
 
 
-def test_a_feedback_token_sends_events_and_moves_nothing(shop):
+def test_a_token_does_what_its_role_allows_and_no_more(shop):
     with shop.serving() as node, listening(node, tokens=NAMED) as server, client_of(server) as client:
         assert client.post("/feedback", content=next(events(1)), headers=bearer("page")).status_code == 202
         for verb in VERBS:
             response = client.post(f"/models/shop/{verb}", headers=bearer("page"))
             assert "'page' has the role feedback" in refused(response, 403, "forbidden")
+            assert "needs the role operator" in refused(
+                client.post(f"/models/shop/{verb}", headers=bearer("feed")), 403, "forbidden"
+            )
+        assert "needs the role items" in refused(client.delete("/items/i1", headers=bearer("page")), 403, "forbidden")
+        assert client.delete("/items/none", headers=bearer("feed")).json()["unknown"] == ["none"]
         assert "node.tokens" in refused(client.post("/feedback", content=next(events(1))), 401, "unauthorized")
 
 

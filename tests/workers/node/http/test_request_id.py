@@ -29,7 +29,7 @@ def test_a_failure_is_found_in_the_log_by_its_id(node, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(type(node), "answer", fail)
+    monkeypatch.setattr(type(node), "answers", fail)
     with asking(node) as client, structlog.testing.capture_logs() as logs:
         structlog.get_config()["processors"].insert(0, structlog.contextvars.merge_contextvars)
         answer = client.get("/search?id=i1", headers={"X-Request-Id": "mine"})

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from omdml.streams.catalogues.changes.change import Change, ChangeError, Prepared, Value, decode_change
 from omdml.streams.protocols import Catalogue
-from omdml.workers.configuration.access import check_access
+from omdml.workers.configuration.access import Access
 from omdml.workers.node.http.requests import MAX_EVENTS, MAX_FEEDBACK_BYTES, body_of, parameters_as
 from omdml.workers.node.node import RetrievalNode
 
@@ -56,8 +56,8 @@ class ItemsChanged(msgspec.Struct, frozen=True, kw_only=True):
 class Items:
     """Endpoints that change the items of a node's catalogues; whoever writes must send the token if there is one."""
 
-    def __init__(self, node: RetrievalNode, token: str) -> None:
-        self._node, self._token = node, token
+    def __init__(self, node: RetrievalNode, access: Access) -> None:
+        self._node, self._access = node, access
         self.routes = [
             Route("/items", self.post, methods=["POST"]),
             Route("/items/{id:path}", self.put, methods=["PUT"]),
@@ -66,7 +66,7 @@ class Items:
 
     async def put(self, request: Request) -> Response:
         """Put one item, or give it other attributes."""
-        check_access(request.headers, self._token)
+        self._access.check(request.headers, "items")
         one: str = request.path_params["id"]
         body = await body_of(request, MAX_ITEM_BYTES)
         try:
@@ -79,12 +79,12 @@ class Items:
 
     async def delete(self, request: Request) -> Response:
         """Delete one item."""
-        check_access(request.headers, self._token)
+        self._access.check(request.headers, "items")
         return await self._change(request, [{"id": request.path_params["id"], "delete": True}])
 
     async def post(self, request: Request) -> Response:
         """Make the changes in JSON lines, all or none."""
-        check_access(request.headers, self._token)
+        self._access.check(request.headers, "items")
         lines = [line for line in (await body_of(request, MAX_FEEDBACK_BYTES)).split(b"\n") if line.strip()]
         if not lines:
             raise ChangeError("the body holds no change: send one a line", "invalid")

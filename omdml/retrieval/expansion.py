@@ -1,0 +1,35 @@
+"""Query expansion: a second search, from the query and what the first one found (MATHS 16).
+
+Alpha query expansion (Radenovic, Tolias, Chum: *Fine-tuning CNN Image Retrieval with No Human Annotation*, 2018) over
+average query expansion (Chum et al. 2007).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+ALPHA = 3
+
+
+def shares(point: Array, nearest: Array) -> NDArray[np.float64]:
+    """What the query and each of its nearest items weigh in the mean that is searched for next: (1 + n,), 1 together.
+
+    An item weighs the cube of its cosine with the query, and nothing if that is below 0. The query weighs 1 beside
+    them.
+
+    Parameters
+    ----------
+    point : (R,)
+        The query's embedding, around the middle of the gallery.
+    nearest : (n, R)
+        Its nearest items, around the same middle.
+    """
+    query, items = np.asarray(point, np.float64), np.asarray(nearest, np.float64)
+    lengths = np.linalg.norm(items, axis=1) * np.linalg.norm(query)
+    cosines = np.divide(items @ query, lengths, out=np.zeros(len(items)), where=lengths > 0)
+    weights = np.concatenate([[1.0], np.maximum(cosines, 0.0) ** ALPHA])
+    return weights / weights.sum()

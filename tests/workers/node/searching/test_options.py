@@ -1,0 +1,270 @@
+"""Several queries, mixed ones, expansion and explanation: as brute force says, and over HTTP."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from omdml.metrics import (
+    BilinearMetric,
+    CosineMetric,
+    CoupledMetric,
+    DiagonalMetric,
+    FullMetric,
+    SignedMetric,
+)
+from omdml.retrieval.filling import Filling
+from omdml.workers.node.bridge import Bridge, Spread
+from omdml.workers.node.gallery import Gallery, Query, ScoredGallery
+from omdml.workers.node.searching.options import explained, nearest_each
+from tests.integration.waiting import until
+from tests.support.deep import examples
+from tests.support.galleries import DIMS, features, metric, one
+from tests.support.shops import Shop, asking, refused
+from tests.support.worlds import catalogue, items
+
+WIDTH = sum(DIMS.values())
+
+
+def random_metric(kind: str, seed: int):
+    draw = np.random.default_rng(seed)
+    squares = {name: draw.normal(size=(d, d)) for name, d in DIMS.items()}
+    weights = {"color": 0.3, "text": 0.7}
+    match kind:
+        case "projection":
+            return metric(seed)
+        case "cosine":
+            experts = {"plain": np.zeros((0, WIDTH)), "joint": draw.normal(size=(5, WIDTH))}
+            return CosineMetric(DIMS, draw.normal(size=WIDTH), experts, {"plain": 0.2, "joint": 0.8})
+        case "coupled":
+            matrices = {name: draw.normal(size=(3, WIDTH)) for name in ("shared", "one")}
+            return CoupledMetric(DIMS, matrices, {"one": ["shared", "one"]})
+        case "diagonal":
+            return DiagonalMetric({name: draw.random(d) for name, d in DIMS.items()})
+        case "full":
+            return FullMetric(weights, {name: x @ x.T for name, x in squares.items()})
+        case "bilinear":
+            return BilinearMetric(squares)
+    return SignedMetric({name: draw.normal(size=d) for name, d in DIMS.items()})
+
+
+PARTS = {
+    "projection": {"color", "text"},
+    "cosine": {"plain", "joint"},
+    "coupled": {"shared", "one"},
+    "diagonal": {"color", "text"},
+    "full": {"color", "text"},
+    "bilinear": {"color", "text"},
+    "signed": {"color", "text"},
+}
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(count=st.integers(3, 60), seed=st.integers(0, 10_000), kind=st.sampled_from(sorted(PARTS)))
+def test_parts_of_a_distance_add_up_to_it_under_every_metric(count, seed, kind):
+    table, learned = features(count, seed), random_metric(kind, seed)
+    index = (Gallery if learned.euclidean else ScoredGallery)(learned, table)
+    # an item, the mean of some, vectors that are no item's
+    vectors = {name: x[:1] + 0.1 for name, x in table.items()}
+    for query in (one(0), Query(np.array([0, 1])), Query(np.empty(0, np.int64), vectors)):
+        hits = index.nearest(query, 5)
+        parts = explained(index, query, hits.rows)
+        assert all(set(part) == PARTS[kind] for part in parts)
+        assert np.allclose([sum(part.values()) for part in parts], hits.distances, rtol=1e-5, atol=1e-5)
+
+
+def test_an_expert_part_is_its_share_of_the_cosine_distance():
+    table, learned = features(20), random_metric("cosine", 3)
+    hits = Gallery(learned, table).nearest(one(4), 3)
+    both = np.concatenate(list(table.values()), axis=1) - learned.mean
+    turned = both @ learned.experts["joint"].T
+    turned /= np.linalg.norm(turned, axis=1, keepdims=True)
+    expected = 0.8 * (2 - 2 * turned[hits.rows] @ turned[4])
+    parts = explained(Gallery(learned, table), one(4), hits.rows)
+    assert np.allclose([part["joint"] for part in parts], expected, atol=1e-5)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    count=st.integers(2, 80), seed=st.integers(0, 10_000), k=st.integers(1, 90), queries=st.integers(2, 40),
+    share=st.sampled_from([None, 0.05, 0.6]),
+)  # fmt: skip
+def test_several_queries_are_answered_as_each_alone(count, seed, k, queries, share):
+    table, draw = features(count, seed), np.random.default_rng(seed)
+    gallery = Gallery(metric(seed), table)
+    among = None if share is None else draw.random(count) < share
+    asked = [Query(np.unique(draw.integers(0, count, 2)), among=among) for _ in range(queries)]
+    for query, hits in zip(asked, nearest_each(gallery, asked, k), strict=True):
+        alone = gallery.nearest(query, k)
+        assert hits.rows.tolist() == alone.rows.tolist()
+        assert hits.distances.tolist() == alone.distances.tolist()
+
+
+def expanded_by_brute_force(learned, table, row, count):
+    """Every other item by its distance from the weighed mean, in float64."""
+    embedded = learned.embed(table).astype(np.float64)
+    embedded -= embedded.mean(axis=0)
+    distances = ((embedded - embedded[row]) ** 2).sum(axis=1)
+    distances[row] = np.inf
+    point, weight = embedded[row].copy(), 1.0
+    for other in np.argsort(distances, kind="stable")[:count]:
+        cosine = embedded[row] @ embedded[other] / np.linalg.norm(embedded[row]) / np.linalg.norm(embedded[other])
+        point += max(0.0, cosine) ** 3 * embedded[other]
+        weight += max(0.0, cosine) ** 3
+    distances = ((embedded - point / weight) ** 2).sum(axis=1)
+    distances[row] = np.inf
+    return distances
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(seed=st.integers(0, 10_000), kind=st.sampled_from(["projection", "cosine"]), expand=st.integers(1, 10))
+def test_an_expanded_search_is_that_of_the_weighed_mean(seed, kind, expand):
+    table, learned = features(50, seed), random_metric(kind, seed)
+    gallery = Gallery(learned, table)
+    hits = gallery.nearest(gallery.expanded(one(7), expand), 10)
+    distances = expanded_by_brute_force(learned, table, 7, expand)
+    assert np.allclose(hits.distances, np.sort(distances)[:10], rtol=1e-3, atol=1e-4)
+    assert np.allclose(hits.distances, distances[hits.rows], rtol=1e-3, atol=1e-4)
+
+
+def test_over_a_bridge_expansion_and_parts_are_those_of_the_new_metric():
+    table, old = features(200), metric(1)
+    new = metric(2, old, 0.001)
+    bridge, whole = Bridge(Gallery(old, table), old, new, table, Spread(table)), Gallery(new, table)
+    query = bridge.expanded(one(3), 5)
+    hits, expected = bridge.nearest(query, 8), whole.nearest(whole.expanded(one(3), 5), 8)
+    assert hits.rows.tolist() == expected.rows.tolist()
+    assert np.allclose(hits.distances, expected.distances, rtol=1e-3)
+    sums = [sum(part.values()) for part in explained(bridge, query, hits.rows)]
+    assert np.allclose(sums, hits.distances, rtol=1e-5)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    shop = Shop(tmp_path)
+    shop.learn()
+    return shop
+
+
+@pytest.fixture
+def client(shop):
+    with shop.serving(expand=lambda model: 0) as node, asking(node) as client:
+        yield client
+
+
+def found(client, **asked):
+    return client.post("/search", json=asked).raise_for_status().json()
+
+
+def vectors(row, name=None):
+    return {modality: x[row].tolist() for modality, x in items()[0].items() if name in (None, modality)}
+
+
+def test_queries_of_every_kind_share_one_request_and_one_version(client):
+    queries = [{"id": "i5"}, {"ids": ["i6", "i7"]}, {"features": vectors(8)}, {"ids": ["i9"], "features": vectors(1)}]
+    body = found(client, queries=queries, k=4, exclude=["i0"])
+    alone = [found(client, **query, k=4, exclude=["i0"]) for query in queries]
+    assert [[item["id"] for item in items] for items in body["answers"]] == [
+        [item["id"] for item in one["items"]] for one in alone
+    ]
+    assert {one["version"] for one in alone} == {body["version"]}
+    assert set(body) == {"model", "version", "serial", "took_s", "answers"}
+
+
+def test_a_mix_of_items_and_vectors_asks_for_their_mean(shop, client):
+    mixed = found(client, ids=["i5", "i6"], features=vectors(7), k=150)["items"]
+    listed = found(client, ids=["i5", "i6", "i7"], k=150)["items"]
+    assert [one["id"] for one in mixed if one["id"] != "i7"] == [one["id"] for one in listed]
+    assert "i5" not in [one["id"] for one in mixed]
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["features", "mapped"])
+def test_vectors_of_some_modalities_ask_with_the_conditional_mean_of_others(tmp_path, mapped):
+    whole = catalogue(tmp_path / "items", mapped=True)
+    seen = whole.in_coordinates("mapped" if mapped else "features")
+    given = {"shape": np.array([vectors(5)["shape"]])}
+    scaled = {"shape": whole.scale({name: np.array([x]) for name, x in vectors(5).items()})["shape"]}
+    filled = Filling(whole.features)(scaled)
+    expected = dict.fromkeys(seen.dims, whole.map.apply(filled)) if mapped else filled
+    made = seen.scale_some(given)
+    assert made.keys() == expected.keys()
+    assert all(np.array_equal(made[name], expected[name]) for name in made)
+    every = {name: np.array([x]) for name, x in vectors(5).items()}
+    assert all(np.array_equal(x, seen.scale_some(every)[name]) for name, x in seen.scale(every).items())
+
+
+def test_some_modalities_alone_or_beside_items_can_be_asked_with(client):
+    alone = found(client, features=vectors(5, "shape"), k=20)["items"]
+    assert "i5" in [one["id"] for one in alone]
+    mixed = found(client, ids=["i6"], features=vectors(5, "shape"), k=119)["items"]
+    assert "i6" not in [one["id"] for one in mixed]
+    assert len(mixed) == 119
+    told = refused(client.post("/search", json={"features": {"shape": [1.0]}}), 400, "dimension")
+    assert "has 1 numbers" in told
+    refused(client.post("/search", json={"features": {"shap": [1.0]}}), 400, "invalid")
+
+
+def test_explain_tells_parts_over_http_and_only_if_asked(client):
+    plain = found(client, id="i5", k=3)["items"]
+    assert all("parts" not in one for one in plain)
+    told = found(client, id="i5", k=3, explain=True, expand=4)["items"]
+    by_url = client.get("/search?id=i5&k=3&explain=true&expand=4").json()["items"]
+    assert by_url == told
+    for item in told:
+        assert set(item["parts"]) == {"shape", "noise"}
+        assert sum(item["parts"].values()) == pytest.approx(item["distance"], rel=1e-6)
+
+
+def test_a_model_expands_as_configured_unless_the_search_says_otherwise(shop):
+    with shop.serving(expand=lambda model: 5) as node, asking(node) as client:
+        configured, asked, off = (
+            found(client, id="i5", k=50, **more)["items"] for more in ({}, {"expand": 5}, {"expand": 0})
+        )
+    assert configured == asked
+    assert [one["id"] for one in off] == shop.expected(shop.learner.version, "i5", 50)[0]
+    assert [one["distance"] for one in off] != [one["distance"] for one in asked]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "told"),
+    [
+        ({"queries": []}, "invalid", "queries"),
+        ({"queries": [{"id": "i1"}] * 101, "k": 1}, "invalid", "queries"),
+        ({"queries": [{"id": "i1"}] * 100, "k": 101}, "bad_k", "100 queries of 101 items each"),
+        ({"queries": [{"id": "i1"}, {}]}, "invalid", "query 2 needs"),
+        ({"queries": [{"id": "i1", "ids": ["i2"]}]}, "invalid", "query 1 needs"),
+        ({"queries": [{"id": "i1", "k": 3}]}, "invalid", "unknown field `k`"),
+        ({"queries": [{"id": "i1"}], "id": "i2"}, "invalid", "give one or the other"),
+        ({"id": "i1", "expand": 101}, "invalid", "expand"),
+        ({"id": "i1", "expand": -1}, "invalid", "expand"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_saying_why(client, asked, error, told):
+    assert told in refused(client.post("/search", json=asked), 400, error)
+
+
+def test_a_comparison_tells_both_answers_and_who_moved(shop):
+    with shop.serving() as node, asking(node) as client:
+        first = shop.learner.version
+        shop.learn(300)
+        second = shop.publish()
+        until(lambda: node.view().snapshot.version == second)
+        url = f"/models/shop/compare?before={first}&id=i5&k=6"
+        body = client.get(url).raise_for_status().json()
+        assert body == client.get(f"{url}&after={second}").json()
+        ranks = [{name: rank for rank, name in enumerate(shop.expected(v, "i5", 119)[0], 1)} for v in (first, second)]
+        shown = [shop.expected(version, "i5", 6)[0] for version in (first, second)]
+        assert [[one["id"] for one in body[side]["items"]] for side in ("before", "after")] == shown
+        expected = [name for name in dict.fromkeys(shown[1] + shown[0]) if ranks[0][name] != ranks[1][name]]
+        assert [one["id"] for one in body["moved"]] == expected
+        for item in body["moved"]:
+            was, now = ranks[0][item["id"]], ranks[1][item["id"]]
+            assert (item["before"], item["after"], item["rose"]) == (was, now, was - now)
+        refused(client.get("/models/shop/compare?before=99999&id=i5"), 404, "not_kept")
+        refused(client.get("/models/none/compare?before=1&id=i5"), 404, "unknown_model")
+        refused(client.get(f"/models/shop/compare?before={first}&id=nope"), 404, "unknown_item")
+        refused(client.get(f"/models/shop/compare?before={first}&id=i5&k=1001"), 400, "bad_k")
+        same = client.get(f"/models/shop/compare?before={second}&id=i5").json()
+        assert same["moved"] == []

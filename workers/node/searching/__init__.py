@@ -1,0 +1,1 @@
+"""What a search may ask for beside its query: several queries, expansion, explanation, versions compared."""

@@ -1,0 +1,64 @@
+"""What moved in the answer to one item between two versions of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from omdml.workers.node.live_model import Found, Page, SearchError, View
+from omdml.workers.node.searching.options import Options
+
+# Places that ranks are told of: an item beyond has none.
+DEPTH = 1_000
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One version's answer."""
+
+    version: int
+    items: list[Found]
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """An item of either answer: its ranks, counted from 1, and by how many places it rose; None beyond 1,000 places."""
+
+    id: str
+    before: int | None
+    after: int | None
+    rose: int | None
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Both answers to one item, and every item of them whose rank is another now, in the order of the answer after."""
+
+    model: str
+    id: str
+    before: Side
+    after: Side
+    moved: list[Moved]
+
+
+def compared(before: View, after: View, item: str, k: int, task: str | None, expand: int) -> Comparison:
+    """What moved; raises SearchError as searches do."""
+    if not 1 <= k <= DEPTH:
+        raise SearchError(f"k is {k}, expected 1 to {DEPTH}", "bad_k")
+    first, second = (ranked(view, item, task, expand) for view in (before, after))
+    was, now = ({one.id: rank for rank, one in enumerate(side.items, start=1)} for side in (first, second))
+    ids = dict.fromkeys(one.id for side in (second, first) for one in side.items[:k])
+    moved = [moved_of(one, was, now) for one in ids if was.get(one) != now.get(one)]
+    first, second = Side(first.version, first.items[:k]), Side(second.version, second.items[:k])
+    return Comparison(after.snapshot.model, item, first, second, moved)
+
+
+def ranked(view: View, item: str, task: str | None, expand: int) -> Side:
+    """The answer of one version as deep as ranks are told."""
+    query = view.searched(view.items([item]), None, None)
+    found = view.search_each([query], DEPTH, task, Page(), Options(expand))
+    return Side(found.version, found.answers[0])
+
+
+def moved_of(item: str, before: Mapping[str, int], after: Mapping[str, int]) -> Moved:
+    """How one item moved."""
+    was, now = before.get(item), after.get(item)
+    return Moved(item, was, now, was - now if was and now else None)

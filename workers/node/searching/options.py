@@ -1,0 +1,80 @@
+"""Options of every search: query expansion, and what a distance is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import MeasureError, OmdmlError
+from omdml.workers.node.gallery import Gallery, Hits, Index, NoEmbedding, Query
+
+MAX_EXPAND = 100
+
+
+class SearchError(OmdmlError):
+    """A query that cannot be answered; ``reason`` is a code that never changes."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Options(NamedTuple):
+    """``expand``: nearest items that a second search starts from too, 0 for one search; ``explain``: tell parts of
+    distances.
+    """
+
+    expand: int = 0
+    explain: bool = False
+
+
+PLAIN = Options()
+
+
+def nearest_each(index: Index, queries: Sequence[Query], k: int) -> list[Hits] | None:
+    """The k closest rows to each query; None if the index cannot prove one of the answers."""
+    if isinstance(index, Gallery) and len(queries) > 1:
+        return index.nearest_each(queries, k)
+    found = []
+    for query in queries:
+        hits = index.nearest(query, k)
+        if hits is None:
+            return None
+        found.append(hits)
+    return found
+
+
+def expanded_each(
+    index: Index, queries: Sequence[Query], count: int, alive: NDArray[np.bool_] | None = None
+) -> list[Query] | None:
+    """Each query moved towards its ``count`` nearest rows that are ``alive``, whatever it may be answered with.
+
+    None if the index cannot prove which these are.
+
+    Raises SearchError ``no_expansion`` if the metric has no embedding to move a query in.
+    """
+    if not 0 <= count <= MAX_EXPAND:
+        raise SearchError(f"expand is {count}, expected 0 (off) to {MAX_EXPAND}", "invalid")
+    moved = []
+    for query in queries:
+        try:
+            one = index.expanded(query._replace(among=alive), count) if count else query
+        except NoEmbedding as error:
+            raise SearchError(f"expand: {error}: search without", "no_expansion") from error
+        if one is None:
+            return None
+        moved.append(one._replace(among=query.among))
+    return moved
+
+
+def explained(index: Index, query: Query, rows: NDArray[np.int64]) -> list[dict[str, float]]:
+    """What adds up to the distance of each row; raises SearchError ``no_parts`` if the distance is no sum."""
+    try:
+        parts = index.parts(query, rows)
+    except MeasureError as error:
+        raise SearchError(f"explain: {error}: search without", "no_parts") from error
+    columns = np.stack(list(parts.values()), axis=1).tolist()
+    return [dict(zip(parts, row, strict=True)) for row in columns]
