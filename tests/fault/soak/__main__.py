@@ -22,7 +22,7 @@ from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.service import Service
 from tests.fault.chaos.verdict import Verdict, judge
 from tests.fault.soak.plot import drawn
-from tests.fault.soak.samples import MEASURES, Sample, Sampler, growth, lived_throughout, quarters
+from tests.fault.soak.samples import MEASURES, Sample, Sampler, growth, lived_throughout, quarters, rise
 from tests.fault.soak.service import Soaked
 
 BUILD = Path("build")
@@ -60,11 +60,12 @@ def main() -> int:
         if (sentence := growth(some, measure))
     ]
     title = f"Soak of {took_s / 60:.1f} minutes: {len(Soaked.models)} models, {Soaked.rate} events/s, mixed faults"
-    report = "\n".join([title, "", table(samples), "", summary(verdict, injected)])
+    flat = found or ["Memory, files and threads of what lived throughout are flat."]
+    report = "\n".join([title, "", table(samples), "", summary(verdict, injected), "", *flat])
     BUILD.mkdir(exist_ok=True)
     (BUILD / "soak.md").write_text(report + "\n")
     (BUILD / "soak.svg").write_text(drawn(samples, title))
-    print(report, *found, sep="\n")
+    print(report)
     return int(bool(found or verdict.lost or verdict.doubled))
 
 
@@ -98,11 +99,16 @@ def soaked(
 
 def table(samples: Mapping[str, Sequence[Sample]]) -> str:
     """In Markdown: what each process held, by quarters of the time."""
-    lines = ["| process | " + " | ".join(f"{measure.told}, by quarter" for measure in MEASURES) + " |"]
-    lines.append("|---|" + "---|" * len(MEASURES))
+    lines = [
+        "| process | "
+        + " | ".join(f"{measure.told}, by quarter" for measure in MEASURES)
+        + " | MB an hour, last half |"
+    ]
+    lines.append("|---|" + "---|" * (len(MEASURES) + 1))
     for name, some in samples.items():
         told = [" ".join(f"{number:.0f}" for number in quarters(some, measure.field)) for measure in MEASURES]
         started = len({one.pid for one in some})
+        told.append(f"{rise(some, MEASURES[0]):+.0f}" if started == 1 else "-")
         lines.append(f"| {name}{f', started {started} times' if started > 1 else ''} | {' | '.join(told)} |")
     return "\n".join(lines)
 
