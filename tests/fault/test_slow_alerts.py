@@ -1,4 +1,4 @@
-"""Alerts of what goes wrong slowly fire for it: lag, slow answers, hostile feedback, failing searches, routers.
+"""Alerts of what goes wrong slowly fire for it: slow freshness, hostile feedback, failing searches.
 
 Each fault happens to the real daemon under the real Prometheus, as in test_alerts.py.
 """
@@ -8,18 +8,13 @@ from __future__ import annotations
 import threading
 import time
 
-import httpx
 import numpy as np
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from omdml.feedback import Triplet, encode
 from tests.fault.asking import version_served
 from tests.fault.watched import NODE, Searches
-from tests.support.processes import free_port, wait_for
-from tests.support.prometheus import Prometheus
-from tests.support.routes import Route
+from tests.support.processes import wait_for
 from tests.support.worlds import ITEMS, items, triplets
 
 pytestmark = pytest.mark.deep
@@ -57,39 +52,12 @@ def while_it_lasts(service, name, send):
     service.fires(name, limit_s=1)
 
 
-def test_events_of_hours_ago_that_a_worker_cannot_take(watched):
-    # A model in memory is learned on while the store is away. One that is not must wait for its checkpoint.
-    service = watched.begin(models__other={"learner": "lomdml", "rank": 3})
-    service.load.end()
-    wait_for(lambda: max(service.prometheus.ask("omdml_worker_lag_seconds")) == 0, "all to be taken", 60)
-    service.silent("OmdmlLagHigh", "OmdmlLagWillOutliveRetention")
-    service.valkey.stop()
-    producer = KafkaProducer(bootstrap_servers=service.kafka.servers)
-    event = encode(Triplet(model="other", query="i1", relevant="i2", irrelevant="i3"))
-    two_hours_ago = int((time.time() - 7200) * 1000)
-    producer.send(service.topic, event, key=b"other", timestamp_ms=two_hours_ago).get(60)
-    producer.close()
-    service.fires("OmdmlLagHigh", "OmdmlLagWillOutliveRetention", limit_s=FIRES_S)
-    service.valkey.start()
-    service.silent("OmdmlLagHigh")
-
-
 def test_a_worker_whose_processor_is_taken_away_again_and_again(watched):
     service = watched.begin()
     service.silent("OmdmlFreshnessSlow")
     stutters = Stutters(service.worker, paused_s=3.0, runs_s=1.0)
     service.ends.append(stutters.end)
     service.fires("OmdmlFreshnessSlow", limit_s=FIRES_S)
-
-
-def test_a_node_that_gets_little_of_a_processor(watched):
-    service = watched.begin()
-    service.silent("OmdmlSearchSlow")
-    # What waits in the socket is not measured: the pauses must come amid the answers, so the node runs briefly.
-    service.ends += [Searches(service.port).end for _ in range(6)]
-    stutters = Stutters(service.node, paused_s=0.3, runs_s=0.01)
-    service.ends.append(stutters.end)
-    service.fires("OmdmlSearchSlow", limit_s=FIRES_S)
 
 
 def test_a_node_that_starts_while_the_store_is_away(watched):
@@ -144,44 +112,3 @@ def test_clicks_that_no_longer_mean_anything(watched):
         service.sink.send(encode(event), key="shop")
 
     while_it_lasts(service, "OmdmlMistakesRise", send)
-
-
-def in_sync(kafka, topic, count):
-    """Set how many brokers must have what is written to a topic."""
-    admin = KafkaAdminClient(bootstrap_servers=kafka.servers)
-    try:
-        wanted = {"min.insync.replicas": str(count)}
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=wanted)])
-    finally:
-        admin.close()
-
-
-def test_routers_that_cannot_write_and_routers_that_are_killed(tmp_path, kafka, new_topic):
-    with Route(tmp_path, kafka, new_topic) as route:
-        port = free_port()
-        router = route.router("one", options=("--bind", f"127.0.0.1:{port}"))
-        url = f"http://127.0.0.1:{port}"
-        try:
-            route.send(100)
-            route.wait(router)
-            with Prometheus({"omdml-route": [port]}) as prometheus:
-
-                def fires(name):
-                    wait_for(lambda: name in prometheus.firing(), f"{name} to fire", FIRES_S, None)
-
-                wait_for(lambda: prometheus.ask("sum(up)") == [1.0], "a scrape")
-                assert prometheus.firing() == set()
-                assert httpx.get(f"{url}/readyz").status_code == 200
-                # The feedback topic wants more brokers than there are: the router writes and fails, again and again.
-                in_sync(kafka, route.target, 2)
-                route.send(100)
-                fires("OmdmlRouteStalled")
-                fires("OmdmlRouteRepeats")
-                in_sync(kafka, route.target, 1)
-                route.wait(router)
-                wait_for(lambda: "OmdmlRouteStalled" not in prometheus.firing(), "the alert to end", 60)
-                router.kill()
-                fires("OmdmlNobodyRoutes")
-        finally:
-            router.close()
-        route.check()
