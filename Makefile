@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image demo test test-deep test-lowest lint format bench papers chaos attacks fuzz services dist sbom constraints clean
+.PHONY: image demo test test-deep test-lowest lint format bench papers chaos attacks soak fuzz services dist sbom constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -43,6 +43,9 @@ MODULE_chaos := tests.fault.chaos
 MODULE_attacks := tests.fault.attacks
 bench papers chaos attacks: .venv/.dev .venv/.kernels ## what is fast and good (ONLY=clicks: one of them); the papers' tables; what faults cost; what attackers can do
 	$(BIN)/python -m $(MODULE_$@) $(ONLY)
+
+soak: .venv/.dev .venv/.kernels ## 200 models under mixed faults for SOAK_S=1800 seconds: memory, files, threads; table and plot in build/
+	$(BIN)/python -m tests.fault.soak
 
 fuzz: .venv/.fuzz .venv/.kernels ## decoders and loaders, FUZZ_S=60 seconds each
 	$(BIN)/python -m tests.fuzz

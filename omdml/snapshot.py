@@ -137,7 +137,8 @@ class Trail(msgspec.Struct, frozen=True, array_like=True):
     """The way of the events that one publication was the first to hold; times are seconds since the epoch.
 
     ``version`` is the publication's. ``oldest`` is the event time of the oldest of these ``events``; ``taken`` and
-    ``learned`` say when a worker took the first of them and had learned it.
+    ``learned`` say when a worker took the first of them and had learned it. ``trace`` is the trace context (W3C) of the
+    first of them that has one, otherwise empty.
     """
 
     version: int
@@ -145,11 +146,17 @@ class Trail(msgspec.Struct, frozen=True, array_like=True):
     oldest: float
     taken: float
     learned: float
+    trace: str = ""
 
     def with_later(self, later: Trail) -> Trail:
         """Both as one."""
         return Trail(
-            later.version, self.events + later.events, min(self.oldest, later.oldest), self.taken, self.learned
+            later.version,
+            self.events + later.events,
+            min(self.oldest, later.oldest),
+            self.taken,
+            self.learned,
+            self.trace or later.trace,
         )
 
 

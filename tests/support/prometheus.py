@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 
 import httpx
 import yaml
@@ -55,7 +56,8 @@ class Prometheus(Server):
 
     def _command(self):
         options = ("--config.file=prometheus.yml", "--storage.tsdb.path=tsdb", f"--web.listen-address={self.address}")
-        return [fetch.prometheus().path, *options, "--log.level=warn"], dict(os.environ)
+        more = ("--enable-feature=exemplar-storage", "--log.level=warn")
+        return [fetch.prometheus().path, *options, *more], dict(os.environ)
 
     def _ready(self, log: str) -> bool:
         try:
@@ -77,6 +79,12 @@ class Prometheus(Server):
     def ask(self, query: str) -> list[float]:
         """The numbers that a query answers with."""
         return [float(sample["value"][1]) for sample in self.get("query", query=query)["result"]]
+
+    def traces(self, metric: str) -> set[str]:
+        """Trace ids of the exemplars of a metric, of the last ten minutes."""
+        now = time.time()
+        found = self.get("query_exemplars", query=metric, start=str(now - 600), end=str(now + 60))
+        return {one["labels"]["trace_id"] for series in found for one in series["exemplars"]}
 
     def firing(self) -> set[str]:
         """Names of alerts that fire."""

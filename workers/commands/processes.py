@@ -25,6 +25,7 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     from omdml.workers.configuration import process
     from omdml.workers.configuration.warm_up import announce_compiling, warm_up
     from omdml.workers.learning.measures import SINGLE
+    from omdml.workers.telemetry import traces
     from omdml.workers.telemetry.condition import Facts, Messenger
     from omdml.workers.telemetry.registry import new_registry
     from omdml.workers.telemetry.single_models import SingleModels
@@ -32,6 +33,7 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
 
     announce_compiling()
     process.one_thread()
+    traces.start("omdml-worker")
     registry = new_registry()
     facts, models = Facts(), SingleModels("worker", SINGLE)
     process.serve_metrics(configuration.worker.bind, registry, condition=facts, models=models)
@@ -54,9 +56,11 @@ def node(configuration: config.Configuration) -> None:
     from omdml.workers import wiring
     from omdml.workers.configuration import process
     from omdml.workers.configuration.warm_up import announce_compiling
+    from omdml.workers.telemetry import traces
 
     announce_compiling()
     process.one_thread()
+    traces.start("omdml-node")
     wiring.serve_node(configuration)
 
 

@@ -16,6 +16,7 @@ from omdml.workers.configuration.config import is_pattern
 from omdml.workers.events.decoding import KINDS, UNKNOWN
 from omdml.workers.model.guard import WHY
 from omdml.workers.model.memory_budget import Allowance, Residents
+from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero
 
 if TYPE_CHECKING:
@@ -159,10 +160,14 @@ class WorkerMetrics:
             seconds.observe((time.perf_counter() - begin) / count)
 
     @contextmanager
-    def learning(self, label: str) -> Iterator[None]:
-        """Observe the time inside as that of one batch."""
-        with self.learn_seconds.labels(self._models.of(label)).time():
+    def learning(self, label: str, model: OwnedModel) -> Iterator[None]:
+        """Observe the time inside as that of one batch; the trace of an event in it is its exemplar."""
+        begin = time.perf_counter()
+        try:
             yield
+        finally:
+            took = time.perf_counter() - begin
+            self.learn_seconds.labels(self._models.of(label)).observe(took, traces.exemplar(model.traced))
 
     def spent(self, stage: str, seconds: float) -> None:
         """Time that went into a stage."""

@@ -314,7 +314,7 @@ class OwnedPartition:
     def _learn(self, model: OwnedModel, batch: Batch, others: list[Refusal]) -> list[Refusal]:
         self.models.use(model)
         label = self.services.specs.of(model.name).label
-        with self.services.metrics.learning(label):
+        with self.services.metrics.learning(label, model):
             refused = model.take(batch, self.services.metrics.timed, others)
         if model.learner.version > model.published:
             self.models.unpublished.setdefault(model.name, model)

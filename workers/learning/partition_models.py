@@ -6,6 +6,7 @@ Steps 4 and 5 of the protocol, which workers/learning/partition.py lists.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ from omdml.workers.learning.portions import portions
 from omdml.workers.learning.services import Services
 from omdml.workers.learning.watermark import Mark
 from omdml.workers.model.owned_model import OwnedModel
+from omdml.workers.telemetry import traces
 from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back
 
 log = structlog.get_logger(__name__)
@@ -132,6 +134,7 @@ class OwnedModels:
                         new.append((model, snapshot, withheld))
             if new:
                 self.require_placement()
+            begun_at = time.time()
             with metrics.share_of(metrics.publish_seconds, len(new)):
                 answers = self._services.store.publish_all([(what, model.epoch, held) for model, what, held in new])
         for (model, snapshot, withheld), answer in zip(new, answers, strict=True):
@@ -140,6 +143,11 @@ class OwnedModels:
                 model.published = model.learner.version
                 self.unpublished.pop(model.name, None)
                 if not withheld:
+                    if model.trail and model.trail.trace:
+                        context, version = model.trail.trace, snapshot.version
+                        traces.passed(
+                            "snapshot.publish", context, begun_at, time.time(), model=model.name, version=version
+                        )
                     model.gone_live(snapshot)
                 label = self._services.specs.of(model.name).label
                 metrics.published(label, model, HELD if withheld else written.value)

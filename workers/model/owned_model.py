@@ -29,6 +29,7 @@ from omdml.workers.model.guard import Guard, Yardstick
 from omdml.workers.model.held_out_window import Window
 from omdml.workers.model.hold_out import Draw, HeldOut, HoldOut, part
 from omdml.workers.model.tally import Tally
+from omdml.workers.telemetry import traces
 
 Array = NDArray[Any]
 log = structlog.get_logger(__name__)
@@ -102,6 +103,8 @@ class OwnedModel:
         self.trail: Trail | None = None
         self._trails: tuple[Trail, ...] = ()
         self._taken_at = 0.0
+        # The trace context of the first event of those taken last that has one.
+        self.traced = ""
         # Clock of the oldest change that no checkpoint has, and the offset of its event.
         self.changed_at = 0.0
         self.unsaved_from = 0
@@ -169,7 +172,7 @@ class OwnedModel:
         refused
             Events of this model that came with these and are no part of the batch.
         """
-        self._taken_at = time.time()
+        self._taken_at, self.traced = time.time(), ""
         here = batch.records[0].partition
         self.stretches.open(here, batch.records[0].offset)
         self.stretches.refuse(here, offsets_of(refused))
@@ -247,6 +250,7 @@ class OwnedModel:
             stop = min([located.reaches(first, due - self.learner.version), *(event for event in bad if event > first)])
             try:
                 self._learned(times[first:stop], located.learn(self.learner, first, stop))
+                self._trace(records[first:stop])
                 first = stop
             except FeedbackError as error:
                 if error.row is None:
@@ -289,6 +293,18 @@ class OwnedModel:
         if self.learner.version > self.published:
             new = Trail(self.learner.version, len(times), min(times), self._taken_at, time.time())
             self.trail = self.trail.with_later(new) if self.trail else new
+
+    def _trace(self, records: list[Record]) -> None:
+        """Tell of learned events that bring a trace context. That of the first goes on with the publication."""
+        for record in records:
+            if record.headers and (context := traces.context_in(record.headers)):
+                at = {"partition": record.partition.number, "offset": record.offset}
+                log.debug("traced_event_learned", model=self.name, trace_id=traces.trace_id(context), **at)
+                now = time.time()
+                context = traces.passed("worker.learn", context, self._taken_at, now, model=self.name, **at)
+                self.traced = self.traced or context
+                if self.trail and not self.trail.trace:
+                    self.trail = msgspec.structs.replace(self.trail, trace=context)
 
     @property
     def can_be_judged(self) -> bool:

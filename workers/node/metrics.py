@@ -20,6 +20,7 @@ from omdml.snapshot import Trail
 from omdml.streams.catalogues.changes.change import Changed, ChangeError
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.node.live_model import View
+from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
 from omdml.workers.telemetry.single_models import SingleModels
 
@@ -162,10 +163,14 @@ class NodeMetrics:
         age = now - trail.oldest
         if age < 0:
             self.future.labels(label).inc(trail.events)
-        for _ in range(min(trail.events, WEIGHT)):
+        # One observation of the same is enough to find the trace by.
+        exemplar = traces.exemplar(trail.trace)
+        self.fresh.labels(label).observe(max(0.0, age), exemplar)
+        for _ in range(min(trail.events, WEIGHT) - 1):
             self.fresh.labels(label).observe(max(0.0, age))
         for stage, seconds in zip(STAGES, stages_of(trail, later), strict=True):
-            self.stages.labels(stage).observe(seconds)
+            self.stages.labels(stage).observe(seconds, exemplar)
+        traces.passed("node.swap", trail.trace, *later[1:], model=label, version=trail.version)
 
     def freshness(self, label: str, since: float = 0.0) -> dict[str, float] | None:
         """``p50_s``, ``p99_s`` and ``count`` of the last swaps to views made after ``since``; None before the first."""

@@ -28,7 +28,8 @@ EVENTS = {
         "connection_refused dead_letters drift expelled fenced gap_accepted kafka_commit_refused kafka_leave_failed "
         "kafka_out_of_reach learning_waits letter_skipped letters_not_closed log_thinned model_deleted parent_not_used "
         "partition_lost partitions_not_read revoked_unsaved routing_again snapshot_damaged snapshot_taken_back "
-        "snapshot_withheld stopped_partly_unsaved stopped_unsaved store_fell_back store_is_empty store_out_of_reach "
+        "snapshot_withheld spans_not_sent stopped_partly_unsaved stopped_unsaved store_fell_back store_is_empty "
+        "store_out_of_reach "
         "topic_missing webhook_failed"
     ),
     "error": (

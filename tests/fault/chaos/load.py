@@ -17,10 +17,10 @@ from omdml.feedback import Triplet, encode
 from omdml.streams.protocols import Sink
 from tests.support.worlds import triplets
 
-RATE = 400  # events a second, of all models
+RATE = 400  # events a second, of all models, unless a run says otherwise
 TICK_S, REST_S = 0.02, 60.0
 CARELESS_EVERY = 8  # turns
-DIFFERENT = 5_000  # events of a model, then the same again: one sent twice is two events
+DIFFERENT = 20_000  # events of all models, then the same again: one sent twice is two events
 
 
 class Sender(NamedTuple):
@@ -39,6 +39,8 @@ class Load(threading.Thread):
         Most events come by these.
     careless
         Every :data:`CARELESS_EVERY` turns one of these sends instead.
+    rate
+        Events a second, of all models.
 
     Attributes
     ----------
@@ -50,10 +52,13 @@ class Load(threading.Thread):
         How far in the future events claim to have happened, seconds.
     """
 
-    def __init__(self, senders: Sequence[Sender], careless: Sequence[Sender], models: Sequence[str]) -> None:
+    def __init__(
+        self, senders: Sequence[Sender], careless: Sequence[Sender], models: Sequence[str], rate: int = RATE
+    ) -> None:
         super().__init__()
+        self._a_tick = int(rate * TICK_S)
         self._senders, self.careless, self._models = senders, careless, models
-        self._triplets = [named(seed) for seed in range(len(models))]
+        self._triplets = [named(seed, DIFFERENT // len(models)) for seed in range(len(models))]
         self._enough, self._going, self._resting = threading.Event(), threading.Event(), threading.Event()
         self.sent, self.ahead_s = 0, 0.0
         self._going.set()
@@ -65,7 +70,7 @@ class Load(threading.Thread):
                 self._flush()
                 self._resting.set()
                 self._going.wait()
-            for _ in range(int(RATE * TICK_S)):
+            for _ in range(self._a_tick):
                 self._send_one()
         self._flush()
 
@@ -113,6 +118,6 @@ def until_taken(action: Callable[[], None]) -> None:
             time.sleep(0.1)
 
 
-def named(seed: int) -> Iterator[list[str]]:
+def named(seed: int, different: int) -> Iterator[list[str]]:
     """Triplets of items, without end."""
-    return itertools.cycle([[f"i{item}" for item in row] for row in triplets(DIFFERENT, seed).tolist()])
+    return itertools.cycle([[f"i{item}" for item in row] for row in triplets(different, seed).tolist()])

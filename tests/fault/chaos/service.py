@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
 from tests.fault.asking import version_served
-from tests.fault.chaos.load import Load, Sender
+from tests.fault.chaos.load import RATE, Load, Sender
 from tests.fault.chaos.servers import Servers
 from tests.fault.chaos.watch import Watch, learning, serving
 from tests.support import records
@@ -66,7 +66,19 @@ class Service:
         Processes that copy another topic into the log, if a fault is about these.
     learning, serving
         Who watches the versions in the store, and those that the node answers with.
+    models, learner, rate
+        Names of the models, what each learns with, and events a second of all of them.
+    watched
+        The models that both watch.
     """
+
+    models: Sequence[str] = MODELS
+    learner: Mapping[str, str] = LEARNER
+    rate = RATE
+
+    @property
+    def watched(self) -> Sequence[str]:
+        return self.models
 
     def __init__(
         self, folder: Path, servers: Servers, url: str, far_url: str, entry: str = "omdml.workers.cli"
@@ -106,14 +118,14 @@ class Service:
         self.workers = [self._worker(number) for number in range(WORKERS)]
         *proper, foreign = map(Sender, self.sinks)
         keyless = Sender(self.sinks[0], keyed=False)
-        self.load, self.watches = Load(proper, [foreign, keyless], MODELS), list[Watch]()
+        self.load, self.watches = Load(proper, [foreign, keyless], self.models, self.rate), list[Watch]()
         try:
             self.learns()
-            wait_for(lambda: all(version_served(self.node_port, model) for model in MODELS), "answers", LIMIT_S)
+            wait_for(lambda: all(version_served(self.node_port, model) for model in self.models), "answers", LIMIT_S)
         except BaseException:
             self.__exit__()
             raise
-        self.watches = [learning(self.store, MODELS), serving(self.node_port, MODELS)]
+        self.watches = [learning(self.store, self.watched), serving(self.node_port, self.watched)]
         self.learning, self.serving = self.watches
         return self
 
@@ -156,8 +168,8 @@ class Service:
 
     def live(self) -> dict[str, int]:
         """The live version of every model; -1 where there is none."""
-        pointers = {model: self.store.current(model) for model in MODELS}
-        return {model: pointer.version if pointer else -1 for model, pointer in pointers.items()}
+        pointers = zip(self.models, self.store.current_all(self.models), strict=True)
+        return {model: pointer.version if pointer else -1 for model, pointer in pointers}
 
     def learns(self) -> None:
         """Return when every worker has partitions since its start, and every model has learned something more."""
@@ -171,7 +183,8 @@ class Service:
         self.wait(lambda: all(now != before[model] for model, now in self.live().items()), "every model to learn")
 
     def serves(self, versions: dict[str, int]) -> None:
-        """Return when the node answers with these versions."""
+        """Return when the node answers with these versions, as far as they are watched."""
+        versions = {model: versions[model] for model in self.watched}
         wait_for(lambda: self.serving.versions == versions, f"the node to serve {versions}", LIMIT_S, self.node)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
@@ -200,10 +213,11 @@ class Service:
 
     def _configure(self, name: str, log: str, url: str, metrics_port: int | None = None) -> None:
         bind = "" if metrics_port is None else f"127.0.0.1:{metrics_port}"
+        models = (f'[models."{model}"]\nlearner = "{self.learner[model]}"\nrank = {RANK}\n' for model in self.models)
         self.configuration(name).write_text(
             f'[log]\nkind = "kafka"\nservers = "{log}"\ntopic = "{self.topic}"\ngroup = "{self.topic}"\n'
             f'member = "{name}"\n[store]\nurl = "{url}"\n[catalogues.items]\npath = "{self.folder}/items"\n'
             f'[worker]\nbind = "{bind}"\n[node]\nbind = "127.0.0.1:{self.node_port}"\n'
             "[guard]\ntolerance = 2.0\ngrowth = 1e9\nmoved = 1.0\n"  # random clicks: nothing may be held back
-            + "".join(f'[models."{model}"]\nlearner = "{LEARNER[model]}"\nrank = {RANK}\n' for model in MODELS)
+            + "".join(models)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from tests.fault.chaos.service import LEARNER, LIMIT_S, RANK, Service
+from tests.fault.chaos.service import LIMIT_S, RANK, Service
 from tests.fault.twin import learned_bytes
 from tests.support.oracle import Finding, Oracle
 
@@ -39,7 +39,7 @@ def judge(service: Service) -> Verdict:
     assert not (others := [one.text for one in found if one.what not in ("lost", "doubled")]), others
     assert not oracle.unread, f"{len(oracle.unread)} events lie in partitions that nobody reads"
     for model in oracle.taken:
-        learned = learned_bytes(oracle.learned(model), service.items, RANK, LEARNER[model])
+        learned = learned_bytes(oracle.learned(model), service.items, RANK, service.learner[model])
         same = service.store.peek(model).state == learned
         assert same or lost or doubled, f"{model} is not what a replay of its {len(oracle.learned(model))} events gives"
     return Verdict(sent, len(oracle.letters), lost, doubled)

@@ -27,6 +27,7 @@ from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE
 from omdml.workers.node.http.gate import Bodies, Hosts
+from omdml.workers.node.http.inbox import traced
 from omdml.workers.node.http.items.changes import Items
 from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
@@ -54,6 +55,7 @@ from omdml.workers.node.live_model import Answers, Page, SearchError, View, sing
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.options import Options
+from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import OTHER
 from omdml.workers.telemetry.single_models import PATH
 from omdml.workers.versions import moves
@@ -200,7 +202,11 @@ class Api:
             first = checked.bad[0]
             told = {"number": first.number, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
             return error_reply(HTTPStatus.BAD_REQUEST, first.error, f"event {first.number}: {first.message}", **told)
-        accepted = await asyncio.wrap_future(inbox.put(checked.events)) if checked.events else 0
+        accepted = 0
+        if checked.events:
+            parent = traces.context_of(request.headers.get(traces.HEADER, ""))
+            with traces.span("feedback.accept", parent, events=len(checked.events)) as context:
+                accepted = await asyncio.wrap_future(inbox.put(traced(checked.events, context)))
         return reply({"accepted": accepted}, HTTPStatus.ACCEPTED)
 
     async def models(self, request: Request) -> Response:

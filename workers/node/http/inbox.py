@@ -15,6 +15,7 @@ from omdml.errors import FeedbackError, OmdmlError, SourceError
 from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
 from omdml.streams.protocols import Sink
 from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.telemetry import traces
 
 # Of one write: twice what a log may take to acknowledge.
 STUCK_AFTER_S = 60.0
@@ -30,6 +31,14 @@ class Event(NamedTuple):
     payload: bytes
     model: str
     headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def traced(events: Sequence[Event], context: str) -> Sequence[Event]:
+    """The events with the trace context that workers and nodes go on with; as they are if there is none."""
+    if not context:
+        return events
+    header = (traces.HEADER, context.encode())
+    return [event._replace(headers=(*event.headers, header)) for event in events]
 
 
 class Delivery(NamedTuple):
