@@ -111,10 +111,10 @@ def node(folder: Path) -> Iterator[None]:
         yield
 
 
-def publish(folder: Path) -> None:
+def publish(folder: Path, rank: int = RANK) -> None:
     """Put the metric that a model starts with into the store."""
     catalogue, store = open_catalogue(folder / "items"), open_store(f"dir:{folder / 'state'}")
-    learner = LOMDML(dims=dict(catalogue.dims), rank=RANK)
+    learner = LOMDML(dims=dict(catalogue.dims), rank=rank)
     learner.start(catalogue.features)
     snapshot = Snapshot(
         model="shop", learner="lomdml", version=0, generation=catalogue.generation,

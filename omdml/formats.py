@@ -44,7 +44,7 @@ class Format(NamedTuple):
             )
 
 
-STATE = Format("learner state", 2)  # 1 was written while what dca keeps still changed
+STATE = Format("learner state", 3)  # 1 was written while what dca keeps still changed; 3 knows dca's parents
 CHECKPOINT = Format("checkpoint", 2)  # its progress included (workers/model/owned_model.py)
 SNAPSHOT = Format("snapshot", 1)
 CATALOGUE = Format("catalogue", 2)  # a folder; 2 knows maps of coordinates

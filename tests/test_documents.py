@@ -25,6 +25,7 @@ from tests.support.documents import blocks, commands, read, steps
 from tests.support.processes import ROOT, die_with_parent
 
 DOCUMENTS = ("README.md", "deploy/OPERATIONS.md", "deploy/SECURITY.md", "deploy/METRICS.md", "deploy/RUNBOOK.md")
+DOCUMENTS += ("deploy/EXPORT.md", "deploy/SHOP.md")
 COMMANDS = [
     pytest.param(words, id=f"{name}: {' '.join(words)}") for name in DOCUMENTS for words in commands(read(name))
 ]

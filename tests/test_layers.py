@@ -1,4 +1,5 @@
-"""Imports run one way: workers -> streams -> omdml, and inside workers from commands down to the configuration."""
+"""Imports run one way: workers -> streams -> omdml, and inside workers from commands down to the configuration. The
+client stands beside them: it knows the core, and other programs know it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LAYERS = ("omdml", "streams", "workers")
+LAYERS = ("omdml", "omdml/client", "streams", "workers")
 INSTALLED_UNDER = re.compile(r"^omdml\.(?=(streams|workers)\b)")
 IMPURE = {"asyncio", "concurrent", "datetime", "ftplib", "http", "io", "kafka", "logging", "mmap", "multiprocessing"}
 IMPURE |= {"os", "pathlib", "redis", "shutil", "signal", "socket", "sqlite3", "ssl", "structlog", "subprocess"}
@@ -48,8 +49,13 @@ ALL_TOGETHER = {Path("omdml/kernels")}  # every compiled function lies there
 @cache
 def modules(layer):
     """(path, syntax tree) of every module of a layer."""
-    paths = sorted((ROOT / layer).rglob("*.py"))
+    paths = sorted(path for path in (ROOT / layer).rglob("*.py") if layer_of(path.relative_to(ROOT)) == layer)
     return [(path.relative_to(ROOT), ast.parse(path.read_text())) for path in paths]
+
+
+def layer_of(path):
+    """The layer that a file, or a module written as a path, lies in: the last one that it begins with."""
+    return next((layer for layer in reversed(LAYERS) if path.is_relative_to(layer)), None)
 
 
 @cache
@@ -81,7 +87,12 @@ def room(path):
 def test_no_layer_imports_one_above_it():
     for number, layer in enumerate(LAYERS):
         above = LAYERS[number + 1 :]
-        assert not [(str(path), name) for path, name in imports(layer) if name.split(".")[0] in above]
+        assert not [(str(path), name) for path, name in imports(layer) if layer_of(Path(*name.split("."))) in above]
+
+
+def test_the_client_knows_errors_and_feedback_of_the_core_and_no_more():
+    ours = {name for _, name in imports("omdml/client") if name.startswith("omdml.")}
+    assert {name for name in ours if not name.startswith("omdml.client.")} == {"omdml.errors", "omdml.feedback"}
 
 
 def test_the_core_knows_no_clock_file_network_or_thread():

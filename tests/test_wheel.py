@@ -23,12 +23,12 @@ PARTS = (
 LIMIT_S = 600
 EPOCH = "1700000000"
 LEARNED = """
-import numpy as np, omdml, omdml.streams, omdml.workers
+import numpy as np, omdml, omdml.client, omdml.streams, omdml.workers
 draw = np.random.default_rng(0)
 features = {"color": draw.random((50, 8))}
 model = omdml.LOMDML(dims={"color": 8}, rank=4)
 model.learn_many([[0, 1, 2], [3, 4, 5]], features)
-print(model.version, *(package.__file__ for package in (omdml, omdml.streams, omdml.workers)), sep="\\n")
+print(model.version, *(package.__file__ for package in (omdml, omdml.client, omdml.streams, omdml.workers)), sep="\\n")
 """
 BUILT = "import sys, setuptools.build_meta as build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]

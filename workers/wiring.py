@@ -416,6 +416,7 @@ def serve_node(configuration: Configuration) -> None:
         models_in_metrics=configuration.metrics.models,
         ready=configuration.node.ready,
         first=current.first,
+        parent=current.parent,
         attributes=attributes_of(configuration),
     )
     serve(node, host, port, configuration.node.token, configuration.node.hosts, pictures_of(configuration))

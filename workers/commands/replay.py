@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--fit", "fitting", is_flag=True, help="Fit diagonal, omdml, qwise or signed on the log's first part.")
 @click.option("--fit-on", default=5000, show_default=True, type=click.IntRange(1), help="Comparisons; or half the log.")
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the learner's state here.")
+@click.option("--html", type=click.Path(dir_okay=False), help="Write a page with curves here; it needs no network.")
 @click.option("--publish", is_flag=True, help="Begin the model in the store: workers go on from here.")
 @click.option("--replace", is_flag=True, help="With --publish: delete what the store has of the model.")
 @accept_gap

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from omdml.errors import ConfigurationError
-from omdml.streams.protocols import Record
+from omdml.streams.disk import put
+from omdml.streams.extents import Extent
+from omdml.streams.files.log import OFFSET_BITS
+from omdml.streams.files.source import SEGMENT_BYTES
+from omdml.streams.protocols import Partition, Record
 from omdml.workers import wiring
 from omdml.workers.configuration import process
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.operate import fit
-from omdml.workers.operate.replay import ReplayedModel, prequential_table, refusals, replayed_spec
+from omdml.workers.operate.replay import ReplayedModel, first_learner, prequential_table, refusals, replayed_spec
+from omdml.workers.operate.replay_page import page
+
+# Records at a time, and of how many, if a page shows how learning went.
+PIECE, FIRST_RECORDS = 20, 2000
 
 
 class Options(NamedTuple):
@@ -27,6 +35,7 @@ class Options(NamedTuple):
     fitting: bool = False
     fit_on: int = fit.MOST
     save: str | None = None
+    html: str | None = None
     publish: bool = False
     replace: bool = False
     accept_gap: bool = False
@@ -44,15 +53,20 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     secret = store.secret() if specs[0].guard.every else None
     if options.publish and not options.replace:
         fit.check_absent(store, name)
-    log, events = shown(console, wiring.read_log(configuration.log, placement, options.accept_gap)), 0
+    log = wiring.read_log(configuration.log, placement, options.accept_gap)
+    log, events = shown(console, wiring.log_extents(configuration.log), log), 0
     if options.fitting:
         first, log, events = fit.cut(log, name, specs[0], options.fit_on)
         with console.status(f"fitting on the first {events:,} events, a minute or more ..."):
             models = [fit.fitted(name, spec, placement, first, secret) for spec in specs]
     else:
-        models = [ReplayedModel(name, spec.fresh(), spec, placement, secret) for spec in specs]
-    learn(models, log)
+        models = [ReplayedModel(name, first_learner(spec, name, store), spec, placement, secret) for spec in specs]
+    for model in models:
+        model.along = [] if options.html else None
+    learn(models, in_small_pieces(log) if options.html else log)
     report(console, models, events)
+    if options.html:
+        write_page(Path(options.html), page(name, models, events))
     if options.save:
         Path(options.save).write_bytes(models[0].learner.to_bytes())
     if options.publish:
@@ -63,6 +77,14 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
         version, offset = models[0].learner.version, models[0].next
         told = f"{name}: version {version:,} is live; a worker goes on from offset {offset}"
         console.print(process.visible(told), markup=False)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Put a page in place; raises ConfigurationError if that cannot be."""
+    try:
+        put(path, text.encode())
+    except OSError as error:
+        raise ConfigurationError(f"--html {path}: {error.strerror}: name a file that can be written") from error
 
 
 def chosen(models: Specs, name: str, options: Options) -> list[Spec]:
@@ -87,6 +109,15 @@ def learn(models: Sequence[ReplayedModel], log: Iterator[list[Record]]) -> None:
         model.finish()
 
 
+def in_small_pieces(log: Iterator[list[Record]]) -> Iterator[list[Record]]:
+    """The same, a few records at a time at first: a curve begins with what is learned of few."""
+    read = 0
+    for records in log:
+        step = PIECE if read < FIRST_RECORDS else len(records)
+        yield from (records[start : start + step] for start in range(0, len(records), step))
+        read += len(records)
+
+
 def report(console: Console, models: Sequence[ReplayedModel], fitted: int) -> None:
     """The table, and what was refused."""
     console.print(prequential_table(models, fitted))
@@ -94,11 +125,34 @@ def report(console: Console, models: Sequence[ReplayedModel], fitted: int) -> No
         console.print(process.visible(line), markup=False)
 
 
-def shown(console: Console, log: Iterator[list[Record]]) -> Iterator[list[Record]]:
-    """The same, with a count of what was read where somebody watches."""
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} events read"))
+def shown(console: Console, extents: Sequence[Extent], log: Iterator[list[Record]]) -> Iterator[list[Record]]:
+    """The same, with a bar of what was read if somebody watches."""
+    columns = (
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[events]:,} events read"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("read", total=None)
+        task, events = progress.add_task("read", total=1.0, events=0), 0
+        reached: dict[Partition, int] = {}
         for records in log:
-            progress.advance(task, len(records))
+            events += len(records)
+            reached |= {record.partition: record.offset + 1 for record in records}
+            progress.update(task, completed=share_read(extents, reached), events=events)
             yield records
+
+
+def share_read(extents: Sequence[Extent], reached: Mapping[Partition, int]) -> float:
+    """Which share of a log was read, by its offsets: 0 to 1."""
+    sizes = {one.partition: distance(one.begin, one.end) for one in extents}
+    read = sum(min(sizes[one.partition], distance(one.begin, reached.get(one.partition, one.begin))) for one in extents)
+    return max(0.0, read / (sum(sizes.values()) or 1.0))
+
+
+def distance(begin: int, end: int) -> float:
+    """From one offset to a later one. Those of a log in files are a segment's number and a byte in it."""
+    if end < 1 << OFFSET_BITS:
+        return end - begin
+    (first, at), (last, until) = (divmod(offset, 1 << OFFSET_BITS) for offset in (begin, end))
+    return (last - first) * SEGMENT_BYTES + until - at

@@ -21,6 +21,7 @@ from omdml.streams.addresses import masked, shown
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.regular import DOCUMENT_BYTES, read_regular
 from omdml.workers.configuration.access import check_token
+from omdml.workers.configuration.parents import check_parents
 from omdml.workers.configuration.process import address
 from omdml.workers.configuration.ranges import check_ranges
 from omdml.workers.configuration.secret_files import SECRETS, read_secrets
@@ -92,6 +93,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``coordinates`` is what describes an item: the catalogue's modalities, or what its map makes of them. Without it
     the learner chooses. A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
+    A new model begins with what the ``parent``, another model, serves then.
     """
 
     learner: str = DEFAULT_LEARNER
@@ -99,6 +101,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     coordinates: Literal["features", "mapped"] = "mapped"
     parameters: dict[str, Any] = {}
     max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
+    parent: str = ""
 
     def digest(self) -> str:
         """Of everything that changes what is learned, defaults included: writing one out changes nothing."""
@@ -327,7 +330,9 @@ def _checked(table: dict[str, Any]) -> Configuration:
     models = _table(table.get("models", {}), "models")
     _check_all_but_models(_converted({**table, "log": log, "models": {}}))
     models = {name: _model(name, entry, catalogues) for name, entry in models.items()}
-    return _converted({**table, "log": log, "models": models})
+    found = _converted({**table, "log": log, "models": models})
+    check_parents(found.models)
+    return found
 
 
 def _converted(table: Mapping[str, Any]) -> Configuration:
@@ -441,12 +446,14 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
-    known(options, ["learner", "catalogue", "coordinates", "max_models", *defaults(learner)], where)
+    parent = options.pop("parent", "")
+    known(options, ["learner", "catalogue", "coordinates", "max_models", "parent", *defaults(learner)], where)
     try:
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
     found = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
+    found |= {"parent": parent}
     return found if most is None else {**found, "max_models": most}
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
-from omdml.snapshot import Checkpoint
+from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.protocols import Catalogue
 from omdml.streams.stores.retention import OF_MANY, RETENTION, Retention
 from omdml.workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
@@ -22,10 +22,20 @@ SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")
 
 
 class Start(NamedTuple):
-    """What every model of a pattern begins with. Nobody learns with this learner: models get copies."""
+    """What every model of a pattern begins with. Nobody learns with this learner: models get copies.
+
+    ``parent`` is the version of the parent that it was made of, None if nothing is known at the start.
+    """
 
     learner: Learner
     metric: Metric
+    parent: int | None = None
+
+
+def _start_of(learner: Learner, parent: int | None) -> Start:
+    # by way of bytes, as a model goes on that was saved at its start
+    learner = Learner.from_bytes(learner.to_bytes())
+    return Start(learner, learner.metric, parent)
 
 
 class Spec(NamedTuple):
@@ -40,30 +50,37 @@ class Spec(NamedTuple):
     max_models: int  # that may exist, if the label is a pattern
     # by generation: all models of a pattern start alike, and computing a start may take seconds
     starts: dict[str, Start]
+    parent: str = ""  # the model that new ones begin from
 
     def fresh(self) -> Learner:
         """A learner at its start; raises StartError where the catalogue is too small for it."""
-        return copy.deepcopy(self._start().learner)
+        return copy.deepcopy(self.start().learner)
 
     def first_metric(self) -> Metric:
         """The metric at the start, one object for all models; raises StartError as :meth:`fresh` does."""
-        return self._start().metric
+        return self.start().metric
 
     @property
     def start_bytes(self) -> int:
         """Bytes of memory that a model takes at its start."""
-        start = self._start()
+        start = self.start()
         return start.learner.nbytes + sum(array.nbytes for array in start.metric.to_tensors()[0].values())
 
-    def _start(self) -> Start:
+    def start(self, parent: Snapshot | None = None) -> Start:
+        """What models begin with: nothing learned, or what a parent served; raises StartError as :meth:`fresh` does.
+
+        Raises ParameterError for a parent that no model of this specification can begin from.
+        """
         generation = self.catalogue.generation
         if generation not in self.starts:
             learner = self.learner(dims=dict(self.catalogue.dims), **self.parameters)
             learner.start({name: rows[: self.catalogue.first] for name, rows in self.catalogue.features.items()})
-            # by way of bytes, as a model goes on that was saved at its start
-            learner = self.learner.from_bytes(learner.to_bytes())
-            self.starts[generation] = Start(learner, learner.metric)
-        return self.starts[generation]
+            self.starts[generation] = _start_of(learner, None)
+        if parent is None:
+            return self.starts[generation]
+        learner = self.fresh()
+        learner.begin_from(parent.metric, parent.version)  # type: ignore[attr-defined]
+        return _start_of(learner, parent.version)
 
     def resumed(self, checkpoint: Checkpoint) -> Learner:
         """The learner of a checkpoint, which goes on with today's hyperparameters.
@@ -141,7 +158,8 @@ class Specs:
         if label not in self._found:
             learner, catalogue = LEARNERS[config.learner], self._seen[config.catalogue, config.coordinates]
             guard, most = self.configuration.guard, config.max_models
-            self._found[label] = Spec(label, learner, config.parameters, catalogue, config.digest(), guard, most, {})
+            told = config.parameters, catalogue, config.digest(), guard, most
+            self._found[label] = Spec(label, learner, *told, {}, config.parent)
         return self._found[label]
 
     def accepts(self, model: str) -> frozenset[str] | None:

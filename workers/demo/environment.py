@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 import redis
 
+from omdml.client import ClientError
 from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.workers.configuration.config import PREFIX
@@ -24,7 +25,7 @@ from omdml.workers.configuration.warm_up import warm_up
 from omdml.workers.demo.digits import Digits, write_attributes, write_pictures
 from omdml.workers.demo.external_servers import own_keys, own_topic
 from omdml.workers.demo.interruption import shielded
-from omdml.workers.demo.node_client import NodeClient, NodeError
+from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.processes import Child, ProcessError, free_port
 
 MODEL = "digits"
@@ -196,11 +197,11 @@ class Stage:
             time.sleep(LOOK_EVERY_S)
 
     def _serves(self) -> bool:
-        client = NodeClient(self.node)
+        client = NodeClient(self.node, retry_s=0.0)
         try:
             served = client.models().get(MODEL)
             return served is not None and served.ready
-        except NodeError:
+        except ClientError:
             return False
         finally:
             client.close()

@@ -11,7 +11,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from omdml.workers.demo.node_client import NodeClient, Served
+from omdml.client import Live
+from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.ground_truth import Truth
 from omdml.workers.demo.people.held_out import HeldOut
@@ -54,7 +55,7 @@ class Observer:
 
     Raises
     ------
-    NodeError
+    ClientError
         From every method: the node does not answer.
     """
 
@@ -153,5 +154,5 @@ class Observer:
         if self._measuring is None and time.monotonic() - self._measured_at >= MEASURE_EVERY_S:
             self._measuring, self._measuring_since = self._thread.submit(self._take), sent
 
-    def _served(self) -> Served:
-        return self._client.models(self._since).get(self._task.model, Served(self._task.model, ready=False))
+    def _served(self) -> Live:
+        return self._client.models(self._since).get(self._task.model, Live(self._task.model, ready=False))

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from omdml.workers.demo.node_client import Freshness
+from omdml.client import Freshness
 
 LINE_EVERY_S = 3.0
 BAR = 40  # characters that stand for the whole

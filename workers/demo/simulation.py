@@ -10,10 +10,11 @@ import numpy as np
 from rich.console import Console
 
 from omdml import DEFAULT_LEARNER
+from omdml.client import Live
 from omdml.errors import ConfigurationError
 from omdml.learners import LEARNERS
 from omdml.workers.demo.interruption import Interrupted, interruptible
-from omdml.workers.demo.node_client import NodeClient, Served
+from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.observer import Measure, Observer
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.event_forms import ordered_pair, pair, triplet
@@ -69,7 +70,7 @@ def run_simulation(
     ------
     ConfigurationError
         The URL, the file or the model is none, or the model learns from judgements of sets.
-    NodeError
+    ClientError
         The node is out of reach, or refuses.
     """
     console = Console()
@@ -87,7 +88,7 @@ def run_simulation(
     return exit_code
 
 
-def find_model(url: str, name: str | None) -> Served:
+def find_model(url: str, name: str | None) -> Live:
     """A node's model of this name, or its only one; raises ConfigurationError where there are several, or none."""
     client = NodeClient(url)
     try:
@@ -95,7 +96,7 @@ def find_model(url: str, name: str | None) -> Served:
     finally:
         client.close()
     if name is not None:
-        return models.get(name, Served(name, ready=False))
+        return models.get(name, Live(name, ready=False))
     if len(models) != 1:
         raise ConfigurationError(
             f"node {url} has models {', '.join(models) or 'by pattern only'}: choose one with --model"
@@ -103,7 +104,7 @@ def find_model(url: str, name: str | None) -> Served:
     return next(iter(models.values()))
 
 
-def subject_of(model: Served, labels: str | Path, seed: int) -> Subject:
+def subject_of(model: Live, labels: str | Path, seed: int) -> Subject:
     """What people who know these labels say to a model; raises ConfigurationError."""
     kinds = LEARNERS[model.learner or DEFAULT_LEARNER].accepts
     if "triplet" in kinds:

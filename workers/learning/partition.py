@@ -104,6 +104,16 @@ class OwnedPartition:
                 self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
         self.models.write([model])
 
+    def _begin(self, model: OwnedModel, first: int) -> None:
+        """Save a model that begins with what its parent served, before it learns its event at the offset ``first``.
+
+        A crash before this: it begins once more, perhaps with what the parent serves by then, and nobody knows of the
+        first time. A crash after it: it goes on from here, so the same events make the same bytes.
+        """
+        model.begin_at(first)
+        self.models.changed(model, first)
+        self.models.write([model])
+
     # 3
     def take(self, records: list[Record]) -> list[Record]:
         """Learn records, in order; answers those that are for a later turn, because too many new models would begin.
@@ -137,7 +147,7 @@ class OwnedPartition:
                     if name not in claimed and name in needed:
                         claimed |= claim_next(needed, name, self.services)
                         self._look()
-                    self._meet(name, last, kept.get(name), turn.records[0].offset, claimed.get(name))
+                    self._meet(name, (first, last), kept.get(name), turn.records[0].offset, claimed.get(name))
                 except CorruptError as error:
                     self._blocked.add(name, first, error)
             if name in self.models.loaded:
@@ -168,22 +178,24 @@ class OwnedPartition:
     def _meet(
         self,
         name: str,
-        last: int,
+        span: tuple[int, int],
         kept: ModelPosition | None,
         offset: int,
         claimed: Claimed | CorruptError | StoreLost | None = None,
     ) -> None:
-        """Claim a model, unless it took all up to the offset ``last``, or was ``claimed`` together with others.
+        """Claim a model, unless it took all of its events at hand, or was ``claimed`` together with others.
+
+        The first of these events and the last one have the offsets ``span``.
 
         Raises CorruptError if its checkpoints cannot be read: then it waits. Raises Rewind if it waited until now, or
         if only an older checkpoint was sound: what it lacks is taken again.
         """
-        if not claimed and self._took(last, kept):
+        if not claimed and self._took(span[1], kept):
             return
         self.services.residents.make_room()
         if isinstance(claimed, CorruptError | StoreLost):
             raise claimed
-        model, fell_back, changes = self._own(claimed) if claimed else self.claim(name)
+        model, fell_back, changes, from_parent = self._own(claimed) if claimed else self.claim(name)
         if not claimed:
             self._look()
         waited = self._blocked.offsets.get(name, offset)
@@ -195,6 +207,9 @@ class OwnedPartition:
         try:
             if changes:
                 self._adopt(model, changes, offset)
+            if from_parent:
+                # It may have waited since earlier events, which are taken again after this.
+                self._begin(model, min(span[0], waited) if back else span[0])
         except (StoreError, SourceError) as error:
             self.models.drop(name)
             if back:
@@ -321,6 +336,9 @@ class OwnedPartition:
             return
         live = snapshot(name, self.services.store)
         if live and live.generation == self.services.specs.of(name).catalogue.generation:
+            return
+        if live is None and self.services.specs.of(name).parent and not self.services.store.positions([name]):
+            # Until its first event nodes answer with what its parent serves, and that may still learn.
             return
         model = self.claim(name).model
         if live is None or model.learner.version >= live.version:

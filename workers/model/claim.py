@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,18 +10,23 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
-from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.protocols import Claim, Pointer, Store
 from omdml.streams.stores.journal import PUBLICATIONS
-from omdml.workers.configuration.config import GuardConfig, is_pattern
-from omdml.workers.configuration.specs import Spec
+from omdml.workers.configuration.config import is_pattern
+from omdml.workers.configuration.specs import Spec, Start
+from omdml.workers.model.beginning import beginning
 from omdml.workers.model.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
 STARTS = 64  # patterns, and generations of their catalogues
+PARENTS = 4  # they make another start with each version, so that older ones are of no use
 
 log = structlog.get_logger(__name__)
+
+# A start is looked at once, and not for every model of a pattern.
+_guard_of = lru_cache(STARTS)(Guard)
+_guard_of_child = lru_cache(PARENTS)(Guard)
 
 
 class Change(NamedTuple):
@@ -36,6 +42,8 @@ class Claimed(NamedTuple):
     model: OwnedModel
     fell_back: bool
     changes: list[Change]
+    # It begins with what another model served: to be saved before it learns, for nothing else will tell that again.
+    from_parent: bool = False
 
 
 def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
@@ -85,8 +93,13 @@ def took_on(
     """
     epoch, checkpoint, fell_back = claimed
     try:
-        learner = spec.fresh() if checkpoint is None else spec.resumed(checkpoint)
-        guard = first_guard(spec) if checkpoint is None else Guard(spec.guard, learner.metric)
+        start = None
+        if checkpoint is None:
+            start = beginning(spec, store)
+            learner, guard = copy.deepcopy(start.learner), first_guard(spec, start)
+        else:
+            learner = spec.resumed(checkpoint)
+            guard = Guard(spec.guard, learner.metric)
     except StartError as error:
         raise ConfigurationError(f"model {name!r} cannot start: {error}") from error
     except FormatError as error:
@@ -110,19 +123,16 @@ def took_on(
     model.measure()
     # of a pattern's new models, of which there may be thousands a second, whoever claims them tells together
     tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
-    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch)
-    return Claimed(model, fell_back, changes)
+    parent = start and start.parent
+    told = {} if parent is None else {"parent": spec.parent, "parent_version": parent}
+    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch, **told)
+    return Claimed(model, fell_back, changes, from_parent=parent is not None)
 
 
-def first_guard(spec: Spec) -> Guard:
-    """A guard that compares with the start; raises StartError if there is none."""
-    return _guard_of(spec.guard, spec.first_metric()).another()
-
-
-@lru_cache(STARTS)
-def _guard_of(config: GuardConfig, start: Metric) -> Guard:
-    """A start is looked at once, and not for every model of a pattern."""
-    return Guard(config, start)
+def first_guard(spec: Spec, start: Start) -> Guard:
+    """A guard that compares with the start."""
+    known = _guard_of if start.parent is None else _guard_of_child
+    return known(spec.guard, start.metric).another()
 
 
 def out_of_reach(name: str, end: int, begin: int) -> CorruptError:

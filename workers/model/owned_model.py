@@ -132,6 +132,12 @@ class OwnedModel:
             self.progress.yardstick = self.guard.yardstick
         self.withheld = self.guard.yardstick.withheld
 
+    def begin_at(self, offset: int) -> None:
+        """Be saved before the first event, which lies there."""
+        assert self.home is not None
+        self.next = offset
+        self.progress.tally.take(self.home, offset, learned=0, held=0)
+
     def _window_over(self, hold_out: HoldOut) -> Window:
         return Window(hold_out.kept, self.catalogue.first, len(self._tasks), sets=not self.learner.width)
 

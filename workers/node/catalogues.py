@@ -51,6 +51,11 @@ class Current:
             metric=spec.first_metric(),
         )
 
+    def parent(self, model: str) -> str:
+        """The name of a model's parent; empty if it has none."""
+        spec = self._specs.find(model)
+        return spec.parent if spec else ""
+
     def check(self, event: AnyFeedback) -> None:
         """Raise FeedbackError where a worker would make a dead letter of this event."""
         spec = self._specs.find(event.model)

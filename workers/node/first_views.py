@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import msgspec
 import structlog
 
 from omdml.errors import OmdmlError
@@ -35,6 +36,8 @@ class FirstViews:
         The name or pattern that covers a model.
     named
         Models that are configured by name.
+    parent
+        The view of a model's parent, if it has one that answers.
 
     Attributes
     ----------
@@ -48,7 +51,9 @@ class FirstViews:
         catalogues: Callable[[str], Catalogue],
         label: Callable[[str], str],
         named: Iterable[str],
+        parent: Callable[[str], View | None] = lambda model: None,
     ) -> None:
+        self._parent = parent
         self._first, self._catalogues, self._label = first, catalogues, label
         self._named = frozenset(named)
         self._making = threading.Lock()
@@ -57,7 +62,16 @@ class FirstViews:
         self._told: set[str] = set()  # of named models that cannot begin
 
     def view(self, model: str) -> View:
-        """The view of a model that has learned nothing; raises OmdmlError if it cannot begin on its catalogue."""
+        """The view of a model that has learned nothing; raises OmdmlError if it cannot begin on its catalogue.
+
+        It is that of its parent as long as the parent has learned something of the same items.
+        """
+        parent, generation = self._parent(model), self._catalogues(model).generation
+        if parent and parent.snapshot.version and parent.snapshot.generation == generation:
+            # A bridge leads on to answers under the parent's own name.
+            parent = parent.complete
+            first = msgspec.structs.replace(parent.snapshot, model=model, version=0)
+            return replace(parent, pointer=NOTHING, snapshot=first, parent=parent.snapshot)
         snapshot, catalogue, label = self._first(model), self._catalogues(model), self._label(model)
         with self._making:
             made = self._made.get(label)

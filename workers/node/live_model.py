@@ -57,14 +57,19 @@ class Page(NamedTuple):
 FIRST_PAGE = Page()
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """The items closest to a query, closest first, and the snapshot that says so."""
+class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The items closest to a query, closest first, and the snapshot that says so.
+
+    A model without a snapshot answers with what its ``parent`` serves; its version is 0, that of the parent beside it.
+    """
 
     model: str
     version: int
     serial: int
     took_s: float
     items: list[Found]
+    parent: str | None = None
+    parent_version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class View:
     ``indexes`` holds one index a task, None being the shared metric; tasks of one metric have the same index.
     ``complete`` is the last view whose gallery was embedded whole: this one, or the one that a bridge starts from.
     ``made_at`` is in seconds since the epoch. Bridges can start from a view that has a ``spread``.
+    ``parent`` is the snapshot that answers for a model that has none.
     """
 
     pointer: Pointer
@@ -84,6 +90,7 @@ class View:
     made_at: float
     spread: Spread | None = None
     origin: View | None = None
+    parent: Snapshot | None = None
 
     @property
     def complete(self) -> View:
@@ -146,7 +153,8 @@ class View:
     def _answer(self, hits: Hits, took_s: float) -> Answer:
         ids = self.names
         items = [Found(ids[row], d) for row, d in zip(hits.rows.tolist(), hits.distances.tolist(), strict=True)]
-        return Answer(self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, items)
+        told = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, items
+        return Answer(*told, self.parent.model, self.parent.version) if self.parent else Answer(*told)
 
     def items(self, ids: Sequence[str]) -> Query:
         """The query for the mean of these items; raises SearchError for an unknown one."""

@@ -50,6 +50,8 @@ class RetrievalNode:
     first
         The snapshot that a worker would publish of a model before its first event: it answers for models of which
         the store has nothing. None: nothing does.
+    parent
+        The name of a model's parent, empty if it has none: what that serves answers before the model's first event.
     check
         Raises FeedbackError where no worker would learn a posted event; None: whatever can be decoded is taken.
     registry
@@ -81,6 +83,7 @@ class RetrievalNode:
         ready: str = "all",
         first: Callable[[str], Snapshot] | None = None,
         attributes: Callable[[str], Attributes | None] = lambda model: None,
+        parent: Callable[[str], str] = lambda model: "",
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
@@ -92,7 +95,8 @@ class RetrievalNode:
         self._attributes = attributes
         self.store = store
         self.catalogues = catalogues
-        self._first = FirstViews(first, catalogues, self._label, self.named) if first else None
+        self._parent = parent
+        self._first = FirstViews(first, catalogues, self._label, self.named, self._parent_view) if first else None
         self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first)
         self.course = self._refresher.course
         self._past = PastViews(store, catalogues, patience_s)
@@ -274,6 +278,10 @@ class RetrievalNode:
         """What answers for a named model before anything of it is published."""
         return self._first.view(name) if self._first and self._begins(name) else None
 
+    def _parent_view(self, model: str) -> View | None:
+        """What answers for a model's parent."""
+        return self._refresher.views.get(self._parent(model))
+
     def _described(self, model: str, view: View | None, since: float) -> dict[str, Any]:
         if view is None:
             return {"model": model, "ready": False}
@@ -290,6 +298,7 @@ class RetrievalNode:
             "live_since": view.made_at,
             "complete": view.origin is None,
             "freshness": self.metrics.freshness(self._label(model), since),
+            **({"parent": view.parent.model} if view.parent else {}),
         }
 
     def _name(self, model: str | None) -> str:

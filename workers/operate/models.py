@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 from omdml.errors import ConfigurationError, CorruptError, Fenced, FormatError, StoreError, StoreLost
 from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
@@ -9,6 +11,7 @@ from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols import Partition, Store, Written
 from omdml.workers.configuration.config import suggestion
 from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.model.beginning import beginning
 from omdml.workers.model.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
@@ -52,12 +55,12 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
             raise
         except CorruptError:
             store.delete(name)
-            model = begun(spec, name, store.claim(name).epoch)
+            model = begun(spec, name, store.claim(name).epoch, store)
             store.publish(model.snapshot(), model.epoch)
             return None
         if kept is None:
             raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
-        model = begun(spec, name, epoch)
+        model = begun(spec, name, epoch, store)
         model.home, model.next = Partition(*kept.home), kept.next
         if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
             continue
@@ -108,9 +111,9 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
     return model.learner.version
 
 
-def begun(spec: Spec, name: str, epoch: str) -> OwnedModel:
-    """A model at its start."""
-    return owned(spec, name, spec.fresh(), epoch)
+def begun(spec: Spec, name: str, epoch: str, store: Store) -> OwnedModel:
+    """A model at its start, which is what its parent serves if it has one."""
+    return owned(spec, name, deepcopy(beginning(spec, store).learner), epoch)
 
 
 def owned(spec: Spec, name: str, learner: Learner, epoch: str) -> OwnedModel:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +17,12 @@ from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record, Source
+from omdml.streams.protocols import Partition, Record, Source, Store
 from omdml.workers.configuration.config import ModelConfig
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
 from omdml.workers.events.lookup import Located
+from omdml.workers.model.beginning import beginning
 from omdml.workers.model.guard import Guard
 from omdml.workers.model.held_out_accuracy import Order, order_right, plain_metric
 from omdml.workers.model.owned_model import OwnedModel, offsets_of
@@ -100,8 +102,24 @@ def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
     if learner is None or LEARNERS[learner] is spec.learner:
         return spec
     return spec._replace(
-        learner=LEARNERS[learner], parameters={}, digest=ModelConfig(learner=learner).digest(), starts={}
+        learner=LEARNERS[learner], parameters={}, digest=ModelConfig(learner=learner).digest(), starts={}, parent=""
     )
+
+
+def first_learner(spec: Spec, name: str, store: Store) -> Learner:
+    """What a model begins with: what its checkpoint says that it began with, else what it would begin with today.
+
+    A checkpoint of another generation of the catalogue says nothing of today's coordinates. Raises CorruptError for one
+    that cannot be read, StartError, and what the store raises.
+    """
+    checkpoint = store.peek(name) if spec.parent else None
+    if checkpoint is None or checkpoint.generation != spec.catalogue.generation:
+        return deepcopy(beginning(spec, store).learner)
+    learner = spec.fresh()
+    parent = getattr(Learner.from_bytes(checkpoint.state), "parent", None)
+    if parent is not None:
+        learner.begin_from(*parent)  # type: ignore[attr-defined]
+    return learner
 
 
 class Stretch(NamedTuple):
@@ -125,6 +143,8 @@ class ReplayedModel(OwnedModel):
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
         self.start: Metric | None = None  # as it was before the first event was learned
+        # Comparisons learned and the metric, after the records in which a stretch ended; None: nobody asks.
+        self.along: list[tuple[int, Metric]] | None = None
         self.seconds = 0.0
         self._began = 0.0
 
@@ -138,7 +158,7 @@ class ReplayedModel(OwnedModel):
         """Learn what of these records is this model's, as a worker would."""
         if self.start is None:
             self.start = self.learner.metric
-        self._began = time.perf_counter() - self.seconds
+        self._began, stretches = time.perf_counter() - self.seconds, len(self.curve)
         for batch, refused in self._mine(records):
             before = self.next
             self._bury(self.take(batch, nothing_timed, refused))
@@ -146,6 +166,8 @@ class ReplayedModel(OwnedModel):
                 # These are events of its old home, before partitions were added: they say nothing about the new one.
                 self.next = before
         self.seconds = time.perf_counter() - self._began
+        if self.along is not None and len(self.curve) > stretches:
+            self.along.append((self.progress.mistakes.count, self.learner.metric))
 
     def locate(self, records: list[Record]) -> list[Located]:
         """Take this model's events among the records without learning them: they are to be fitted.
@@ -215,6 +237,17 @@ class ReplayedModel(OwnedModel):
         metrics = (plain_metric(self.start, self.catalogue), self.start, self.learner.metric)
         found = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
         return [order for order in found if order]
+
+    def orders_along(self) -> list[tuple[int, Order]]:
+        """Comparisons learned, and how many held-out events were ordered rightly then; empty if no event is held out.
+
+        Each metric is asked about the same events, those that are held out at the end.
+        """
+        if self.start is None:
+            return []
+        metrics = [(0, self.start), *(self.along or ()), (self.progress.mistakes.count, self.learner.metric)]
+        found = [(count, order_right(self.progress.hold_out, one, self.catalogue.features)) for count, one in metrics]
+        return [(count, order) for count, order in dict(found).items() if order]
 
     def finish(self) -> None:
         """The log has ended: so does the last stretch."""

@@ -26,10 +26,10 @@ EVENTS = {
     "warning": (
         "attributes_unreadable begin_not_needed catalogue_not_refreshed change_adopted commit_failed connection_ended "
         "connection_refused dead_letters drift expelled fenced gap_accepted kafka_commit_refused kafka_leave_failed "
-        "kafka_out_of_reach learning_waits letter_skipped letters_not_closed log_thinned model_deleted partition_lost "
-        "partitions_not_read revoked_unsaved routing_again snapshot_damaged snapshot_taken_back snapshot_withheld "
-        "stopped_partly_unsaved stopped_unsaved store_fell_back store_is_empty store_out_of_reach topic_missing "
-        "webhook_failed"
+        "kafka_out_of_reach learning_waits letter_skipped letters_not_closed log_thinned model_deleted parent_not_used "
+        "partition_lost partitions_not_read revoked_unsaved routing_again snapshot_damaged snapshot_taken_back "
+        "snapshot_withheld stopped_partly_unsaved stopped_unsaved store_fell_back store_is_empty store_out_of_reach "
+        "topic_missing webhook_failed"
     ),
     "error": (
         "checkpoint_damaged checkpoint_damaged_previous_used checkpoint_of_another_model embedding_failed "

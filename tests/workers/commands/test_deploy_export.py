@@ -74,7 +74,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_every_folder_of_deploy_is_either_written_or_for_the_repository_alone():
     folders = {path.name for path in (ROOT / "deploy").iterdir() if path.is_dir() and not path.name.startswith("_")}
-    assert folders == {*deployment.FOLDERS, "images", "local", "producers"}
+    assert folders == {*deployment.FOLDERS, "examples", "images", "local", "producers"}
 
 
 def test_the_image_takes_what_its_file_names_into_the_build():

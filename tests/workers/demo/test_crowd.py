@@ -8,11 +8,12 @@ import re
 import numpy as np
 import pytest
 
+from omdml.client import ClientError
 from omdml.errors import ConfigurationError, MeasureError
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import decode
 from omdml.workers.demo import run_simulation
-from omdml.workers.demo.node_client import NodeClient, NodeError
+from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.people.crowd import Crowd, Task
 from omdml.workers.demo.people.held_out import HeldOut
 from omdml.workers.demo.people.labels import Labels
@@ -100,7 +101,7 @@ def test_a_crowd_that_is_left_early_stops(shop, labels):
 
 
 def test_a_crowd_tells_why_it_gave_up(labels):
-    with pytest.raises(NodeError, match=r"did not answer GET /search .*: is it up\?"):
+    with pytest.raises(ClientError, match=r"did not answer POST /search.*: is it up\?"):
         work(Task("http://127.0.0.1:1", "shop", 10), labels)
 
 
@@ -149,7 +150,7 @@ def test_a_client_outlives_a_connection_that_the_server_closed(shop):
 def test_a_refusal_is_told_in_the_nodes_words(shop):
     with shop.serving() as node, listening(node) as server:
         client = NodeClient(server.url)
-        with pytest.raises(NodeError, match=r"refuses: .*i999") as refusal:
+        with pytest.raises(ClientError, match=r"refuses: .*i999") as refusal:
             client.search("shop", "i999", 5)
         assert refusal.value.reason == "unknown_item"
         client.close()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from omdml.workers.demo.node_client import Freshness
+from omdml.client import Freshness
 from omdml.workers.demo.screen import Figures, line, open_screen
 
 KNOWN = Figures(

@@ -75,11 +75,11 @@ def test_a_copy_amid_a_block_learns_the_same_and_by_itself(items, name):
 
 def test_guards_of_models_that_start_alike_decide_by_themselves(items):
     spec = resolved(items, {})
-    one, other = first_guard(spec), first_guard(spec)
+    one, other = first_guard(spec, spec.start()), first_guard(spec, spec.start())
     assert (other.yardstick, other.reference_bytes) == (one.yardstick, one.reference_bytes)
     before = copy.deepcopy(other.yardstick)
     model = taught(spec, "shop-1", spec.fresh(), 5)
     one.decide(model.metric, 5, Window([], 1), 0, items.features)
     assert one.yardstick.decided == 5
     assert one.yardstick != before
-    assert other.yardstick == first_guard(spec).yardstick == before
+    assert other.yardstick == first_guard(spec, spec.start()).yardstick == before

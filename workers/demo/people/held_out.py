@@ -17,7 +17,7 @@ class HeldOut:
 
     Raises
     ------
-    NodeError
+    ClientError
         From every measure: the node does not answer.
     """
 

@@ -16,9 +16,9 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
+from omdml.client import Client, Freshness
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration.process import serve_metrics
-from omdml.workers.demo.node_client import Freshness, NodeClient
 from omdml.workers.node.http.api import create_app
 from omdml.workers.node.http.console import CONSOLE
 from omdml.workers.node.http.openapi import openapi
@@ -174,10 +174,9 @@ def test_freshness_can_be_asked_for_since_a_moment(shop, node, client):
     since = client.get("/models", params={"since": repr(began)}).json()["models"][0]["freshness"]
     assert since["count"] == 1
     assert since["p99_s"] < 500.0
-    people = NodeClient(str(client.base_url))
-    assert people.models(began)["shop"].freshness == Freshness(**since)
-    assert people.models()["shop"].freshness.count == 2
-    people.close()
+    with Client(str(client.base_url)) as people:
+        assert people.models(began)[0].freshness == Freshness(**since)
+        assert people.models()[0].freshness.count == 2
     refused(client.get("/models?since=noon"), 400, "invalid")
     refused(client.get("/models?sinse=1"), 400, "unknown_parameter")
 

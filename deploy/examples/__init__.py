@@ -1,0 +1,1 @@
+"""Programs that use omdml as a newcomer would; tests run them."""

@@ -1,0 +1,47 @@
+"""A client of nodes over HTTP, for programs that search and send feedback. It needs neither numpy nor numba.
+
+>>> from omdml.client import Client
+>>> with Client("http://localhost:8080", model="shop") as shop:  # doctest: +SKIP
+...     page = shop.search("17", k=20, filter={"price": {"lt": 20}})
+...     shop.page("17", shown=[item.id for item in page.items], clicked=[page.items[3].id])
+"""
+
+from omdml.client.answers import Answer, Freshness, Item, Line, Live, Pointer
+from omdml.client.client import Client
+from omdml.client.errors import (
+    BadRequest,
+    Behind,
+    ClientError,
+    Conflict,
+    Denied,
+    NotFound,
+    Refused,
+    Unavailable,
+    Unreachable,
+)
+from omdml.feedback import Page, Pair, Quadruplet, Ranking, SetJudgement, Triplet
+
+__all__ = [
+    "Answer",
+    "BadRequest",
+    "Behind",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "Denied",
+    "Freshness",
+    "Item",
+    "Line",
+    "Live",
+    "NotFound",
+    "Page",
+    "Pair",
+    "Pointer",
+    "Quadruplet",
+    "Ranking",
+    "Refused",
+    "SetJudgement",
+    "Triplet",
+    "Unavailable",
+    "Unreachable",
+]

@@ -1,0 +1,34 @@
+"""The page of a replay in a real browser."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.support.browsers import Visit, chromium
+from tests.support.replays import LoggedShop
+from tests.support.worlds import events
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_of_a_replay_is_whole_and_accessible(browser, tmp_path, scheme, width):
+    shop = LoggedShop(tmp_path, {"shop": {"learner": "lomdml", "rank": 3}}, guard="true")
+    shop.tell(*events(1500))
+    path = tmp_path / "report.html"
+    assert shop.omdml("--learner", "lomdml", "--learner", "diagonal", "--html", str(path)).exit_code == 0
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
+    visit = Visit(context, path.as_uri())
+    assert visit.page.locator("svg").count() == 2
+    assert visit.page.locator("svg circle").count() > 10
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = Axe().run(visit.page)
+    assert found.violations_count == 0, found.generate_report()
+    assert (visit.wrong, visit.hosts) == ([], {""})
+    context.close()

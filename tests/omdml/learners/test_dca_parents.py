@@ -1,0 +1,217 @@
+"""DCA that begins with another model's metric: its slow twin, the same bytes in any chunking, what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from omdml import DCA, LOMDML, merge
+from omdml.errors import CorruptError, FeedbackError, ParameterError
+from omdml.snapshot import metric_from_bytes, metric_to_bytes, pack, unpack
+from tests.naive import dca as naive
+from tests.omdml.learners.test_dca import assert_serves, centred, in_chunks
+from tests.support.dca import learner, served, with_pairs, world
+from tests.support.deep import examples
+
+
+def begun_from(features, known, seed=100, **options):
+    """A learner at its start whose parent knows so many triplets of other labels, and the parent."""
+    parent = learner(features, **options)
+    parent.start(features)
+    if known:
+        _, rows, _, _ = world(seed, [x.shape[1] for x in features.values()], events=known, classes=3)
+        parent.learn_many(rows % len(features["m0"]), features)
+    child = learner(features, **options)
+    child.start(features)
+    # as a worker gets it: by way of a snapshot
+    child.begin_from(metric_from_bytes(metric_to_bytes(parent.metric)), parent.version)
+    return child, parent
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    dims=st.lists(st.integers(1, 20), min_size=1, max_size=3),
+    rank=st.sampled_from([2, 512]),
+    memory=st.sampled_from([0, 30]),
+    known=st.sampled_from([1, 40, 1100]),
+    mixed=st.sampled_from([(1, 0, 0), (0, 1, 0), (0.4, 0.3, 0.3)]),
+)
+def test_a_learner_with_a_parent_equals_the_slow_twin(seed, dims, rank, memory, known, mixed):
+    features, rows, _, draw = world(seed, dims)
+    rows = with_pairs(rows, mixed, draw)
+    model, parent = begun_from(features, known, rank=rank, memory=memory, dtype="float64")
+    found = model.learn_many(rows, features).scores
+    before = served(parent), parent.shares
+    scores, _, _, experts, shares = naive.dca(rows, *centred(model, features), memory, before)
+    np.testing.assert_allclose(found, scores, rtol=1e-6, atol=1e-8)
+    assert_serves(model, experts, shares, rtol=1e-6, atol=1e-8)
+    assert model.figures["parent_share"] == pytest.approx(shares_of_parent(model))
+
+
+def shares_of_parent(model):
+    """What the parent counts for, by what the state says."""
+    return model._engine.parent.share(model.version)
+
+
+def test_at_its_start_a_learner_serves_what_its_parent_does():
+    features, _, _, _ = world(1)
+    for known in (3, 200, 1200):
+        child, parent = begun_from(features, known)
+        assert (child.version, child.figures["parent_share"]) == (0, 1.0)
+        np.testing.assert_allclose(child.metric.embed(features), parent.metric.embed(features), atol=1e-6)
+        metric, version = child.parent
+        assert version == known
+        assert metric.embed(features).tobytes() == parent.metric.embed(features).tobytes()
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    dtype=st.sampled_from(["float32", "float64"]),
+    dims=st.sampled_from([(33, 9), (2,)]),
+    memory=st.sampled_from([0, 50]),
+    known=st.sampled_from([2, 1100]),
+    sizes=st.lists(st.integers(0, 90), min_size=1),
+)
+def test_any_chunking_and_restart_give_the_same_bytes(seed, dtype, dims, memory, known, sizes):
+    features, rows, _, draw = world(seed, dims, events=300)
+    rows = with_pairs(rows, (0.8, 0.1, 0.1), draw)
+    whole, _ = begun_from(features, known, dtype=dtype, memory=memory)
+    again = DCA.from_bytes(whole.to_bytes())
+    single = copy.deepcopy(whole)
+    scores = whole.learn_many(rows, features).scores
+    again = in_chunks(again, rows, features, iter(sizes * len(rows)))
+    assert again.to_bytes() == whole.to_bytes()
+    assert again.metric.embed(features).tobytes() == whole.metric.embed(features).tobytes()
+    assert [single.learn_one(row, features).scores[0] for row in rows[:100]] == scores[:100].tolist()
+
+
+@pytest.mark.parametrize("clicks", [50, 200])
+def test_clicks_of_another_meaning_leave_nothing_of_the_parent(clicks):
+    features, rows, _, _ = world(2, dims=(20,), items=400, events=clicks)
+    child, _ = begun_from(features, 2000)
+    child.learn_many(rows, features)
+    assert child.figures["parent_share"] < 0.005
+    assert set(child.shares) <= {"plain", "items", "far"}
+
+
+def test_clicks_of_the_same_meaning_keep_the_parent():
+    features, rows, _, _ = world(2, dims=(20,), items=400, events=2050)
+    parent = learner(features)
+    parent.learn_many(rows[:2000], features)
+    child = learner(features)
+    child.start(features)
+    child.begin_from(parent.metric, parent.version)
+    child.learn_many(rows[2000:], features)
+    assert child.figures["parent_share"] > 0.5
+    assert sum(share for name, share in child.shares.items() if name.startswith("parent")) > 0.5
+
+
+def test_with_similar_pairs_alone_a_parent_counts_for_ten_of_them():
+    features, rows, _, draw = world(3, events=90)
+    child, _ = begun_from(features, 500)
+    child.learn_many(with_pairs(rows, (0, 1, 0), draw), features)
+    assert child.figures["parent_share"] == pytest.approx(10 / 100)
+
+
+def test_copies_of_a_start_share_its_parent_and_trust_it_for_themselves():
+    features, rows, _, _ = world(4)
+    first, _ = begun_from(features, 300)
+    second = copy.deepcopy(first)
+    assert second._engine.parent.rows is first._engine.parent.rows
+    before = second.to_bytes()
+    first.learn_many(rows, features)
+    assert second.to_bytes() == before
+    second.learn_many(rows, features)
+    assert second.to_bytes() == first.to_bytes()
+
+
+def test_a_bad_event_leaves_the_trust_in_a_parent_as_it_was():
+    features, rows, _, _ = world(5)
+    model, _ = begun_from(features, 300)
+    model.learn_many(rows[:100], features)
+    before = model.to_bytes()
+    broken = {name: np.concatenate([x, np.full((1, x.shape[1]), np.nan)]) for name, x in features.items()}
+    bad = rows[100:].copy()
+    bad[-1, 2] = len(features["m0"])
+    with pytest.raises(FeedbackError, match="not finite"):
+        model.learn_many(bad, broken)
+    assert model.to_bytes() == before
+
+
+def test_a_parent_stays_when_hyperparameters_change():
+    features, rows, _, _ = world(6)
+    model, _ = begun_from(features, 300)
+    model.learn_many(rows, features)
+    other = model.learning_on(memory=500)
+    assert other.figures == model.figures
+    assert other.parent[1] == 300
+
+
+def test_merged_learners_add_up_what_they_know_of_one_parent():
+    features, rows, _, _ = world(7)
+    one, _ = begun_from(features, 300)
+    other, plain = copy.deepcopy(one), learner(features)
+    one.learn_many(rows[:60], features)
+    other.learn_many(rows[60:], features)
+    both = merge(one, other)
+    trust = [model._engine.parent.trust for model in (one, other, both)]
+    np.testing.assert_array_equal(trust[0] + trust[1], trust[2])
+    plain.learn_many(rows, features)
+    for pair in itertools.permutations([one, plain]):
+        with pytest.raises(ParameterError, match="have other parents"):
+            merge(*pair)
+
+
+def test_a_parent_is_taken_at_the_start_alone_and_from_its_like():
+    features, rows, _, _ = world(8)
+    child, parent = begun_from(features, 300)
+    with pytest.raises(ParameterError, match="a learner at its start"):
+        child.begin_from(parent.metric, 300)
+    fresh = learner(features)
+    with pytest.raises(Exception, match="begin_from"):
+        fresh.begin_from(parent.metric, 300)
+    fresh.start(features)
+    with pytest.raises(ParameterError, match="has a parent itself"):
+        fresh.begin_from(child.metric, 0)
+    other = LOMDML(dims=dict(parent.dims))
+    other.learn_many(rows, features)
+    with pytest.raises(ParameterError, match="a metric of DCA of the dimensions"):
+        fresh.begin_from(other.metric, 1)
+    moved = learner({name: x + 1 for name, x in features.items()})
+    moved.learn_many(rows, {name: x + 1 for name, x in features.items()})
+    with pytest.raises(ParameterError, match="began from other items"):
+        fresh.begin_from(moved.metric, moved.version)
+    narrow = learner(features, rank=3)
+    narrow.learn_many(rows, features)
+    with pytest.raises(ParameterError, match="in other coordinates"):
+        fresh.begin_from(narrow.metric, narrow.version)
+    fresh.learn_many(rows, features)
+    with pytest.raises(ParameterError, match="a learner at its start"):
+        fresh.begin_from(parent.metric, 300)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("rows", np.zeros((1, 12), np.float32)), ("rows", np.zeros(12, np.float32)), ("rows", None),
+     ("sizes", np.array([-1, 1])), ("sizes", np.array([1])), ("shares", np.array([0.5, 0.1, 0.1])),
+     ("shares", np.array([-1.0, 1, 1])), ("version", np.array([-1])), ("trust", np.zeros(3)),
+     ("trust", np.array([0.0, 0, 2, 1])), ("trust", np.array([50.0, 1, 9, 9])),
+     ("trust", np.array([0.0, 999, 9, 9])), ("trust", np.array([0.0, -1, 9, 9]))],
+)  # fmt: skip
+def test_a_state_with_a_parent_of_another_shape_is_refused(part, value):
+    features, rows, _, _ = world(9)
+    model, _ = begun_from(features, 300)
+    model.learn_many(rows, features)
+    tensors, described = unpack(model.to_bytes())
+    changed = {**tensors, f"parent/{part}": value}
+    if value is None:
+        del changed[f"parent/{part}"]
+    with pytest.raises(CorruptError):
+        DCA.from_bytes(pack(changed, {name: described[name] for name in ("learner", "parameters")}))

@@ -1,0 +1,53 @@
+"""A reader of exports, as deploy/EXPORT.md says to read them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from pyarrow import parquet
+
+from omdml.workers.operate.export.vectors import spread
+
+
+def read(folder):
+    """The manifest, and vectors and attributes by id."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    vectors, told = {}, {}
+    for number, part in enumerate(manifest["parts"]):
+        where = folder / part["name"]
+        assert part["whole"] == (number == 0)
+        if manifest["format"] == "npy":
+            ids = (where / "ids.txt").read_text().split("\n")[:-1]
+            matrix = np.load(where / "embeddings.npy")
+            lines = where / "attributes.jsonl"
+            rows = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+        else:
+            table = parquet.read_table(where / "items.parquet")
+            ids, matrix = table["id"].to_pylist(), np.array(table["embedding"].to_pylist(), np.float32)
+            rows = table.drop_columns(["id", "embedding"]).to_pylist()
+        assert (len(ids), matrix.dtype) == (part["rows"], np.float32)
+        vectors |= dict(zip(ids, matrix.reshape(len(ids), manifest["width"]), strict=True))
+        told |= dict(zip(ids, rows, strict=bool(rows)))
+        for gone in (where / "removed.txt").read_text().splitlines() if part["removed"] else []:
+            del vectors[gone]
+    assert len(vectors) == manifest["items"]
+    return manifest, vectors, told
+
+
+def order(vectors, item):
+    """Ids by their distance from an item, nearest first, and the squared distances."""
+    ids = list(vectors)
+    matrix = np.array([vectors[name] for name in ids], np.float64)
+    far = ((matrix - vectors[item]) ** 2).sum(axis=1)
+    far[ids.index(item)] = np.inf
+    nearest = np.argsort(far, kind="stable")[:10]
+    return [ids[row] for row in nearest], far[nearest]
+
+
+def error(shop, vectors, version):
+    """By how much an export's distances differ from those of a version, at most, as a share of the items' spread."""
+    exact = shop.metrics[version].embed(shop.catalogue.features).astype(np.float64)
+    rough = np.array([vectors[name] for name in shop.catalogue.ids], np.float64)
+    away = [np.linalg.norm(one[:, None] - one[None], axis=2) for one in (exact, rough)]
+    return np.abs(away[0] - away[1]).max() / spread(exact.astype(np.float32))

@@ -1,0 +1,68 @@
+"""Which models may begin from which: what a configuration must say of a parent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from omdml.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from omdml.workers.configuration.config import ModelConfig
+
+# Hyperparameters that a model and its parent may have different ones of.
+OWN = ("memory",)
+
+
+def check_parents(models: Mapping[str, ModelConfig]) -> None:
+    """Raise ConfigurationError for a parent that no model can begin from.
+
+    A parent has no parent itself. So nothing leads round in a circle, and what a model begins with has one source.
+    """
+    for name, config in models.items():
+        if config.parent:
+            _check(name, config, models)
+
+
+def _check(name: str, config: ModelConfig, models: Mapping[str, ModelConfig]) -> None:
+    from omdml.learners import LEARNERS
+    from omdml.workers.configuration.config import is_pattern
+
+    where = f"models.{name}.parent is {config.parent!r}"
+    parent = models.get(config.parent)
+    if parent is None:
+        raise ConfigurationError(
+            f"{where}, expected a model that has a section of its own, no pattern: add [models.{config.parent}]"
+        )
+    if is_pattern(config.parent):
+        raise ConfigurationError(f"{where}, a pattern, expected the name of one model")
+    if config.parent == name:
+        raise ConfigurationError(f"{where}, the model itself, expected another one")
+    if parent.parent:
+        raise ConfigurationError(
+            f"{where}, which has the parent {parent.parent!r} itself: name {parent.parent!r} here too, or have "
+            f"{config.parent!r} begin from nothing"
+        )
+    if not hasattr(LEARNERS[config.learner], "begin_from"):
+        able = ", ".join(sorted(one for one, learner in LEARNERS.items() if hasattr(learner, "begin_from")))
+        raise ConfigurationError(f"{where}: {config.learner} cannot begin from another model, only {able} can")
+    for what in ("learner", "catalogue", "coordinates"):
+        ours, theirs = getattr(config, what), getattr(parent, what)
+        if ours != theirs:
+            raise ConfigurationError(
+                f"{where}: its {what} is {theirs!r}, this model's is {ours!r}, expected the same: what one learned "
+                "says nothing in the terms of the other"
+            )
+    ours, theirs = (_parameters(one) for one in (config, parent))
+    if other := [f"{key} {theirs[key]!r} and {ours[key]!r}" for key in ours if ours[key] != theirs[key]]:
+        raise ConfigurationError(
+            f"{where}: the parent and this model have different parameters ({', '.join(other)}), expected the same "
+            f"ones; only {', '.join(OWN)} may differ"
+        )
+
+
+def _parameters(config: ModelConfig) -> dict[str, Any]:
+    from omdml.workers.configuration.config import defaults
+
+    chosen = {**defaults(config.learner), **config.parameters}
+    return {name: value for name, value in chosen.items() if name not in OWN}

@@ -1,0 +1,64 @@
+"""What a new model begins with: nothing learned, or what its parent serves by now."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import structlog
+
+from omdml.errors import CorruptError, ParameterError
+from omdml.streams.protocols import Store
+from omdml.workers.configuration.specs import Spec, Start
+
+NOTHING = "it has learned nothing yet"
+TOLD = 64  # reasons that are remembered
+
+log = structlog.get_logger(__name__)
+
+
+def beginning(spec: Spec, store: Store) -> Start:
+    """What a model begins with now; raises StartError as of the specification, else what the store raises.
+
+    Its parent may be learned by another worker, on another partition: what that published last is read, and nobody
+    waits for more. The start that this makes is kept, for a pattern's models come by the thousand.
+    """
+    plain = spec.start()
+    if not spec.parent:
+        return plain
+    pointer, generation = store.current(spec.parent), spec.catalogue.generation
+    if pointer is None:
+        return _without(spec, NOTHING)
+    key = f"{generation} {pointer.digest}"
+    if key not in spec.starts:
+        made = _from_parent(spec, store)
+        if made is plain:
+            return plain
+        # Only the newest is kept: a parent may move many times a second.
+        for older in set(spec.starts) - {generation}:
+            del spec.starts[older]
+        spec.starts[key] = made
+    return spec.starts[key]
+
+
+def _from_parent(spec: Spec, store: Store) -> Start:
+    try:
+        loaded = store.load(spec.parent)
+        if loaded is None or not loaded[1].version:
+            return _without(spec, NOTHING)
+        if (theirs := loaded[1].generation) != (ours := spec.catalogue.generation):
+            return _without(spec, f"it is of the catalogue's generation {theirs}, today's is {ours}")
+        return spec.start(loaded[1])
+    except (CorruptError, ParameterError) as error:
+        return _without(spec, str(error))
+
+
+def _without(spec: Spec, why: str) -> Start:
+    """The start without the parent, and a line in the log if that was not said yet."""
+    _tell(spec.label, spec.parent, why)
+    return spec.start()
+
+
+@lru_cache(TOLD)
+def _tell(models: str, parent: str, why: str) -> None:
+    """Once for all models that begin so."""
+    log.warning("parent_not_used", models=models, parent=parent, reason=why, action="they begin from nothing")

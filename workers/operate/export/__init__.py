@@ -1,0 +1,1 @@
+"""``omdml export``: a model's items as vectors that other programs can search in."""

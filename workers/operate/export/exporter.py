@@ -1,0 +1,265 @@
+"""Writes what a version makes of the items, and then only what moved."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from omdml.errors import CatalogueError, ConfigurationError, CorruptError, StoreError, StoreRefused
+from omdml.snapshot import Snapshot
+from omdml.streams.disk import take_lock
+from omdml.streams.protocols import Catalogue, Pointer, SnapshotStore
+from omdml.workers.operate.export.manifest import Format, Manifest, Part, read_manifest
+from omdml.workers.operate.export.parts import Attributes, Rows, pyarrow, read_part, write_part
+from omdml.workers.operate.export.vectors import (
+    aligned,
+    chosen,
+    distances,
+    embedded,
+    items_of,
+    matched,
+    merged,
+    spread,
+    widened,
+)
+from omdml.workers.versions.targets import misfit
+
+LOCK = ".lock"
+# Between two looks at the store.
+LOOK_S = 1.0
+OURS = re.compile(r"part-\d{6,}|\.[0-9a-f]{16}")
+
+
+class Table(Protocol):
+    """What is known of items beside their vectors."""
+
+    @property
+    def columns(self) -> Any:
+        """Names of the attributes."""
+
+    def of(self, items: Sequence[str], names: Sequence[str]) -> Attributes:
+        """The values of each item, as far as it has them."""
+
+
+class Options(NamedTuple):
+    """What is exported, and how: ``moved`` is the bound as a share of the items' spread.
+
+    An export that follows leaves room for embeddings that get wider.
+    """
+
+    model: str
+    task: str | None = None
+    format: Format = "npy"
+    moved: float = 0.0
+    version: int | None = None
+    follow: bool = False
+
+
+class Written(NamedTuple):
+    """What a step came to: the manifest, and the part if one was written."""
+
+    manifest: Manifest
+    part: Part | None
+
+
+class Exporter:
+    """Keeps an export in a folder equal to what a model's nodes answer with.
+
+    It holds the embedding that was written last, and the new one: two float32 (n, width).
+
+    Parameters
+    ----------
+    folder
+        Where the parts go.
+    options
+        What is exported.
+    store
+        Where the snapshots are.
+    catalogue
+        Answers the model's catalogue as it is now, with the items added since; raises CatalogueError.
+    attributes
+        Answers what is known of the items, None if nothing is.
+
+    Raises
+    ------
+    ConfigurationError
+        The folder holds something else, or another process writes there; pyarrow is missing.
+    CorruptError
+        What is there cannot be read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        options: Options,
+        store: SnapshotStore,
+        catalogue: Callable[[], Catalogue],
+        attributes: Callable[[], Table | None],
+    ) -> None:
+        if options.format == "parquet":
+            pyarrow()
+        self.folder, self.options = folder, options
+        self._store, self._catalogue, self._attributes = store, catalogue, attributes
+        self.manifest = read_manifest(folder)
+        self._written: Rows | None = None
+        self._seen: object = None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Write alone; raises ConfigurationError if another process writes into this folder."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ConfigurationError(f"{self.folder}: {error.strerror}: name a folder that can be written") from error
+        try:
+            if not take_lock(descriptor):
+                raise ConfigurationError(f"{self.folder}: another omdml export writes here: stop it, or name another")
+            # Another process may have written here until now.
+            self.manifest = read_manifest(self.folder)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def resume(self) -> Manifest | None:
+        """Go on with what is in the folder; None if that was exported in another way, or there is nothing.
+
+        Raises CorruptError.
+        """
+        was, asked = self.manifest, self.options
+        if was is None or (was.model, was.task, was.format) != (asked.model, asked.task, asked.format):
+            return None
+        for part in was.parts:
+            self._written = merged(self._written, read_part(self.folder, part, was.format, was.width))
+        return was
+
+    def step(self) -> Written | None:
+        """Write what changed since the last step; None if nothing did.
+
+        Raises StoreError if nothing is published, or the store is out of reach; CatalogueError if the version does not
+        fit the catalogue; CorruptError if the metric diverged.
+        """
+        pointer = self._store.current(self.options.model)
+        catalogue, attributes = self._catalogue(), self._attributes()
+        ids, rows = items_of(catalogue)
+        # The table is another object after its file has changed.
+        seen = pointer, catalogue, hash(rows.tobytes()), attributes
+        if self._written is not None and seen == self._seen:
+            return None
+        pointer, snapshot = self._loaded()
+        if why := misfit(snapshot, catalogue):
+            raise CatalogueError(f"model {snapshot.model!r}, version {snapshot.version}: {why}: nothing is exported")
+        named = None if attributes is None else attributes.of(ids, list(attributes.columns))
+        now = Rows(ids, embedded(snapshot, catalogue, rows, self.options.task), named)
+        changes, bound = self._changes(now, snapshot.generation)
+        if self.options.follow and changes is None:
+            now = now._replace(embedding=widened(now.embedding))
+        found = self._keep(pointer, snapshot, now, changes, bound)
+        self._seen = pointer, *seen[1:]
+        return found
+
+    def follow(self, stop: threading.Event, tell: Callable[[str], None], look_s: float = LOOK_S) -> None:
+        """Keep the export up to date until ``stop``; ``tell`` hears of each part, and once of what keeps it waiting."""
+        waiting = ""
+        while not stop.is_set():
+            try:
+                if found := self.step():
+                    tell(told(found))
+                waiting = ""
+            except (StoreError, CatalogueError, CorruptError) as error:
+                # A store comes back, a worker publishes on another catalogue, an operator rolls back.
+                if isinstance(error, StoreRefused):
+                    raise
+                if str(error) != waiting:
+                    waiting = str(error)
+                    tell(f"waiting: {waiting}")
+            stop.wait(look_s)
+
+    def _loaded(self) -> tuple[Pointer, Snapshot]:
+        model, version = self.options.model, self.options.version
+        found = self._store.load(model, version)
+        if found is None:
+            what = "nothing is published" if version is None else f"version {version} is not kept: see omdml history"
+            raise StoreError(f"model {model!r}: {what}")
+        return found
+
+    def _changes(self, now: Rows, generation: str) -> tuple[Rows | None, float]:
+        """What to write beside what was written, and the bound; None to write all."""
+        was, manifest = self._written, self.manifest
+        if was is None or manifest is None or manifest.generation != generation:
+            return None, 0.0
+        width = was.embedding.shape[1]
+        if now.embedding.shape[1] > width or (now.attributes is None) != (was.attributes is None):
+            return None, 0.0
+        rows_now, rows_was = matched(now.ids, was.ids)
+        turned = aligned(now.embedding, was.embedding, rows_now, rows_was)
+        bound = self.options.moved * spread(turned)
+        far = np.ones(len(now.ids), bool)
+        far[rows_now] = distances(turned, was.embedding, rows_now, rows_was) > bound
+        if now.attributes is not None and was.attributes is not None:
+            pairs = zip(rows_now.tolist(), rows_was.tolist(), strict=True)
+            far[[row for row, before in pairs if now.attributes[row] != was.attributes[before]]] = True
+        gone = sorted(set(was.ids) - set(now.ids))
+        changes = chosen(Rows(now.ids, turned, now.attributes, gone), np.flatnonzero(far))
+        # A reader that comes now would read more rows than there are items.
+        if sum(part.rows for part in manifest.parts[1:]) + len(changes.ids) > len(now.ids):
+            return None, 0.0
+        return changes, bound
+
+    def _keep(self, pointer: Pointer, snapshot: Snapshot, now: Rows, changes: Rows | None, bound: float) -> Written:
+        """Write a part and the manifest that names it; a crash in between leaves the export as it was.
+
+        1. The part is written aside, and gets its name when it is on the disk. Nobody reads it yet: the next start
+           writes over it.
+        2. The manifest is replaced. From now on readers see the part.
+        3. Folders that neither this manifest nor the one before names are deleted: who reads by the one before still
+           finds all of it.
+        """
+        before = self.manifest
+        parts = before.parts if before and changes is not None else ()
+        rows, part = now if changes is None else changes, None
+        if changes is None or changes.ids or changes.removed:
+            name = f"part-{1 + max((number(one.name) for one in before.parts), default=0) if before else 1:06}"
+            files = write_part(self.folder, name, self.options.format, rows)
+            part = Part(
+                name=name, whole=changes is None, version=snapshot.version, serial=pointer.serial, rows=len(rows.ids),
+                removed=len(rows.removed), files=files,
+            )  # fmt: skip
+        self._written = now if changes is None else merged(self._written, changes)
+        self.manifest = Manifest(
+            model=snapshot.model, task=self.options.task, format=self.options.format,
+            width=self._written.embedding.shape[1], items=len(now.ids), moved=self.options.moved,
+            bound=bound, version=snapshot.version, serial=pointer.serial, digest=snapshot.digest,
+            generation=snapshot.generation, parts=(*parts, part) if part else parts,
+        )  # fmt: skip
+        self.manifest.write(self.folder)
+        named = {one.name for manifest in (before, self.manifest) if manifest for one in manifest.parts}
+        for entry in self.folder.iterdir():
+            if OURS.fullmatch(entry.name) and entry.name not in named:
+                shutil.rmtree(entry, ignore_errors=True)
+        return Written(self.manifest, part)
+
+
+def told(written: Written) -> str:
+    """A step in a sentence."""
+    manifest, part = written
+    if part is None:
+        what = "nothing moved far enough"
+    elif part.whole:
+        what = f"all {part.rows:,} items"
+    else:
+        what = f"{part.rows:,} of {manifest.items:,} items changed, {part.removed:,} went"
+    return f"version {manifest.version:,}, serial {manifest.serial}: {what}, {manifest.width} numbers each"
+
+
+def number(name: str) -> int:
+    """Of a part, by its name."""
+    return int(name.removeprefix("part-"))

@@ -1,0 +1,164 @@
+"""The parts of an export as folders: npy and JSON lines, or Parquet.
+
+=========================  ======================================================================
+``ids.txt``                npy: UTF-8, one id a line
+``embeddings.npy``         npy: float32 (n, width), a row an id
+``attributes.jsonl``       npy, if the catalogue has attributes: a JSON object an id
+``items.parquet``          Parquet: ``id``, ``embedding`` (a list of float32), a column an attribute
+``removed.txt``            if items went: their ids, one a line
+=========================  ======================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError, ConfigurationError, CorruptError
+from omdml.streams.disk import ASIDE, sync
+from omdml.workers.operate.export.manifest import Format, Part
+
+IDS, EMBEDDINGS, ATTRIBUTES, REMOVED = "ids.txt", "embeddings.npy", "attributes.jsonl", "removed.txt"
+TABLE = "items.parquet"
+# Columns of a table that are no attributes.
+ID, EMBEDDING = "id", "embedding"
+
+Attributes = list[dict[str, Any]]
+
+
+class Rows(NamedTuple):
+    """Items of one version: ids (n), embedding float32 (n, width), attributes (n) if there are any, and ids of items
+    that went.
+    """
+
+    ids: Sequence[str]
+    embedding: NDArray[np.float32]
+    attributes: Attributes | None
+    removed: Sequence[str] = ()
+
+
+def write_part(folder: Path, name: str, kind: Format, rows: Rows) -> dict[str, str]:
+    """Write a part aside and give it its name when it is on the disk; answers sha256 by file.
+
+    Raises ConfigurationError if the disk refuses, or pyarrow is missing.
+    """
+    aside = folder / f"{ASIDE}{secrets.token_hex(8)}"
+    try:
+        aside.mkdir(parents=True)
+        (_write_parquet if kind == "parquet" else _write_npy)(aside, rows)
+        if rows.removed:
+            _write_lines(aside / REMOVED, rows.removed)
+        files = {}
+        for path in sorted(aside.iterdir()):
+            sync(path)
+            files[path.name] = digest(path)
+        sync(aside)
+        # What an export left that was killed before it wrote its manifest.
+        shutil.rmtree(folder / name, ignore_errors=True)
+        os.rename(aside, folder / name)
+        sync(folder)
+        return files
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder}: cannot be written ({error.strerror}): make room, or choose another"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def read_part(folder: Path, part: Part, kind: Format, width: int) -> Rows:
+    """The rows of a part; raises CorruptError if they are not those that the manifest names."""
+    where = folder / part.name
+    try:
+        for file, expected in part.files.items():
+            if digest(where / file) != expected:
+                raise CorruptError(f"{where / file}: another sha256 than the manifest says: {AGAIN}")
+        ids, embedding, attributes = (_read_parquet if kind == "parquet" else _read_npy)(where, width)
+        removed = _read_lines(where / REMOVED) if REMOVED in part.files else []
+    except (OSError, ValueError) as error:
+        raise CorruptError(f"{where}: cannot be read ({error}): {AGAIN}") from error
+    return Rows(ids, embedding, attributes, removed)
+
+
+AGAIN = "remove the folder of the export, and export again"
+
+
+def digest(path: Path) -> str:
+    """Sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_npy(folder: Path, rows: Rows) -> None:
+    _write_lines(folder / IDS, rows.ids)
+    np.save(folder / EMBEDDINGS, rows.embedding)
+    if rows.attributes is not None:
+        _write_lines(folder / ATTRIBUTES, [msgspec.json.encode(one).decode() for one in rows.attributes])
+
+
+def _read_npy(folder: Path, width: int) -> tuple[list[str], NDArray[np.float32], Attributes | None]:
+    attributes = None
+    if (folder / ATTRIBUTES).exists():
+        attributes = [msgspec.json.decode(line, type=dict[str, Any]) for line in _read_lines(folder / ATTRIBUTES)]
+    return _read_lines(folder / IDS), np.load(folder / EMBEDDINGS), attributes
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def _read_lines(path: Path) -> list[str]:
+    # Not splitlines: an id may hold what that takes for an end.
+    return path.read_bytes().decode().split("\n")[:-1]
+
+
+def _write_parquet(folder: Path, rows: Rows) -> None:
+    arrow, parquet = pyarrow()
+    width = rows.embedding.shape[1]
+    numbers = arrow.array(np.ascontiguousarray(rows.embedding).reshape(-1), arrow.float32())
+    columns = {
+        ID: arrow.array(rows.ids, arrow.string()),
+        EMBEDDING: arrow.FixedSizeListArray.from_arrays(numbers, width),
+    }
+    for name in dict.fromkeys(name for one in rows.attributes or () for name in one):
+        if name == EMBEDDING:
+            raise CatalogueError(f"an attribute is called {name!r}, as the column of vectors: rename it, or export npy")
+        columns[name] = _column(arrow, [one.get(name) for one in rows.attributes or ()])
+    marks = {b"attributes": b"yes" if rows.attributes is not None else b"no"}
+    parquet.write_table(arrow.table(columns).replace_schema_metadata(marks), folder / TABLE)
+
+
+def _column(arrow: Any, values: list[Any]) -> Any:
+    """An attribute's values; whole numbers are written as the others are."""
+    numbers = any(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return arrow.array(values, arrow.float64()) if numbers else arrow.array(values)
+
+
+def _read_parquet(folder: Path, width: int) -> tuple[list[str], NDArray[np.float32], Attributes | None]:
+    _, parquet = pyarrow()
+    table = parquet.read_table(folder / TABLE)
+    embedding = np.concatenate([np.empty(0, np.float32), *(chunk.flatten() for chunk in table[EMBEDDING].chunks)])
+    attributes = None
+    if (table.schema.metadata or {}).get(b"attributes") == b"yes":
+        told = table.drop_columns([ID, EMBEDDING]).to_pylist() or [{} for _ in range(len(table))]
+        attributes = [{name: value for name, value in one.items() if value is not None} for one in told]
+    return table[ID].to_pylist(), embedding.reshape(-1, width), attributes
+
+
+def pyarrow() -> tuple[Any, Any]:
+    """Pyarrow and its Parquet; raises ConfigurationError if it is missing."""
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigurationError("--format parquet needs pyarrow: pip install 'omdml[parquet]'") from error
+    return arrow, parquet

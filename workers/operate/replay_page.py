@@ -1,0 +1,175 @@
+"""A replay as one HTML page: curves as SVG, figures as a table, nothing that is fetched and no script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from omdml.workers.configuration.process import visible
+from omdml.workers.operate.replay import ReplayedModel, Stretch, refusals
+
+# After Okabe and Ito: people of any colour vision tell them apart, on white and on black.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8b7500", "#5b6b9a")
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 340, 56, 140, 16, 44
+# Between two numbers under a chart, at least.
+TICK = 60
+STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #5c5c5c; --line: #d9d9d9; --paper: #ffffff }
+@media (prefers-color-scheme: dark) { :root { --ink: #eeeeee; --soft: #b0b0b0; --line: #444444; --paper: #161616 } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 50rem;
+  margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
+p.soft { color: var(--soft) }
+svg { width: 100%; min-width: 34rem; height: auto }
+svg text { fill: var(--soft); font-size: 13px } svg .grid { stroke: var(--line) }
+svg .name { fill: var(--ink) }
+div { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); text-align: right }
+th:first-child, td:first-child { text-align: left }
+"""
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title><style>{style}</style></head><body><main>
+<h1>{title}</h1>
+{body}
+</main></body></html>
+"""
+
+
+class Curve(NamedTuple):
+    """Points (comparisons, share), and what they are called; a flat one is drawn dashed over the whole width."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    colour: str
+    flat: bool = False
+
+
+def page(name: str, models: Sequence[ReplayedModel], fitted: int) -> str:
+    """The page of a replay of the model ``name``, whose learners began at a start fitted on so many events."""
+    first = f", from a start fitted on the first {fitted:,} events" if fitted else ""
+    body = [f'<p class="soft">The log was learned again from its beginning{first}, beside whatever runs.</p>']
+    names = {id(model): told(model.learner.name) for model in models}
+    colours = {id(model): COLOURS[number % len(COLOURS)] for number, model in enumerate(models)}
+    along = [(model, model.orders_along()) for model in models]
+    held_out = [
+        Curve(names[id(model)], [(count, order.right) for count, order in points], colours[id(model)])
+        for model, points in along if points
+    ]  # fmt: skip
+    plain = next((orders[0] for model in models if (orders := model.orders())), None)
+    if plain and held_out:
+        ends = ", ".join(f"{curve.name} {curve.points[-1][1]:.1%}" for curve in held_out)
+        asked = f"Of {plain.events:,} events that nobody learned from, the plain distance, which learns nothing, orders"
+        body += [
+            "<h2>Held-out events in the right order</h2>",
+            f"<p>{asked} {plain.right:.1%} rightly; at the end of the log: {ends}.</p>",
+            chart("Share of held-out events in the right order, by comparisons learned",
+                  [*held_out, Curve("plain distance", [(0, plain.right)], "currentColor", flat=True)]),
+        ]  # fmt: skip
+    mistakes = [
+        Curve(names[id(model)], in_stretches(model.curve), colours[id(model)]) for model in models if model.curve
+    ]
+    if mistakes:
+        body += [
+            "<h2>Mistakes before learning</h2>",
+            "<p>Each comparison is answered before it is learned. A point: what share of a stretch was wrong.</p>",
+            chart("Share of comparisons answered wrongly, by comparisons learned", mistakes),
+        ]
+    body.append(table(models))
+    body += [f"<p>{told(line)}</p>" for line in map(refusals, models) if line]
+    return PAGE.format(title=f"Replay of {told(name)}", style=STYLE, body="\n".join(body))
+
+
+def in_stretches(curve: Sequence[Stretch]) -> list[tuple[float, float]]:
+    """The share of mistakes in each stretch."""
+    before, points = Stretch(0, 0, 0.0), []
+    for stretch in curve:
+        count = stretch.comparisons - before.comparisons
+        points.append((float(stretch.comparisons), (stretch.mistakes - before.mistakes) / count))
+        before = stretch
+    return points
+
+
+def chart(label: str, curves: Sequence[Curve]) -> str:
+    """Curves over comparisons, which stand in powers of ten; 0 stands at the left edge."""
+    shares = [share for curve in curves for _, share in curve.points]
+    counts = sorted({count for curve in curves for count, _ in curve.points if count > 0}) or [1.0]
+    low, high = math.floor(10 * min(shares)) / 10, math.ceil(10 * max(shares)) / 10
+    high = max(high, low + 0.1)
+    begin, end = math.log10(counts[0]) - 0.3, math.log10(counts[-1])
+
+    def x(count: float) -> float:
+        place = (math.log10(count) - begin) / (end - begin) if count > 0 else 0.0
+        return LEFT + place * (WIDTH - LEFT - RIGHT)
+
+    def y(share: float) -> float:
+        return TOP + (high - share) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+    parts = [f'<div tabindex="0"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">']
+    step = 0.1 if high - low > 0.25 else 0.05
+    for number in range(round((high - low) / step) + 1):
+        share = low + number * step
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(share):.1f}" y2="{y(share):.1f}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y(share) + 4:.1f}" text-anchor="end">{share:.0%}</text>')
+    last = -math.inf
+    for count in (digit * 10**power for power in range(math.floor(begin), math.ceil(end) + 1) for digit in (1, 2, 5)):
+        at = x(count)
+        if begin <= math.log10(count) <= end and at - last >= TICK:
+            last = at
+            parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+            parts.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{count:,.0f}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">comparisons learned</text>')
+    for curve, height in zip(curves, apart([y(curve.points[-1][1]) for curve in curves]), strict=True):
+        parts += drawn(curve, x, y)
+        dashes = ' stroke-dasharray="3 2"' if curve.flat else ""
+        place = f'x1="{WIDTH - RIGHT + 8}" x2="{WIDTH - RIGHT + 22}" y1="{height:.1f}" y2="{height:.1f}"'
+        parts.append(f'<line {place} stroke="{curve.colour}" stroke-width="3"{dashes}/>')
+        parts.append(f'<text class="name" x="{WIDTH - RIGHT + 28}" y="{height + 4:.1f}">{curve.name}</text>')
+    return "\n".join([*parts, "</svg></div>"])
+
+
+def drawn(curve: Curve, x: Callable[[float], float], y: Callable[[float], float]) -> list[str]:
+    """A line, and a point with its figures for each of its ends."""
+    if curve.flat:
+        at = f"{y(curve.points[0][1]):.1f}"
+        dashes = f'stroke="{curve.colour}" stroke-dasharray="6 4" stroke-width="1.5"'
+        return [f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}" {dashes}/>']
+    places = [(f"{x(count):.1f}", f"{y(share):.1f}", count, share) for count, share in curve.points]
+    line = " ".join(f"{left},{top}" for left, top, *_ in places)
+    parts = [f'<polyline points="{line}" fill="none" stroke="{curve.colour}" stroke-width="2"/>']
+    parts += [
+        f'<circle cx="{left}" cy="{top}" r="3.5" fill="{curve.colour}"><title>{curve.name}: {share:.1%} after '
+        f"{count:,.0f}</title></circle>"
+        for left, top, count, share in places
+    ]
+    return parts
+
+
+def apart(heights: Sequence[float], room: float = 16.0) -> list[float]:
+    """The same heights, moved down as far as it takes that names do not stand over each other."""
+    placed: dict[int, float] = {}
+    for number in sorted(range(len(heights)), key=lambda one: heights[one]):
+        placed[number] = max([heights[number], *(height + room for height in placed.values())])
+    return [placed[number] for number in range(len(heights))]
+
+
+def table(models: Sequence[ReplayedModel]) -> str:
+    """The figures behind the curves, as the terminal shows them."""
+    rows = []
+    for model in models:
+        shares = in_stretches(model.curve)
+        for stretch, (_, here) in zip(model.curve, shares, strict=True):
+            figures = stretch.comparisons, stretch.mistakes / stretch.comparisons, here, stretch.seconds
+            cells = told(model.learner.name), *map(str.format, ("{:,}", "{:.2%}", "{:.2%}", "{:.2f}"), figures)
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    head = "".join(f"<th>{name}</th>" for name in ("learner", "comparisons", "mistakes", "in this stretch", "seconds"))
+    return f'<h2>Figures</h2>\n<div tabindex="0"><table><tr>{head}</tr>\n' + "\n".join(rows) + "\n</table></div>"
+
+
+def told(text: str) -> str:
+    """What somebody else named, harmless in a page."""
+    return escape(visible(text))
