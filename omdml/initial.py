@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from omdml.blas import one_blas_thread
 from omdml.errors import StartError
@@ -105,6 +104,9 @@ def principal(sample: Array, rank: int) -> tuple[Array, Array]:
         covariance = centred.T @ centred / len(centred)
         values, vectors = eigh(covariance, subset_by_index=[width - rank, width - 1])
     else:
+        # Imported late: few starts need it, and every process would pay for it as it starts.
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
         operator = LinearOperator(
             (width, width), matvec=lambda v: centred.T @ (centred @ v) / len(centred), dtype=centred.dtype
         )

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.vq import kmeans2
 from scipy.linalg import eigh
-from scipy.spatial.distance import cdist
 
 from omdml.blas import one_blas_thread
 from omdml.errors import FeedbackError, StartError
@@ -93,6 +91,10 @@ def soft_clusters(elements: Array, clusters: int, seed: int) -> tuple[Array, Arr
     ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that ``s_k ~ exp(-alpha |x - c_k|^2)``, alpha such that
     the two largest assignments have the ratio 2 in the median.
     """
+    # Imported late: only the start of a set metric needs them, and every process would pay for them as it starts.
+    from scipy.cluster.vq import kmeans2
+    from scipy.spatial.distance import cdist
+
     c = kmeans2(elements, spread_out(elements, clusters, np.random.default_rng(seed)), iter=ROUNDS, minit="matrix")[0]
     distances = np.sort(cdist(elements, c, "sqeuclidean"), axis=1)
     gap = float(np.median(distances[:, 1] - distances[:, 0])) if clusters > 1 else 1.0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, StoreLost
-from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError, Prepared, Shown, Value
 from omdml.streams.placement import Placement
+
+# What only moves records needs no metric, which would bring numba and scipy: a second of processor.
+if TYPE_CHECKING:
+    from omdml.snapshot import Checkpoint, Snapshot
 
 
 class Partition(NamedTuple):

@@ -10,14 +10,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError, ConfigurationError, SourceError, StoreError, StoreRefused
-from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.extents import Extent, Member
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.newest import newest_records as newest_in_files
@@ -46,23 +45,16 @@ from omdml.streams.stores.opening import open_store
 from omdml.workers.configuration.access import check_reach
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
 from omdml.workers.configuration.process import address, platform
-from omdml.workers.configuration.specs import Retentions, Specs
 from omdml.workers.events.routing import RouterMetrics, key_of
-from omdml.workers.learning.metrics import WorkerMetrics
-from omdml.workers.learning.services import Services
-from omdml.workers.learning.worker import LearnerWorker
-from omdml.workers.model.memory_budget import Allowance, Residents
-from omdml.workers.model.newcomers import Newcomers
-from omdml.workers.node.attributes.followed import FollowedAttributes
-from omdml.workers.node.attributes.table import Attributes
-from omdml.workers.node.catalogues import Current
-from omdml.workers.node.http.server import serve
-from omdml.workers.node.node import RetrievalNode
-from omdml.workers.node.pictures import Pictures
-from omdml.workers.operate.replay import read_as_placed, read_whole
 from omdml.workers.operate.topics import Line, check_growth, survey
-from omdml.workers.telemetry.registry import ModelLabels, new_registry
-from omdml.workers.telemetry.store_times import timed
+
+# Learners and metrics bring numba and scipy, a second of processor. A router and most commands need neither, so what
+# leads to them is imported in the functions that build workers and nodes.
+if TYPE_CHECKING:
+    from omdml.workers.configuration.specs import Specs
+    from omdml.workers.learning.worker import LearnerWorker
+    from omdml.workers.node.attributes.table import Attributes
+    from omdml.workers.node.pictures import Pictures
 
 MEGABYTE = 1_000_000
 # Letters of a partition of their topic, and bytes of their files.
@@ -212,6 +204,8 @@ def survey_topic(configuration: Configuration) -> list[Line]:
 
 def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) -> Iterator[list[Record]]:
     """The whole feedback log as workers learn it, beside its group; raises SourceError."""
+    from omdml.workers.operate.replay import read_as_placed
+
     return read_as_placed(lambda: open_bystander(log), placement, accept_gap)
 
 
@@ -258,6 +252,8 @@ def open_sender(log: FileLog | KafkaLog) -> Sender:
     if isinstance(log, KafkaLog):
         letters = letters_topic(log)
         return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner), log.topic, letters)
+    from omdml.workers.operate.replay import read_whole
+
     return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))
 
 
@@ -320,6 +316,8 @@ def connection(log: KafkaLog) -> KafkaOptions:
 
 def open_stores(configuration: Configuration) -> Store:
     """Checkpoints and snapshots; raises StoreRefused where they let us not in. One that is away is waited for."""
+    from omdml.workers.configuration.specs import Retentions
+
     store = open_store(configuration.store.url, Retentions(configuration))
     try:
         store.current(next(iter(configuration.models), ""))
@@ -332,6 +330,8 @@ def open_stores(configuration: Configuration) -> Store:
 
 def open_catalogues(configuration: Configuration) -> dict[str, Catalogue]:
     """Every catalogue by name; raises CatalogueError, naming which."""
+    from omdml.streams.catalogues.opening import open_catalogue
+
     opened: dict[str, Catalogue] = {}
     for name, config in configuration.catalogues.items():
         try:
@@ -343,6 +343,8 @@ def open_catalogues(configuration: Configuration) -> dict[str, Catalogue]:
 
 def specs(configuration: Configuration) -> Specs:
     """The configured models; raises ConfigurationError where there is none."""
+    from omdml.workers.configuration.specs import Specs
+
     if not configuration.models:
         raise ConfigurationError("no model is configured: add [models.NAME], or pass --catalogue PATH --model NAME")
     return Specs(configuration, open_catalogues(configuration))
@@ -350,6 +352,14 @@ def specs(configuration: Configuration) -> Specs:
 
 def build_worker(configuration: Configuration, registry: CollectorRegistry, accept_gap: bool = False) -> LearnerWorker:
     """A worker, connected to everything."""
+    from omdml.workers.learning.metrics import WorkerMetrics
+    from omdml.workers.learning.services import Services
+    from omdml.workers.learning.worker import LearnerWorker
+    from omdml.workers.model.memory_budget import Allowance, Residents
+    from omdml.workers.model.newcomers import Newcomers
+    from omdml.workers.telemetry.registry import ModelLabels
+    from omdml.workers.telemetry.store_times import timed
+
     models, limits, log = specs(configuration), configuration.worker, configuration.log
     services = Services(
         store=timed(open_stores(configuration), registry),
@@ -384,6 +394,12 @@ def tell_if_empty(store: Store) -> None:
 
 def serve_node(configuration: Configuration) -> None:
     """Run a node with its HTTP server until a signal."""
+    from omdml.workers.node.catalogues import Current
+    from omdml.workers.node.http.server import serve
+    from omdml.workers.node.node import RetrievalNode
+    from omdml.workers.telemetry.registry import new_registry
+    from omdml.workers.telemetry.store_times import timed
+
     current = Current(specs(configuration))
     host, port = address(configuration.node.bind, "node.bind")
     check_reach(host, configuration.node.access)
@@ -409,6 +425,8 @@ def serve_node(configuration: Configuration) -> None:
 
 def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:
     """Answers what is known of a model's items; raises CatalogueError where a file cannot be read."""
+    from omdml.workers.node.attributes.followed import FollowedAttributes
+
     files = {
         name: FollowedAttributes(config.attributes)
         for name, config in configuration.catalogues.items()
@@ -425,6 +443,8 @@ def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | 
 
 def pictures_of(configuration: Configuration) -> Callable[[str], Pictures | None]:
     """Answers where the pictures of a model's items are; raises ConfigurationError where there is no such folder."""
+    from omdml.workers.node.pictures import Pictures
+
     folders = {
         name: Pictures(config.pictures, f"catalogues.{name}.pictures")
         for name, config in configuration.catalogues.items()

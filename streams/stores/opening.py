@@ -5,9 +5,6 @@ from __future__ import annotations
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import SCHEMES, masked
 from omdml.streams.protocols import Store
-from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.streams.stores.memory import MemoryStore
-from omdml.streams.stores.redis.store import RedisStore
 from omdml.streams.stores.retention import RETENTION, RetentionOf
 
 
@@ -28,12 +25,19 @@ def open_store(url: str, retention: RetentionOf = RETENTION) -> Store:
     StoreError
         No folder lies at that path, but something else, or another release wrote what it holds.
     """
+    # Each kind brings a client or a file format of its own: the others are not imported.
     kind, _, rest = url.partition(":")
     if kind in SCHEMES:
+        from omdml.streams.stores.redis.store import RedisStore
+
         return RedisStore(url, retention)
     if kind == "dir" and rest:
+        from omdml.streams.stores.folder.store import DirectoryStore
+
         return DirectoryStore(rest, retention)
     if url == "memory:":
+        from omdml.streams.stores.memory import MemoryStore
+
         return MemoryStore(retention)
     expected = ", ".join([*(f"{scheme}://HOST" for scheme in SCHEMES), "dir:PATH", "memory:"])
     raise ConfigurationError(f"store.url: got {masked(url)!r}, expected one of {expected}")

@@ -7,6 +7,7 @@ import time
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from kafka import KafkaConsumer, TopicPartition
 
 from omdml.errors import SourceRefused
@@ -14,6 +15,7 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import create_topic
+from omdml.workers.cli import main
 from tests.support.certificates import Authority
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.secured import SecuredKafka, password
@@ -65,17 +67,29 @@ def letters(secured):
         reader.close()
 
 
+@pytest.fixture
+def command(place, monkeypatch):
+    """Runs an omdml command that ends by itself, without a process of its own: exit code, what it said."""
+    monkeypatch.chdir(place.folder)
+
+    def run_here(*arguments):
+        done = CliRunner().invoke(main, list(arguments))
+        return done.exit_code, done.output
+
+    return run_here
+
+
 def run(folder, *arguments):
     """An omdml command to its end: exit code, what it said."""
     process = Process(folder, *arguments, name=f"{arguments[0]}-{time.monotonic_ns()}")
     return process.wait(60.0), process.said
 
 
-def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_listed(place, secured):
+def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_listed(place, secured, command):
     (place.folder / "events.jsonl").write_bytes(b"\n".join(events(30)) + b"\n")
-    code, said = run(place.folder, "feed", "events.jsonl", *place("node"))
+    code, said = command("feed", "events.jsonl", *place("node"))
     assert (code, "refused 0" in said) == (0, True), said
-    code, said = run(place.folder, "topics", "create", *place("creator"))
+    code, said = command("topics", "create", *place("creator"))
     assert (code, "is there already with 1 partition, nothing was changed" in said) == (0, True), said
     node = Process(place.folder, "node", *place("node"), name="node")
     worker = Process(place.folder, "worker", *place("worker"), name="worker")
@@ -98,12 +112,12 @@ def test_feed_node_worker_letters_and_operators_work_with_the_rights_that_are_li
         node.close()
         worker.close()
     operator = place("operator")
-    for command in OPERATORS:
-        code, said = run(place.folder, *command.split(), *operator)
+    for told in OPERATORS:
+        code, said = command(*told.split(), *operator)
         assert code == 0, said
 
 
-def test_a_router_works_with_the_rights_that_are_listed(place, secured):
+def test_a_router_works_with_the_rights_that_are_listed(place, secured, command):
     admin = KafkaOptions(**secured.options("admin"))
     assert create_topic(admin, "clicks")
     sink = KafkaSink(admin, topic="clicks")
@@ -118,7 +132,7 @@ def test_a_router_works_with_the_rights_that_are_listed(place, secured):
     finally:
         router.close()
     # And an operator's doctor may look at that topic as well.
-    _, said = run(place.folder, "doctor", *place("operator"))
+    _, said = command("doctor", *place("operator"))
     assert "topic 'clicks' has one copy" in " ".join(said.split()), said
 
 

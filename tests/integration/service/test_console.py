@@ -18,6 +18,8 @@ from tests.support.browsers import Visit, chromium
 from tests.support.deep import deep
 from tests.support.processes import ROOT, Process, wait_for
 
+# One demo and one browser for all: each process that runs tests would start its own.
+pytestmark = pytest.mark.xdist_group("console")
 SET_UP_S = 180.0  # with kernels compiled
 PAGES = ("Try", "Watch", "Versions", "Health")
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
@@ -265,12 +267,12 @@ def test_long_use_grows_neither_the_page_nor_the_node(demo, visit):
     for _ in range(10):
         round_trip()
     before = sizes()
-    for _ in range(60):
+    for _ in range(30):
         round_trip()
     after = sizes()
-    assert after[0] < before[0] + 5, (before, after)
-    assert after[1] < before[1] * 1.5, (before, after)
-    assert after[2] < before[2] * 1.5, (before, after)
+    assert after[0] < before[0] + 2.5, (before, after)
+    assert after[1] < before[1] * 1.25, (before, after)
+    assert after[2] < before[2] * 1.25, (before, after)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def test_what_is_served_at_a_version_is_a_function_of_the_state(seed, memory, lo
             assert tensor.tobytes() == tensors[name].tobytes()
 
 
-def test_a_metric_is_made_once_a_version_and_one_of_an_earlier_version_stays_what_it_was():
+def test_metrics_are_made_once_a_version_and_earlier_ones_stay_as_they_were():
     features, rows, _, _ = world(4, events=40)
     model = learner(features)
     model.learn_many(rows[:30], features)

@@ -157,7 +157,7 @@ def test_a_line_that_is_wrong_is_named(second, message):
         Attributes([b'{"id": "a", "price": 1}', second], "file")
 
 
-def test_a_file_that_changed_is_read_again_and_a_broken_one_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_changed_file_is_read_again_and_a_broken_one_leaves_what_was(tmp_path, monkeypatch):
     monkeypatch.setattr(followed, "LOOK_S", 0.0)
     path = tmp_path / "attributes.jsonl"
     path.write_text('{"id": "a", "price": 1}\n')

@@ -166,7 +166,7 @@ def test_a_node_without_pictures_says_so_and_a_folder_that_is_none_is_named(clie
         Pictures(tmp_path / "nowhere", "catalogues.items.pictures")
 
 
-def test_the_console_is_served_with_a_policy_that_lets_nothing_in_from_elsewhere(client):
+def test_the_console_is_served_with_a_policy_that_lets_nothing_else_in(client):
     assert client.get("/").headers["location"] == "console/"
     page = client.get("/console/").raise_for_status()
     assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -179,7 +179,7 @@ def test_the_console_is_served_with_a_policy_that_lets_nothing_in_from_elsewhere
     assert client.get("/console/..%2Fapi.py").status_code == 404
 
 
-def test_modules_of_the_console_import_files_that_there_are_and_name_no_other_machine():
+def test_modules_of_the_console_import_only_files_that_are_there():
     for name, content in console.FILES.items():
         text = content.decode()
         if name.startswith("uplot"):
