@@ -117,7 +117,7 @@ class MappedCatalogue(Items):
             rows = len(self._ids) + sum(one.count if isinstance(one, Part) else one.rows for one in steps)
             if rows > len(self._ids):
                 self._map_rows(rows)
-            ids = _decoded(self.path / IDS, read_lines(self.path / IDS, self._parts, added)) if added else []
+            ids = self._ids_of(added) if added else []
             sets = decode_sets(read_lines(self.path / SETS, self._parts, added), str(self.path / SETS))
         except CatalogueError:
             self._stamp = ()  # to be read again, with whatever was restored meanwhile
@@ -128,6 +128,15 @@ class MappedCatalogue(Items):
         self._parts, self.offset = (*self._parts, *added), offset
         self._show()
         return not (self._waiting and _stamp(self.path / MANIFEST) != self._stamp)
+
+    def _ids_of(self, added: Sequence[Part]) -> list[str]:
+        """Ids of the items of these parts."""
+        lines = read_lines(self.path / IDS, self._parts, added)
+        # A part may hold nothing but sets.
+        ids = _decoded(self.path / IDS, lines) if lines else []
+        if len(ids) != (expected := sum(part.count for part in added)):
+            raise CatalogueError(f"{self.path / IDS}: {len(ids)} ids, expected {expected}: restore or build again")
+        return ids
 
     def _steps(self, added: Sequence[Part]) -> tuple[list[Part | Record], int]:
         """Parts and records that are new, in the order of their rows, and where the journal is read from next."""

@@ -1,5 +1,6 @@
 """A catalogue in a folder: what a process that opens it sees."""
 
+import hashlib
 import json
 import mmap
 import os
@@ -34,6 +35,16 @@ def shop(tmp_path: Path) -> MappedCatalogue:
 
 def _float32(rows: list[Any]) -> NDArray[np.float32]:
     return np.array(rows, np.float32)
+
+
+def _one_more(path: Path) -> None:
+    """An id more than there are rows, whose digest the manifest has."""
+    ids = b"\n" + (path / "ids.txt").read_bytes()
+    (path / "ids.txt").write_bytes(ids)
+    manifest = json.loads((path / "catalogue.json").read_text())
+    manifest["parts"][0]["ids_bytes"] = len(ids)
+    manifest["parts"][0]["sha256"]["ids.txt"] = hashlib.sha256(ids).hexdigest()
+    (path / "catalogue.json").write_text(json.dumps(manifest))
 
 
 def _damage(path: Path, offset: int) -> None:
@@ -212,6 +223,7 @@ def test_a_missing_catalogue_says_how_to_make_one(tmp_path: Path) -> None:
         (lambda path: os.truncate(path / "text.npy", 140), r"text\.npy: shorter than its 3 rows"),
         (lambda path: (path / "text.npy").write_bytes(b"hello, world" * 20), r"text\.npy: no matrix"),
         (lambda path: _damage(path / "ids.txt", 2), r"ids\.txt: another sha256"),
+        (lambda path: _one_more(path), r"ids\.txt: 4 ids, expected 3"),
         (lambda path: (path / "ids.txt").unlink(), r"ids\.txt: No such file"),
     ],
 )
