@@ -15,6 +15,9 @@ from omdml.workers.versions.inspection import weights
 # Steps that are kept of a label. Beyond them, every second one of the older half is dropped: a course of any length
 # keeps its shape.
 MOST = 2000
+# Steps that are kept in all, about 0.7 kB each: labels share them evenly, but each has room for some.
+IN_ALL = 20_000
+FEWEST = 50
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
@@ -85,8 +88,9 @@ class Course:
             )
             steps = self._steps.setdefault(self._label(model), [])
             steps.append(step)
-            if len(steps) > MOST:
-                steps[: MOST // 2] = steps[: MOST // 2 : 2]
+            if len(steps) > max(FEWEST, min(MOST, IN_ALL // len(self._steps))):
+                half = len(steps) // 2
+                steps[:half] = steps[:half:2]
             listeners = tuple(self._listeners)
         for listener in listeners:
             listener(step)

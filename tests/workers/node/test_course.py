@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from omdml.snapshot import Trail
@@ -93,3 +95,19 @@ def test_a_long_course_keeps_its_beginning_and_its_shape_in_bounded_memory(shop,
     assert versions == sorted(versions)
     assert versions[0] == 0
     assert versions[-1] == 800
+
+
+def test_many_names_share_the_room_for_steps(shop, monkeypatch):
+    monkeypatch.setattr(courses, "IN_ALL", 40)
+    monkeypatch.setattr(courses, "FEWEST", 2)
+    shop.publish()
+    view = shop.node().view("shop")
+    course = courses.Course(label=lambda model: model)
+    for step in range(30):
+        for name in range(8):
+            named = replace(view, snapshot=msgspec.structs.replace(view.snapshot, model=f"m{name}", version=step))
+            course.add("live", f"m{name}", None, named, 0.0)
+    for name in range(8):
+        versions = [step.version for step in course.steps(f"m{name}")]
+        assert len(versions) <= 5
+        assert (versions[0], versions[-1]) == (0, 29)
