@@ -88,7 +88,7 @@ class Course:
             )
             steps = self._steps.setdefault(self._label(model), [])
             steps.append(step)
-            if len(steps) > max(FEWEST, min(MOST, IN_ALL // len(self._steps))):
+            if len(steps) > min(MOST, max(FEWEST, IN_ALL // len(self._steps))):
                 half = len(steps) // 2
                 steps[:half] = steps[:half:2]
             listeners = tuple(self._listeners)
