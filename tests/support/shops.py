@@ -106,9 +106,9 @@ class Shop:
 
 
 @contextmanager
-def listening(node, token="", hosts=(), port=0, pictures=lambda model: None, tokens=None):
+def listening(node, token="", hosts=(), port=0, pictures=lambda model: None, tokens=None, **access):
     """A real server."""
-    server = HttpServer(create_app(node, Access(token, tokens), hosts, pictures), port=port)
+    server = HttpServer(create_app(node, Access(token, tokens, **access), hosts, pictures), port=port)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

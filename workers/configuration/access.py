@@ -1,12 +1,15 @@
-"""Who may teach a node and move its versions: this machine, or whoever knows a token with that right."""
+"""Who may read from a node, teach it and move its versions: this machine, or whoever knows a token with that right."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
+from http.cookies import CookieError, SimpleCookie
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -20,27 +23,54 @@ MAKE_ONE = "make one with `openssl rand -hex 32 > token`, and set node.token_fil
 SCHEME = "bearer "
 # What the history calls whoever sends ``node.token``.
 UNNAMED = "token"
-Role = Literal["feedback", "items", "operator"]
-# Who may do what a later one stands for may also do what comes before it.
-ROLES: tuple[Role, ...] = ("feedback", "items", "operator")
+Role = Literal["read", "feedback", "items", "operator"]
+# Whoever has a role may also do what the ones before it may.
+ROLES: tuple[Role, ...] = ("read", "feedback", "items", "operator")
+# What a page of another origin is: a scheme, a host, perhaps a port.
+ORIGIN = re.compile(r"https?://[^\s/?#@:]+(:\d{1,5})?|https?://\[[0-9a-fA-F:.]+\](:\d{1,5})?")
+ANY = "*"
+MAX_PER_S = 1_000_000
 
 
 class NamedToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of several tokens. ``feedback`` may send events, ``items`` change items too, an ``operator`` all."""
+    """One of several tokens. ``read`` may only read, ``feedback`` send events, ``items`` change items too, ``operator``
+    all. It may make ``max_per_s`` requests a second, and as many at once; 0: any number.
+    """
 
     token: str
     role: Role
+    max_per_s: float = 0.0
 
     def __repr__(self) -> str:
-        return f"NamedToken(token='***', role={self.role!r})"
+        return f"NamedToken(token='***', role={self.role!r}, max_per_s={self.max_per_s})"
 
 
 class Access:
-    """The tokens of a node: ``token`` has all rights, those of ``named`` what their roles say."""
+    """The tokens of a node: ``token`` has all rights, those of ``named`` what their roles say.
 
-    def __init__(self, token: str = "", named: Mapping[str, NamedToken] | None = None) -> None:
+    Parameters
+    ----------
+    private
+        Whether reading needs a token too.
+    origins
+        Of pages on other servers that may ask this node from a browser; ``*`` is any page, to read.
+    clock
+        Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        token: str = "",
+        named: Mapping[str, NamedToken] | None = None,
+        private: bool = False,
+        origins: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         whole = {UNNAMED: NamedToken(token=token, role="operator")} if token else {}
         self._tokens: dict[str, NamedToken] = {**whole, **(named or {})}
+        self.private, self.origins = private, tuple(origins)
+        self._rates = {name: Rate(one.max_per_s, clock) for name, one in self._tokens.items() if one.max_per_s}
+        self._cookies = {name: cookie_of(one.token) for name, one in self._tokens.items()}
 
     def __bool__(self) -> bool:
         """Whether there is a token at all."""
@@ -58,26 +88,97 @@ class Access:
         """
         if not self._tokens:
             origin = headers.get("origin")
-            if origin is not None and not is_local(origin):
-                raise AccessError(f"a page of {origin!r} may not write here: set node.token, and send it", "forbidden")
+            if origin is not None and not is_local(origin) and origin not in self.origins:
+                told = (
+                    f"a page of {origin!r} may not write here: set node.token, and send it, or name it in node.origins"
+                )
+                raise AccessError(told, "forbidden")
             return ""
+        name = self._brings(headers)
+        if not name:
+            raise self._unknown(headers)
+        own = self._tokens[name].role
+        if ROLES.index(own) < ROLES.index(role):
+            raise AccessError(f"the token {name!r} has the role {own}, this needs the role {role}", "forbidden")
+        return name
+
+    def admit(self, headers: Mapping[str, str], is_open: bool) -> None:
+        """Let a request in that anybody may make, or that may at least read, and count it for its token.
+
+        Raises AccessError.
+        """
+        name = self._brings(headers) or self._session(headers)
+        if name in self._rates and not self._rates[name].take():
+            most = self._tokens[name].max_per_s
+            raise AccessError(
+                f"the token {name!r} may make {most:g} requests a second: send this again later", "too_many"
+            )
+        if self.private and not is_open and not name:
+            raise self._unknown(headers)
+
+    def session(self, headers: Mapping[str, str]) -> tuple[str, str]:
+        """The cookie, name and value, by which a browser reads what it cannot send a token for; raises AccessError.
+
+        It says that whoever has it knew the token, and cannot be turned into that. Nobody can write with it.
+        """
+        return self._cookies[self.check(headers, "read")]
+
+    def _brings(self, headers: Mapping[str, str]) -> str:
+        """Whose token a request brings; empty for none, and for one that nobody has."""
         sent = headers.get("authorization", "")
-        known = sent[: len(SCHEME)].lower() == SCHEME
+        if sent[: len(SCHEME)].lower() != SCHEME:
+            return ""
         secret = sent[len(SCHEME) :].strip().encode()
         # All are compared, so that the time says nothing of which one is nearly right.
         found = [name for name, one in self._tokens.items() if hmac.compare_digest(secret, one.token.encode())]
-        if not known or not found:
-            what = "this is not a token of this node" if known else "a token is needed"
-            expected = "Authorization: Bearer TOKEN, that of node.token or one of node.tokens"
-            raise AccessError(f"{what}: send {expected}", "unauthorized")
-        own = self._tokens[found[0]].role
-        if ROLES.index(own) < ROLES.index(role):
-            raise AccessError(f"the token {found[0]!r} has the role {own}, this needs the role {role}", "forbidden")
-        return found[0]
+        return found[0] if found else ""
+
+    def _session(self, headers: Mapping[str, str]) -> str:
+        """Whose session a request brings; empty for none."""
+        if "cookie" not in headers:
+            return ""
+        try:
+            brought = SimpleCookie(headers["cookie"])
+        except CookieError:
+            return ""
+        for name, (cookie, value) in self._cookies.items():
+            if cookie in brought and hmac.compare_digest(brought[cookie].value.encode(), value.encode()):
+                return name
+        return ""
+
+    @staticmethod
+    def _unknown(headers: Mapping[str, str]) -> AccessError:
+        sent = headers.get("authorization", "")[: len(SCHEME)].lower() == SCHEME
+        what = "this is not a token of this node" if sent else "a token is needed"
+        expected = "Authorization: Bearer TOKEN, that of node.token or one of node.tokens"
+        return AccessError(f"{what}: send {expected}", "unauthorized")
+
+
+class Rate:
+    """So many requests a second, and as many at once after a second of silence."""
+
+    def __init__(self, per_s: float, clock: Callable[[], float]) -> None:
+        self._per_s, self._clock = per_s, clock
+        self._left, self._at = per_s, clock()
+
+    def take(self) -> bool:
+        """Take one; False if none is left just now."""
+        now = self._clock()
+        self._left, self._at = min(self._per_s, self._left + (now - self._at) * self._per_s), now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def cookie_of(token: str) -> tuple[str, str]:
+    """Name and value of the cookie that stands for a token. The name tells nodes of one machine apart."""
+    value = hmac.new(token.encode(), b"omdml session", hashlib.sha256).hexdigest()
+    return f"omdml-{hashlib.sha256(value.encode()).hexdigest()[:8]}", value
 
 
 class AccessError(OmdmlError):
-    """A request that is not let in: ``unauthorized`` without the token, ``forbidden`` whatever it sends."""
+    """A request that is not let in: ``unauthorized`` without a token, ``forbidden`` with this one, ``too_many`` now."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -105,6 +206,24 @@ def check_tokens(token: str, named: Mapping[str, NamedToken]) -> None:
                                      "history can tell who moved a version")  # fmt: skip
     if UNNAMED in named and token:
         raise ConfigurationError(f"node.tokens.{UNNAMED}: the history calls node.token so: give it another name")
+
+
+def check_pages(private: bool, origins: Collection[str], named: Mapping[str, NamedToken], access: Access) -> None:
+    """Refuse origins that are none, rates that are none, and a private node that nobody could read.
+
+    Raises ConfigurationError.
+    """
+    if private and not access:
+        raise ConfigurationError(f"node.private asks for a token, and there is none: {MAKE_ONE}")
+    for origin in origins:
+        if origin != ANY and not ORIGIN.fullmatch(origin):
+            expected = 'expected such as "https://shop.example", with no path, or "*"'
+            raise ConfigurationError(f"node.origins holds {origin[:100]!r}, {expected}")
+    for name, one in named.items():
+        # Below one a second, a token would have to wait for longer than it is told.
+        if not (one.max_per_s == 0 or 1 <= one.max_per_s <= MAX_PER_S):
+            told = f"{one.max_per_s:g}, expected 1 to {MAX_PER_S:,} requests a second, or 0 for any number"
+            raise ConfigurationError(f"node.tokens.{name}.max_per_s is {told}")
 
 
 def check_reach(host: str, access: Access) -> None:

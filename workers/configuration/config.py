@@ -20,7 +20,7 @@ from omdml.errors import ConfigurationError, ParameterError
 from omdml.streams.addresses import masked, shown
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.regular import DOCUMENT_BYTES, read_regular
-from omdml.workers.configuration.access import Access, NamedToken, check_tokens
+from omdml.workers.configuration.access import Access, NamedToken, check_pages, check_tokens
 from omdml.workers.configuration.parents import check_parents
 from omdml.workers.configuration.process import address
 from omdml.workers.configuration.ranges import check_ranges
@@ -155,7 +155,8 @@ class GuardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The retrieval node. Whoever posts feedback or moves versions must send ``token`` or one of ``tokens``.
 
-    A node that has none of either takes both from this machine alone, and moves no versions.
+    A node that has none of either takes both from this machine alone, and moves no versions. Whoever reads needs one
+    only if the node is ``private``. Pages of ``origins`` may ask it from a browser.
 
     ``hosts`` are the names in a request's header ``Host`` that the node answers to, beside ``localhost``, loopback
     addresses and the one in ``bind``. If there is none, a node with a token answers to any.
@@ -166,6 +167,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     bind: str = "127.0.0.1:8080"
     token: str = ""
     tokens: dict[str, NamedToken] = {}
+    private: bool = False
+    origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     ready: Literal["all", "any"] = "all"
 
@@ -175,8 +178,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def access(self) -> Access:
-        """Who may write."""
-        return Access(self.token, self.tokens)
+        """Who may read and write."""
+        return Access(self.token, self.tokens, self.private, self.origins)
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -367,6 +370,7 @@ def _check_all_but_models(found: Configuration) -> None:
     if isinstance(found.log, KafkaLog):
         found.log.check()
     check_tokens(found.node.token, found.node.tokens)
+    check_pages(found.node.private, found.node.origins, found.node.tokens, found.node.access)
     address(found.node.bind, "node.bind")
     for host in found.node.hosts:
         if not HOST.fullmatch(host):

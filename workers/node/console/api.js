@@ -26,18 +26,25 @@ export function address(path, parameters = {}) {
   return url;
 }
 
-export const get = (path, parameters) => ask(address(path, parameters), {});
+export const get = (path, parameters) => withToken(() => ask(address(path, parameters), { headers: authorization() }));
 
-export async function post(path, body) {
-  const request = () => ask(address(path), {
-    method: "POST",
-    headers: { "content-type": "application/json", ...authorization() },
-    body: JSON.stringify(body),
-  });
+export const post = (path, body) => withToken(() => ask(address(path), {
+  method: "POST",
+  headers: { "content-type": "application/json", ...authorization() },
+  body: JSON.stringify(body),
+}));
+
+/** Pictures and streams of events can send no token. A cookie that may only read takes its place. */
+export async function signIn() {
+  if (sessionStorage.getItem(KEPT)) await fetch(address("/session"), { method: "POST", headers: authorization() }).catch(() => {});
+}
+
+async function withToken(request) {
   try {
     return await request();
   } catch (error) {
     if (error.error !== "unauthorized" || !(await askForToken())) throw error;
+    await signIn();
     return request();
   }
 }
@@ -63,9 +70,12 @@ function authorization() {
 function askForToken() {
   const dialog = document.getElementById("ask");
   const field = document.getElementById("token");
-  field.value = "";
-  dialog.returnValue = "cancel";
-  dialog.showModal();
+  // Several requests may ask at once; the answer is for all.
+  if (!dialog.open) {
+    field.value = "";
+    dialog.returnValue = "cancel";
+    dialog.showModal();
+  }
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => {
       if (dialog.returnValue === "ok") sessionStorage.setItem(KEPT, field.value.trim());
@@ -80,8 +90,8 @@ export async function copyAsCurl(path, { parameters = {}, body } = {}) {
   const words = ["curl", quoted(address(path, parameters))];
   if (body !== undefined) {
     words.push("-H 'content-type: application/json'", "-d", quoted(JSON.stringify(body)));
-    if (sessionStorage.getItem(KEPT)) words.push('-H "authorization: Bearer $OMDML_TOKEN"');
   }
+  if (sessionStorage.getItem(KEPT)) words.push('-H "authorization: Bearer $OMDML_TOKEN"');
   try {
     await navigator.clipboard.writeText(words.join(" "));
     say("Copied.");

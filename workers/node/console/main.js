@@ -1,5 +1,5 @@
 // The frame: which page and which model, and what is live.
-import { get, takeToken } from "./api.js";
+import { get, signIn, takeToken } from "./api.js";
 import { el, hush, say, trying, whole } from "./dom.js";
 import { healthPage } from "./health.js";
 import { follow } from "./live.js";
@@ -78,6 +78,7 @@ async function begin() {
     setTimeout(begin, AGAIN_MS);
     return;
   }
+  await signIn();
   choice.replaceChildren(...told.models.map((one) => el("option", { value: one.model }, one.model)));
   choice.addEventListener("change", () => { location.hash = `${where().page}/${encodeURIComponent(choice.value)}`; });
   addEventListener("hashchange", () => trying(show));

@@ -16,7 +16,9 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -25,14 +27,15 @@ from omdml.errors import OmdmlError, SourceError
 from omdml.streams.protocols import Pointer, Why
 from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
 from omdml.workers.node.gallery import Query
-from omdml.workers.node.http.console import CONSOLE
-from omdml.workers.node.http.gate import Bodies, Hosts
+from omdml.workers.node.http.console import CONSOLE, FILES_OF
+from omdml.workers.node.http.gate import Bodies, Hosts, Tokens
 from omdml.workers.node.http.inbox import traced
 from omdml.workers.node.http.items.changes import Items
 from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.min_version import Behind, view_from
 from omdml.workers.node.http.openapi import openapi
+from omdml.workers.node.http.problems import PROBLEM, problem
 from omdml.workers.node.http.request_id import HEADER, Identified
 from omdml.workers.node.http.requests import (
     MAX_ERRORS,
@@ -76,6 +79,7 @@ STATUS = {
     "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "encoded": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "too_many": HTTPStatus.TOO_MANY_REQUESTS,
     "behind": HTTPStatus.SERVICE_UNAVAILABLE,
     "busy": HTTPStatus.SERVICE_UNAVAILABLE,
     "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
@@ -86,7 +90,19 @@ STATUS = {
 CLICK_JS = Path(__file__).with_name("click.js").read_bytes()
 CLICK_JS_TAG = f'"{hashlib.sha256(CLICK_JS).hexdigest()[:16]}"'
 # Seconds after which the same request may succeed.
-RETRY_AFTER = {"behind": "1", "busy": "1"}
+RETRY_AFTER = {"behind": "1", "busy": "1", "too_many": "1"}
+
+# What a page of another origin may send and see; it never sends cookies.
+PAGES: dict[str, Any] = {
+    "allow_methods": ("GET", "POST", "PUT", "DELETE"),
+    "allow_headers": ("authorization", "content-type", "if-none-match", "traceparent", "x-request-id"),
+    "expose_headers": ("etag", "retry-after", "x-request-id"),
+    "max_age": 3600,
+}
+# Answered to anybody even by a private node: they hold nothing of its models.
+OPEN = ("/", "/console", "/healthz", "/readyz", "/schema", "/click.js")
+# Of answers shorter than this, packing costs more than it spares.
+MIN_GZIP_BYTES = 4096
 
 _log = structlog.get_logger(__name__)
 
@@ -107,6 +123,7 @@ def create_app(
         Route("/search", api.search_item, methods=["GET"]),
         Route("/search", api.search, methods=["POST"]),
         Route("/feedback", api.feedback, methods=["POST"]),
+        Route("/session", api.session, methods=["POST"]),
         Route("/models", api.models, methods=["GET"]),
         Route("/models/{model}/rollback", api.rollback, methods=["POST"]),
         Route("/models/{model}/pin", api.pin, methods=["POST"]),
@@ -132,13 +149,18 @@ def create_app(
     gate = [Middleware(ExceptionMiddleware, handlers=handlers), Middleware(Bodies)]
     if hosts or not access:
         gate.insert(1, Middleware(Hosts, names=hosts))
+    if access:
+        gate.insert(-1, Middleware(Tokens, access=access, is_open=is_open))
     templates: dict[object, str] = {route.endpoint: route.path for route in routes}
     methods: dict[str, tuple[str, ...]] = {}
     for route in routes:
         methods[route.path] = (*methods.get(route.path, ()), *((route.methods or set()) - {"HEAD"}))
     metrics = HttpMetrics(node.metrics.registry, methods, MAX_CONNECTIONS)
     measured = Middleware(Measured, metrics=metrics, template=lambda scope: templates.get(scope.get("endpoint"), OTHER))
-    around = [Middleware(Identified), measured, *gate]
+    around = [Middleware(Identified), measured]
+    if access.origins:
+        around.append(Middleware(CORSMiddleware, allow_origins=access.origins, **PAGES))
+    around += [Middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
     app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: _failed})
     app.state.metrics = metrics
     # Whoever serves the app says when it stops: streams of events have no end of their own.
@@ -153,19 +175,39 @@ class Api:
         self._node, self._access = node, access
 
     async def search_item(self, request: Request) -> Response:
-        """Items closest to one item."""
-        return await self._search(search_of_parameters(request.query_params))
+        """Items closest to one item; nothing if the client has that answer already."""
+        asked = search_of_parameters(request.query_params)
+        view = await self._view(asked)
+        headers = {"etag": self._tag(view, asked), "cache-control": "no-cache"}
+        if headers["etag"] in request.headers.get("if-none-match", "").split(", "):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        response = await self._search(view, asked)
+        response.headers.update(headers)
+        return response
 
     async def search(self, request: Request) -> Response:
         """Items closest to items, or to raw vectors."""
-        return await self._search(search_of_body(await body_of(request, MAX_QUERY_BYTES)))
+        asked = search_of_body(await body_of(request, MAX_QUERY_BYTES))
+        return await self._search(await self._view(asked), asked)
 
-    async def _search(self, asked: Search) -> Response:
-        node = self._node
+    async def _view(self, asked: Search) -> View:
         if asked.version is not None:
-            view = await run_in_threadpool(node.view_of, asked.model, asked.version)
-        else:
-            view = await view_from(node, asked.model, asked.min_version)
+            return await run_in_threadpool(self._node.view_of, asked.model, asked.version)
+        return await view_from(self._node, asked.model, asked.min_version)
+
+    def _expand(self, view: View, asked: Search) -> int:
+        return self._node.expand(view.snapshot.model) if asked.expand is None else asked.expand
+
+    def _tag(self, view: View, asked: Search) -> str:
+        """The same for two answers to one request on any node if nothing moved in between; they took other times."""
+        parent = view.parent.version if view.parent else 0
+        # A bridge answers some requests by the version before.
+        moving = int(view.origin is not None)
+        told = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving)
+        return f'W/"{view.pointer.serial}-{"-".join(map(str, told))}-{view.catalogue.generation}"'
+
+    async def _search(self, view: View, asked: Search) -> Response:
+        node = self._node
         queries = [
             node.query(view, one.names, one.features, asked.by, asked.rerank)
             for one in asked.queries or [OneQuery(asked.id, asked.ids, asked.features)]
@@ -182,8 +224,7 @@ class Api:
         if asked.filter is not None:
             among = node.filtered(view, queries[0], asked.filter).among
             queries = [query._replace(among=among) for query in queries]
-        expand = node.expand(view.snapshot.model) if asked.expand is None else asked.expand
-        page, options = Page(asked.offset, asked.exclude), Options(expand, asked.explain)
+        page, options = Page(asked.offset, asked.exclude), Options(self._expand(view, asked), asked.explain)
         found = node.answers(view, queries, asked.k, asked.task, page, options)
         return node.with_fields(view, found, asked.fields) if asked.fields else found
 
@@ -208,6 +249,15 @@ class Api:
             with traces.span("feedback.accept", parent, events=len(checked.events)) as context:
                 accepted = await asyncio.wrap_future(inbox.put(traced(checked.events, context)))
         return reply({"accepted": accepted}, HTTPStatus.ACCEPTED)
+
+    async def session(self, request: Request) -> Response:
+        """Give a browser that brings a token a cookie that may read: pictures and event streams can send no token."""
+        if not self._access:
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        name, value = self._access.session(request.headers)
+        response = Response(status_code=HTTPStatus.NO_CONTENT)
+        response.set_cookie(name, value, httponly=True, samesite="strict")
+        return response
 
     async def models(self, request: Request) -> Response:
         """What answers, model by model."""
@@ -293,8 +343,13 @@ def reply(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
 
 
 def error_reply(status: HTTPStatus, error: str, message: str, **more: object) -> Response:
-    """A JSON error: a code that never changes, and a sentence."""
-    return reply({"error": error, "message": message, **more}, status)
+    """A refusal: a code that never changes, and a sentence."""
+    return Response(problem(status, error, message, **more), status, media_type=PROBLEM)
+
+
+def is_open(path: str) -> bool:
+    """Whether a private node answers this path to anybody."""
+    return path in OPEN or path.startswith(FILES_OF)
 
 
 async def _refused(_: Request, error: OmdmlError) -> Response:

@@ -11,6 +11,7 @@ from starlette.routing import Route
 FOLDER = Path(__file__).parent.parent / "console"
 MEDIA = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 INDEX = "index.html"
+FILES_OF = "/console/"
 # Nothing from other machines, no script but these files, and no page around this one.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -42,6 +43,6 @@ async def file(request: Request) -> Response:
 CONSOLE = [
     Route("/", begin, methods=["GET"]),
     Route("/console", begin, methods=["GET"]),
-    Route("/console/", file, methods=["GET"]),
-    Route("/console/{file}", file, methods=["GET"]),
+    Route(FILES_OF, file, methods=["GET"]),
+    Route(FILES_OF + "{file}", file, methods=["GET"]),
 ]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omdml.errors import OmdmlError
-from omdml.workers.configuration.access import is_local
+from omdml.workers.configuration.access import Access, is_local
 
 # A host and perhaps a port, and nothing else that an address may have: no user, no path, no query.
 AUTHORITY = re.compile(r"([^\s@/?#\\\[\]:]+|\[[^\s@/?#\\\[\]]+\])(:[0-9]{0,5})?")
@@ -66,6 +66,24 @@ class Hosts:
             return False
         name, _, port = host.rpartition(":")
         return host in self._names or (port.isdigit() and name in self._names) or is_local(f"http://{host}")
+
+
+class Tokens:
+    """Lets only requests in that may at least read, if the node is private, and counts requests of tokens.
+
+    Parameters
+    ----------
+    is_open
+        Whether a path is answered to anybody.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, is_open: Callable[[str], bool]) -> None:
+        self._app, self._access, self._is_open = app, access, is_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on, or raise AccessError."""
+        self._access.admit(Headers(scope=scope), self._is_open(scope["path"]))
+        await self._app(scope, receive, send)
 
 
 class Bodies:

@@ -13,12 +13,13 @@ import math
 import time
 from asyncio import TimerHandle, Transport
 from collections.abc import Callable
+from http import HTTPStatus
 
-import msgspec
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from omdml.workers.node.http.metrics import HttpMetrics
+from omdml.workers.node.http.problems import PROBLEM, problem
 
 MAX_CONNECTIONS = 1000
 # Seconds for a request to come whole, and for a client to read on in its answer.
@@ -168,8 +169,8 @@ class BoundedConnection(HttpToolsProtocol):
                 return
             cycle.disconnected = True
             cycle.message_event.set()
-        body = msgspec.json.encode({"error": error, "message": message})
-        head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        body = problem(HTTPStatus(status), error, message)
+        head = f"content-type: {PROBLEM}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[status] + head.encode() + body)
         self.transport.close()
 

@@ -10,6 +10,7 @@ from omdml.feedback import AnyFeedback
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.course import Step
 from omdml.workers.node.http.items.changes import ItemsChanged, OfModel, PutItem
+from omdml.workers.node.http.problems import PROBLEM
 from omdml.workers.node.http.requests import (
     Compare,
     Events,
@@ -121,6 +122,13 @@ def openapi() -> dict[str, Any]:
                 parameters=events,
             )
         },
+        "/session": {
+            "post": operation(
+                "Give a browser that brings a token a cookie that may read, for pictures and events",
+                status="204",
+                token=True,
+            )
+        },
         "/healthz": {"get": operation("Whether the node makes progress")},
         "/readyz": {"get": operation("Whether every model configured by name can answer")},
         "/metrics": {"get": operation("For Prometheus", {"type": "string"}, kind="text/plain")},
@@ -175,8 +183,12 @@ MOVED = {
 }
 ERROR = {
     "type": "object",
-    "required": ["error", "message"],
+    "description": "a problem as RFC 9457 describes it",
+    "required": ["title", "status", "detail", "error", "message"],
     "properties": {
+        "title": {"type": "string", "description": "what the status means"},
+        "status": {"type": "integer", "description": "that of the response"},
+        "detail": {"type": "string", "description": "the same as message"},
         "error": {"type": "string", "description": "a code that never changes"},
         "message": {"type": "string"},
         "version": {"type": "integer", "description": "the live one, if it is below min_version"},
@@ -184,7 +196,10 @@ ERROR = {
         "errors": {"type": "array", "items": {"type": "object"}, "description": "the first bad events"},
     },
 }
-REFUSED = {"description": "refused", "content": {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+REFUSED = {
+    "description": "refused",
+    "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
 BEHIND = {
     "503": REFUSED
     | {
@@ -222,7 +237,8 @@ def operation(
         content = {media: {"schema": schema} for media, schema in body.items()}
         described["requestBody"] = {"required": summary not in MOVES.values(), "content": content}
     if token:
-        described["security"] = [{"token": []}, {}]  # without one where the node has none
+        # Without one if the node has none.
+        described["security"] = [{"token": []}, {}]
         described["responses"]["401"] = REFUSED | {"description": "the token is missing, or another one"}
     return described
 
