@@ -138,7 +138,7 @@ def test_the_readmes_session_prints_what_it_shows(session, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (lines,) = [block.text.splitlines() for block in blocks(DAY_BY_DAY, "")]
     for line in lines:
-        words = line.split("#")[0].replace("shop 192", "shop 1").split()[1:]
+        words = line.split("#")[0].replace("shop 166", "shop 1").split()[1:]
         if words[0] == "topics":
             continue
         ran = CliRunner().invoke(main, words, env={"OMDML_GUARD__ON": "false", "COLUMNS": "200"})

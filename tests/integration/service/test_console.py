@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 from tests.support.browsers import Visit, chromium
 from tests.support.deep import deep
 from tests.support.processes import ROOT, Process, wait_for
+from tests.support.shops import Shop, listening
 
 # One demo and one browser for all: each process that runs tests would start its own.
 pytestmark = pytest.mark.xdist_group("console")
@@ -219,6 +220,26 @@ def test_who_comes_without_the_token_is_asked_for_it_once(demo, visit):
     assert [message for message in opened.wrong if "401" in message] == opened.wrong
     assert len(opened.wrong) == 1
     opened.wrong.clear()
+
+
+def test_a_private_node_asks_for_the_token_before_it_tells_anything(tmp_path, browser):
+    shop, token = Shop(tmp_path), "0123456789abcdef-private"
+    with shop.serving() as node, listening(node, token, private=True) as server:
+        context = browser.new_context()
+        opened = Visit(context, f"{server.url}/console/")
+        page = opened.page
+        page.get_by_label("Token", exact=True).fill(token)
+        page.get_by_role("button", name="Go on").click()
+        expect(page.locator(".results > li")).to_have_count(20)
+        # What goes live comes as a stream of events, for which browsers can send no token.
+        shop.learn()
+        shop.publish()
+        node._refresher.refresh("shop")
+        expect(page.locator("#live")).to_contain_text("version 20 is live")
+        # The first request has no token, and the browser tells of that.
+        assert len(opened.wrong) == 1
+        assert "401" in opened.wrong[0]
+        context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
