@@ -6,8 +6,8 @@
 ...     shop.page("17", shown=[item.id for item in page.items], clicked=[page.items[3].id])
 """
 
-from omdml.client.answers import Answer, Freshness, Item, Line, Live, Pointer
-from omdml.client.client import Client
+from omdml.client.answers import Answer, Changed, Comparison, Freshness, Item, Line, Live, Moved, Pointer, Side
+from omdml.client.client import Client, Options
 from omdml.client.errors import (
     BadRequest,
     Behind,
@@ -25,15 +25,19 @@ __all__ = [
     "Answer",
     "BadRequest",
     "Behind",
+    "Changed",
     "Client",
     "ClientError",
+    "Comparison",
     "Conflict",
     "Denied",
     "Freshness",
     "Item",
     "Line",
     "Live",
+    "Moved",
     "NotFound",
+    "Options",
     "Page",
     "Pair",
     "Pointer",
@@ -41,6 +45,7 @@ __all__ = [
     "Ranking",
     "Refused",
     "SetJudgement",
+    "Side",
     "Triplet",
     "Unavailable",
     "Unreachable",

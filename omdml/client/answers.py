@@ -11,12 +11,14 @@ class Item(msgspec.Struct, frozen=True):
     """One item of an answer.
 
     ``distance`` is the squared learned one (minus the score if the metric has no embedding). ``attributes`` are those
-    that ``fields`` asked for, as far as the item has them.
+    that ``fields`` asked for, as far as the item has them. ``parts`` add up to the distance, if ``explain`` asked for
+    them: one a modality, expert or matrix of the metric.
     """
 
     id: str
     distance: float
     attributes: dict[str, Any] = {}
+    parts: dict[str, float] = {}
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -32,6 +34,64 @@ class Answer(msgspec.Struct, frozen=True):
     items: list[Item]
     parent: str | None = None
     parent_version: int | None = None
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """The items closest to each of several queries."""
+
+    model: str
+    version: int
+    serial: int
+    took_s: float
+    answers: list[list[Item]]
+    parent: str | None = None
+    parent_version: int | None = None
+
+
+class Side(msgspec.Struct, frozen=True):
+    """The answer of one version."""
+
+    version: int
+    items: list[Item]
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """An item of either answer: its ranks, from 1, and by how many it rose; None if it is not among the first 1,000."""
+
+    id: str
+    before: int | None
+    after: int | None
+    rose: int | None
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two versions' answers to one item, and the items whose rank is another."""
+
+    model: str
+    id: str
+    before: Side
+    after: Side
+    moved: list[Moved]
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What became of changes of items.
+
+    ``position`` counts the changes that the catalogue has seen by then. ``put``, ``attributes`` and ``deleted`` count
+    changes; ``unknown`` are ids to delete that were not there.
+    """
+
+    model: str
+    position: int
+    put: int
+    attributes: int
+    deleted: int
+    unknown: list[str]
+
+    def then(self, later: Changed) -> Changed:
+        """These changes and later ones."""
+        counts = self.put + later.put, self.attributes + later.attributes, self.deleted + later.deleted
+        return Changed(later.model, later.position, *counts, [*self.unknown, *later.unknown])
 
 
 class Freshness(msgspec.Struct, frozen=True):

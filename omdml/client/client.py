@@ -4,20 +4,61 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
-from urllib.parse import quote
+from typing import Any, TypedDict, TypeVar, Unpack
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from omdml.client.answers import Answer, Line, Live, Pointer
+from omdml.client.answers import Answer, Answers, Changed, Comparison, Line, Live, Pointer
 from omdml.client.requests import JSON_LINES, Requests
 from omdml.errors import ParameterError
 from omdml.feedback import ONLY_TASK, AnyFeedback, Page, Pair, Ranking, Triplet, encode
 
+T = TypeVar("T")
 # A modality to its numbers: a list, or an array of numpy.
 Vectors = Mapping[str, Iterable[float]]
+# Changes and bytes of one request: the node takes more, but whoever waits wants an answer in time.
+BATCH, BATCH_BYTES = 1000, 4 << 20
+
+
+class Options(TypedDict, total=False):
+    """What a search may ask for beside its query.
+
+    Parameters
+    ----------
+    offset
+        How many items to pass over, for the pages after the first.
+    exclude
+        Ids that are never answered.
+    filter, fields
+        Which items may be answered, and which of their attributes come with them (deploy/SEARCH.md).
+    expand
+        How many of the nearest items a second search starts from too; 0 for one search. By default as the node says.
+    explain
+        Whether each item tells the ``parts`` of its distance.
+    task
+        In whose sense, if the model has tasks.
+    version
+        A kept version that answers instead of the live one, to compare before and after.
+    min_version
+        The version that has to answer, at least. The client asks for it until ``retry_s`` are over, then it raises
+        :class:`~omdml.client.errors.Behind`.
+    model
+        Instead of the client's.
+    """
+
+    offset: int
+    exclude: Sequence[str]
+    filter: Mapping[str, Any] | None
+    fields: Sequence[str]
+    expand: int | None
+    explain: bool
+    task: str | None
+    version: int | None
+    min_version: int | None
+    model: str | None
 
 
 class Client:
@@ -69,50 +110,84 @@ class Client:
         k: int = 10,
         *,
         features: Vectors | None = None,
-        offset: int = 0,
-        exclude: Sequence[str] = (),
-        filter: Mapping[str, Any] | None = None,  # noqa: A002 # as the node calls it
-        fields: Sequence[str] = (),
-        task: str | None = None,
-        version: int | None = None,
-        min_version: int | None = None,
-        model: str | None = None,
+        **options: Unpack[Options],
     ) -> Answer:
         """The ``k`` items closest to an item, to the mean of several, or to raw vectors, a modality each.
 
         Parameters
         ----------
         query
-            An id, or a list of them; None with ``features``.
-        offset
-            How many items to pass over, for the pages after the first.
-        exclude
-            Ids that are never answered.
-        filter, fields
-            Which items may be answered, and which of their attributes come with them (deploy/SEARCH.md).
-        task
-            In whose sense, if the model has tasks.
-        version
-            A kept version that answers instead of the live one, to compare before and after.
-        min_version
-            The version that has to answer, at least. The client asks for it until ``retry_s`` are over, then it raises
-            :class:`~omdml.client.errors.Behind`.
+            An id, or a list of them; None with ``features`` alone.
+        features
+            Of some or all modalities. Beside ids they ask for the mean of the items and of these vectors.
+        options
+            :class:`Options`.
         """
-        vectors = {name: [float(x) for x in vector] for name, vector in (features or {}).items()}
-        given = {
-            "id": query if isinstance(query, str) else None,
-            "ids": None if query is None or isinstance(query, str) else list(query),
-            "features": None if features is None else vectors,
-            "exclude": list(exclude) or None,
-            "filter": filter,
-            "fields": list(fields) or None,
-            "task": task,
-            "version": version,
-            "min_version": min_version,
-            "model": model or self.model,
-        }
-        asked = {name: value for name, value in given.items() if value is not None}
-        return self._requests.post("/search", Answer, {"k": k, "offset": offset, **asked})
+        return self._search(Answer, k, options, asking(query, features))
+
+    def search_each(
+        self, queries: Sequence[str | Sequence[str] | Vectors], k: int = 10, **options: Unpack[Options]
+    ) -> list[Answer]:
+        """The answers to several queries, at most 100, in their order and all under one version.
+
+        Each is an id, a list of ids, or raw vectors, a modality each.
+        """
+        each = [asking(None, one) if isinstance(one, Mapping) else asking(one, None) for one in queries]
+        found = self._search(Answers, k, options, {"queries": each})
+        told = found.model, found.version, found.serial, found.took_s
+        return [Answer(*told, items, found.parent, found.parent_version) for items in found.answers]
+
+    def _search(self, kind: type[T], k: int, options: Options, query: Mapping[str, Any]) -> T:
+        asked: dict[str, Any] = {"model": self.model, **options, "k": k, **query}
+        given = {name: value for name, value in asked.items() if value is not None}
+        return self._requests.post("/search", kind, given)
+
+    def compare(
+        self, item: str, before: int, after: int | None = None, k: int = 10, *, model: str | None = None
+    ) -> Comparison:
+        """What moved in the answer to an item between a kept version and another one, or the live one."""
+        asked: dict[str, str | int] = {"id": item, "before": before, "k": k}
+        if after is not None:
+            asked["after"] = after
+        return self._requests.get(f"{self._path(model)}/compare", Comparison, **asked)
+
+    def put_item(
+        self,
+        item: str,
+        features: Vectors | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        model: str | None = None,
+    ) -> Changed:
+        """Put an item, in the place of one of this id, with raw vectors of all modalities; or give it other attributes.
+
+        The node answers when that is durable, and it answers searches with it.
+        """
+        change: dict[str, Any] = {"id": item}
+        if features is not None:
+            change["features"] = numbers(features)
+        if attributes is not None:
+            change["attributes"] = dict(attributes)
+        return self.change_items([change], model=model)
+
+    def delete_item(self, item: str, *, model: str | None = None) -> Changed:
+        """Delete an item: the node does not answer it any more. One that is not there is told as ``unknown``."""
+        return self.change_items([{"id": item, "delete": True}], model=model)
+
+    def change_items(self, changes: Iterable[Mapping[str, Any]], *, model: str | None = None) -> Changed:
+        """Make any number of changes, each ``{"id": ..., "features": ..., "attributes": ...}`` or ``{"id": ...,
+        "delete": True}``, in their order; what became of all of them.
+
+        They go in requests of at most 1,000 changes, each of which is made whole or not at all. To make changes again
+        does no harm, so after an error the same ones may be sent again from their beginning.
+        """
+        name = model or self.model
+        path = f"/items?{urlencode({'model': name})}" if name else "/items"
+        total = Changed(name or "", 0, 0, 0, 0, [])
+        for lines in batches(map(line, changes)):
+            made = self._requests.send("POST", path, Changed, b"\n".join(lines), content_type=JSON_LINES)
+            total = total.then(made)
+        return total
 
     def feedback(self, *events: AnyFeedback) -> int:
         """Send up to 10,000 events, all or none; answers how many were taken when they are durable.
@@ -210,6 +285,42 @@ class Client:
         if name is None:
             raise ParameterError("which model? Name it: Client(url, model=NAME), or model=NAME in the call")
         return name
+
+
+def asking(query: str | Sequence[str] | None, features: Vectors | None) -> dict[str, Any]:
+    """A query as the node takes it."""
+    asked: dict[str, Any] = {}
+    if query is not None:
+        asked |= {"id": query} if isinstance(query, str) else {"ids": list(query)}
+    if features is not None:
+        asked["features"] = numbers(features)
+    return asked
+
+
+def numbers(features: Vectors) -> dict[str, list[float]]:
+    """Vectors as lists."""
+    return {name: [float(x) for x in vector] for name, vector in features.items()}
+
+
+def line(change: Mapping[str, Any]) -> bytes:
+    """A change as a line of JSON; its vectors may be arrays."""
+    if change.get("features") is None:
+        return msgspec.json.encode(change)
+    return msgspec.json.encode({**change, "features": numbers(change["features"])})
+
+
+def batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The lines of one request after the other."""
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        if batch and (len(batch) == BATCH or size + len(line) > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += len(line) + 1
+    if batch:
+        yield batch
 
 
 class Accepted(msgspec.Struct, frozen=True):

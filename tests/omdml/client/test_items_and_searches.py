@@ -1,0 +1,96 @@
+"""A program that changes items of a real node, asks it several things at once, and compares versions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from omdml.client import BadRequest, Client, NotFound
+from omdml.client.client import BATCH, batches
+from tests.support.changing import plain_catalogue, raw_item
+from tests.support.shops import Shop, listening
+from tests.support.worlds import items
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    return Shop(tmp_path, items=plain_catalogue)
+
+
+def ids(answer):
+    return [item.id for item in answer.items]
+
+
+def raw(row):
+    features, _ = items()
+    return {name: matrix[row] for name, matrix in features.items()}
+
+
+def test_an_item_that_is_put_is_answered_and_one_that_is_deleted_is_not(client):
+    vectors = {name: np.array(x) for name, x in raw_item(RNG).items()}
+    made = client.put_item("new", vectors, {"price": 4})
+    assert (made.put, made.position) == (1, 1)
+    assert ids(client.search(features=vectors, k=1)) == ["new"]
+    assert client.put_item("new", attributes={"price": 5}).attributes == 1
+    (item,) = client.search(features=vectors, k=1, filter={"price": 5}, fields=["price"]).items
+    assert (item.id, item.attributes) == ("new", {"price": 5})
+    assert client.delete_item("new").deleted == 1
+    assert ids(client.search(features=vectors, k=1)) != ["new"]
+    assert client.delete_item("new").unknown == ["new"]
+    with pytest.raises(NotFound, match="new"):
+        client.search("new")
+
+
+def test_changes_of_any_number_go_in_batches_and_are_counted_together(client):
+    many = [{"id": f"n{n}", "features": raw_item(RNG)} for n in range(BATCH + 5)]
+    made = client.change_items(iter([*many, {"id": "n3", "delete": True}, {"id": "none", "delete": True}]))
+    assert (made.model, made.put, made.deleted, made.unknown) == ("shop", BATCH + 5, 1, ["none"])
+    assert made.position == BATCH + 6
+    assert client.change_items([]).put == 0
+
+
+def test_a_change_that_cannot_be_made_is_told_of_with_its_number(client):
+    with pytest.raises(BadRequest, match="2"):
+        client.change_items([{"id": "a", "features": raw_item(RNG)}, {"id": "b", "features": {"color": [1.0]}}])
+    with pytest.raises(NotFound, match="'a'"):
+        client.search("a")
+
+
+def test_lines_are_cut_into_batches_by_number_and_by_size(monkeypatch):
+    monkeypatch.setattr("omdml.client.client.BATCH_BYTES", 10)
+    assert list(batches([b"1234", b"12345", b"1", b"12345678901", b"2"])) == [
+        [b"1234", b"12345"], [b"1"], [b"12345678901"], [b"2"]]  # fmt: skip
+    monkeypatch.setattr("omdml.client.client.BATCH", 2)
+    assert list(batches([b"1"] * 5)) == [[b"1"] * 2, [b"1"] * 2, [b"1"]]
+
+
+def test_several_queries_are_answered_under_one_version_as_each_alone(client):
+    queries = ["i5", ["i6", "i7"], raw(9)]
+    each = client.search_each(queries, 5, exclude=["i8"])
+    alone = [client.search("i5", 5, exclude=["i8"]), client.search(["i6", "i7"], 5, exclude=["i8"]),
+             client.search(None, 5, features=raw(9), exclude=["i8"])]  # fmt: skip
+    assert [ids(one) for one in each] == [ids(one) for one in alone]
+    assert {one.version for one in each} == {0}
+
+
+def test_parts_add_up_to_the_distance_and_a_query_may_mix_items_and_vectors(client):
+    for item in client.search("i5", 3, features=raw(9), explain=True).items:
+        assert sum(item.parts.values()) == pytest.approx(item.distance, rel=1e-4)
+    assert client.search("i5", 1).items[0].parts == {}
+    assert ids(client.search("i5", 10, expand=5)) != ids(client.search("i5", 10))
+
+
+def test_two_versions_are_compared_item_by_item(shop):
+    for _ in range(2):
+        shop.learn()
+        shop.publish()
+    with shop.serving() as node, listening(node) as server, Client(server.url) as client:
+        told = client.compare("i5", 20, k=5, model="shop")
+        assert (told.before.version, told.after.version) == (20, 40)
+        assert [one.id for one in told.after.items] == ids(client.search("i5", 5))
+        for one in told.moved:
+            if one.before and one.after:
+                assert one.rose == one.before - one.after
+        assert client.compare("i5", 20, 20, model="shop").moved == []
