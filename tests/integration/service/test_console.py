@@ -243,6 +243,30 @@ def test_a_private_node_asks_for_the_token_before_it_tells_anything(tmp_path, br
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_bar_tells_what_each_distance_is_made_of(tmp_path, browser, scheme):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme=scheme, bypass_csp=True)
+        opened = Visit(context, f"{server.url}/console/")
+        page = opened.page
+        search(page, "i5")
+        told = httpx.get(f"{server.url}/search", params={"id": "i5", "k": 20, "explain": "true"}).json()["items"]
+        bars = page.locator(".results .parts")
+        expect(bars).to_have_count(20)
+        for bar, item in zip(bars.all(), told, strict=True):
+            shares = [f"{name} {100 * part / item['distance']:.0f} %" for name, part in item["parts"].items()]
+            assert bar.get_attribute("aria-label") == "Distance: " + ", ".join(shares)
+            widths = [share.bounding_box()["width"] for share in bar.locator(".share").all()]
+            assert widths[0] / sum(widths) == pytest.approx(item["parts"]["noise"] / item["distance"], abs=0.02)
+        expect(page.locator(".legend")).to_have_text("A bar shows what makes the distance:noiseshape")
+        opened.shot(str(SCREENSHOTS / f"parts-{scheme}.png"))
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert opened.wrong == []
+        context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
     opened = visit(size=size, scheme=scheme, bypass_csp=True)

@@ -1,6 +1,7 @@
 // Try: pick an item, look at what is similar, mark what fits and what does not, and see the order change.
 import { copyAsCurl, get, post } from "./api.js";
 import { el, say, seconds, trying } from "./dom.js";
+import { legend, shares } from "./parts.js";
 import { Picker } from "./picker.js";
 import { picture } from "./picture.js";
 
@@ -13,11 +14,12 @@ const LATE_MS = 4000;
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: "", shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null };
+  const state = { query: "", shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null, explain: true };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
   const shown = el("div", { className: "shown" });
+  const key = el("p", { className: "soft legend" });
   const counted = el("p", { className: "grow", aria: { live: "polite" } });
   const send = el("button", { className: "main", type: "button", on: { click: () => trying(sendMarks) } }, "Send");
   const clear = el("button", { type: "button", on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
@@ -31,13 +33,13 @@ export async function tryPage(place, { model, onStep }) {
   });
   const random = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
   const searchCurl = el("button", {
-    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", { parameters: { model, id: state.query, k: SHOWN } }) },
+    className: "quiet", type: "button", on: { click: () => copyAsCurl("/search", { parameters: wanted() }) },
   }, "Copy as curl");
 
   place.append(el("div", { className: "try" },
     el("section", { className: "query card", aria: { label: "Query" } }, shown, el("div", { className: "row find" }, find, random), picker.element),
     el("section", { className: "answers", aria: { label: "Answers" } },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), results, bar)));
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), key, results, bar)));
 
   let late = 0;
   const event = () => ({
@@ -62,13 +64,21 @@ export async function tryPage(place, { model, onStep }) {
     await again();
   }
 
+  const wanted = () => ({ model, id: state.query, k: SHOWN, ...(state.explain ? { explain: true } : {}) });
+
   /** Search anew under what is live; cards slide to their new places. Answers how many moved. */
   async function again() {
     const asked = (state.asked += 1);
-    const answer = await get("/search", { model, id: state.query, k: SHOWN });
+    const answer = await get("/search", wanted()).catch((error) => {
+      if (error.error !== "no_parts") throw error;
+      // The distance of this model is no sum: it is asked without parts from now on.
+      state.explain = false;
+      return get("/search", wanted());
+    });
     if (asked !== state.asked) return 0;
     const before = state.shown.map((one) => one.id);
-    state.shown = answer.items.map((one) => ({ id: one.id, distance: one.distance, was: before.indexOf(one.id) }));
+    state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
+    key.replaceChildren(...legend(answer.items[0]?.parts));
     state.serial = answer.serial;
     const moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
     drawResults(before.length > 0);
@@ -103,6 +113,7 @@ export async function tryPage(place, { model, onStep }) {
         picture(model, one.id, items.pictures)),
       el("p", { className: "about" }, el("span", { className: "id", title: one.id }, `${rank + 1}. ${one.id}`), compare ? arrow(one.was, rank) : null),
       el("p", { className: "about" }, el("span", { className: "number", title: "Distance" }, one.distance.toPrecision(3))),
+      shares(one.parts),
       el("div", { className: "marks" }, button("relevant", "yes", "✓ fits", "Fits"), button("irrelevant", "no", "✗ not", "Does not fit")));
   }
 

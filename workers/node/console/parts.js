@@ -1,0 +1,30 @@
+// What a distance is made of, as a bar.
+import { el } from "./dom.js";
+
+const SERIES = 6;
+const told = (name, share) => `${name} ${Math.round(100 * share)} %`;
+
+/** The shares that modalities or experts have in a distance; nothing if it is made of one. Scores have parts below 0: their size counts. */
+export function shares(parts) {
+  const names = Object.keys(parts ?? {});
+  const sizes = names.map((name) => Math.abs(parts[name]));
+  const whole = sizes.reduce((sum, size) => sum + size, 0);
+  if (names.length < 2 || whole === 0) return null;
+  const words = names.map((name, at) => told(name, sizes[at] / whole)).join(", ");
+  return el("div", { className: "parts", title: words, aria: { role: "img", label: `Distance: ${words}` } },
+    ...names.map((name, at) => swatch(at, sizes[at] / whole)));
+}
+
+/** Which colour stands for what. */
+export function legend(parts) {
+  const names = Object.keys(parts ?? {});
+  if (names.length < 2) return [];
+  return [el("span", {}, "A bar shows what makes the distance:"), ...names.map((name, at) => el("span", { className: "key" }, swatch(at, 0), name))];
+}
+
+function swatch(at, share) {
+  const made = el("span", { className: `share series-${(at % SERIES) + 1}` });
+  // A policy of the page forbids styles in its text, not these.
+  if (share) made.style.flexGrow = share;
+  return made;
+}
