@@ -25,6 +25,7 @@ from omdml.workers.commands import (
     snapshots,
     topics,
 )
+from omdml.workers.commands.nodes import searches
 from omdml.workers.commands.options import exit_code, say
 
 
@@ -130,6 +131,8 @@ OPERATORS = (
     letters.letters,
     models.models,
     replay.replay,
+    searches.compare,
+    searches.search,
     topics.topics,
 )
 

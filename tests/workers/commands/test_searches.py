@@ -1,0 +1,112 @@
+"""``omdml search`` and ``omdml compare`` against a real node."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from omdml.workers.cli import main
+from omdml.workers.node.attributes.table import Attributes
+from tests.support.processes import free_port
+from tests.support.shops import Shop, client_of, listening
+from tests.support.worlds import items
+
+TOKEN = "0123456789abcdef-known"
+PRICES = [msgspec.json.encode({"id": f"i{n}", "price": n}) for n in range(120)]
+
+
+@pytest.fixture
+def shop(tmp_path):
+    made = Shop(tmp_path)
+    for _ in range(2):
+        made.learn()
+        made.publish()
+    return made
+
+
+@pytest.fixture
+def server(shop):
+    table = Attributes(iter(PRICES), "test")
+    with (
+        shop.serving(attributes=lambda model: table) as node,
+        listening(node, TOKEN, private=True) as server,
+    ):
+        yield server
+
+
+@pytest.fixture
+def omdml(server):
+    """Runs a command; answers its exit code and its lines."""
+
+    def run(*words):
+        environment = {"OMDML_NODE__TOKEN": TOKEN, "COLUMNS": "160"}
+        ran = CliRunner().invoke(main, [*words, "--node", server.url], env=environment)
+        return ran.exit_code, [line for line in ran.output.splitlines() if line]
+
+    return run
+
+
+def answered(server, **asked):
+    with client_of(server, headers={"authorization": f"Bearer {TOKEN}"}) as client:
+        return client.post("/search", json=asked).raise_for_status().json()
+
+
+def test_a_search_shows_items_attributes_and_what_distances_are_made_of(omdml, server):
+    words = ["--filter", '{"price": {"lt": 60}}', "--field", "price", "--explain", "-k", "3", "--exclude", "i8"]
+    code, lines = omdml("search", "i5", *words)
+    expected = answered(server, id="i5", k=3, filter={"price": {"lt": 60}}, fields=["price"], exclude=["i8"])["items"]
+    assert code == 0
+    shown = [line.split("│") for line in lines if line.startswith("│")]
+    assert [row[2].strip() for row in shown] == [item["id"] for item in expected]
+    assert [int(row[4]) for row in shown] == [item["attributes"]["price"] for item in expected]
+    assert all("noise" in row[5] and "%" in row[5] for row in shown)
+    assert lines[-1].startswith("shop: version 40, answered in")
+
+
+def test_a_search_may_start_from_several_items_and_from_vectors(omdml, server):
+    features, _ = items()
+    raw = {name: matrix[9].tolist() for name, matrix in features.items()}
+    code, (line,) = omdml("search", "i5", "i6", "--features", json.dumps(raw), "-k", "4", "--json")
+    expected = answered(server, ids=["i5", "i6"], features=raw, k=4)
+    assert code == 0
+    assert [item["id"] for item in json.loads(line)["items"]] == [item["id"] for item in expected["items"]]
+
+
+def test_two_versions_are_compared(omdml):
+    code, lines = omdml("compare", "i5", "20", "-k", "40")
+    assert code == 0
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    assert lines[-1] == f"shop, like i5: {len(rows)} items of either version's first 40 moved"
+    assert rows
+    for _, before, after, how in rows:
+        rose = int(before) - int(after)
+        assert how == (f"up {rose}" if rose > 0 else f"down {-rose}")
+    code, lines = omdml("compare", "i5", "40", "40")
+    assert lines[-1] == "shop, like i5: the first 10 are the same in both versions"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["search"], 2, "give the ID of an item, or --features"),
+        (["search", "i5", "--filter", "{"], 2, "'{' is not JSON"),
+        (["search", "i5", "--filter", "[1]"], 2, "is no object"),
+        (["search", "nobody"], 1, "has no item 'nobody'"),
+        (["search", "i5", "--token", "wrong"], 1, "not a token of this node"),
+        (["compare", "i5", "21"], 1, "version 21"),
+    ],
+)
+def test_what_cannot_be_answered_is_said_in_a_sentence(omdml, words, code, told):
+    ended, lines = omdml(*words)
+    assert ended == code
+    assert told in " ".join(lines)
+    assert "Traceback" not in " ".join(lines)
+
+
+def test_a_node_that_is_away_is_told_of():
+    ran = CliRunner().invoke(main, ["search", "i5", "--node", f"http://127.0.0.1:{free_port()}"])
+    assert ran.exit_code == 1
+    assert "is it up?" in ran.output

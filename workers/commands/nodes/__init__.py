@@ -1,0 +1,1 @@
+"""Commands that ask a node over HTTP, as any program can."""

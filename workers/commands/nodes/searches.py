@@ -1,0 +1,155 @@
+"""``omdml search`` and ``omdml compare``: what a node answers, and what moved between two versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from omdml.workers.commands.options import print_table, say
+
+if TYPE_CHECKING:
+    from omdml.client import Client, Item, Moved
+
+
+def as_object(_: click.Context, __: click.Parameter, text: str | None) -> dict[str, Any] | None:
+    """The JSON object that an option holds; raises BadParameter if it is none."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise click.BadParameter(f'{text!r} is no object, expected such as {{"price": {{"lt": 20}}}}')
+    return found
+
+
+def asking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options by which it finds a node and a model."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="What the node answers, for programs."),
+        click.option("--token", default="", envvar="OMDML_NODE__TOKEN", show_envvar=True, help="If it asks for one."),
+        click.option("--model", help="May be left out where the node has one."),
+        click.option("--node", default="http://127.0.0.1:8080", show_default=True, metavar="URL"),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("items", nargs=-1, metavar="[ID]...")
+@click.option(
+    "--features",
+    callback=as_object,
+    metavar="JSON",
+    help='Raw vectors: {"color": [0.1, 0.9]}; beside IDs: the mean of all.',
+)
+@click.option("-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="How many items.")
+@click.option("--offset", default=0, type=click.IntRange(min=0), help="How many to pass over.")
+@click.option("--exclude", multiple=True, metavar="ID", help="Never answer this one. May be repeated.")
+@click.option(
+    "--filter",
+    "filter_",
+    callback=as_object,
+    metavar="JSON",
+    help='By attributes: {"price": {"lt": 20}} (deploy/SEARCH.md).',
+)
+@click.option("--field", "fields", multiple=True, metavar="NAME", help="Show this attribute. May be repeated.")
+@click.option("--expand", type=click.IntRange(min=0), help="Search again from this many of the nearest items too.")
+@click.option("--explain", is_flag=True, help="Show what each distance is made of.")
+@click.option("--task", help="In whose sense, if the model has tasks.")
+@click.option("--version", type=click.IntRange(min=0), help="Ask this kept version instead of the live one.")
+@asking
+def search(
+    items: tuple[str, ...],
+    features: Mapping[str, list[float]] | None,
+    filter_: Mapping[str, Any] | None,
+    node: str,
+    token: str,
+    model: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Show the items of a node that are closest to the item ID, to the mean of several, or to vectors."""
+    if not items and features is None:
+        raise click.UsageError("what is asked for is missing: give the ID of an item, or --features")
+    query = None if not items else items[0] if len(items) == 1 else list(items)
+    with connected(node, token, model) as client:
+        answer = client.search(query, features=features, filter=filter_, **options)
+    if as_json:
+        say(encoded(answer))
+        return
+    names, explain = options["fields"], options["explain"]
+    columns = ["rank", "id", "distance", *names, *(["made of"] if explain else [])]
+    rows = [
+        [rank, item.id, f"{item.distance:.4g}", *(item.attributes.get(name, "") for name in names),
+         *([made_of(item)] if explain else [])]
+        for rank, item in enumerate(answer.items, start=options["offset"] + 1)
+    ]  # fmt: skip
+    print_table(columns, rows)
+    parent = f" (its parent {answer.parent} answers, version {answer.parent_version})" if answer.parent else ""
+    say(f"{answer.model}: version {answer.version}{parent}, answered in {1000 * answer.took_s:.1f} ms")
+
+
+@click.command()
+@click.argument("item")
+@click.argument("before", type=click.IntRange(min=0))
+@click.argument("after", required=False, type=click.IntRange(min=0))
+@click.option("-k", "k", default=10, show_default=True, type=click.IntRange(min=1), help="How many items of each.")
+@asking
+def compare(
+    item: str,
+    before: int,
+    after: int | None,
+    k: int,
+    node: str,
+    token: str,
+    model: str | None,
+    as_json: bool,
+) -> None:
+    """Show what moved in a node's answer to ITEM from version BEFORE to AFTER (default: the live one)."""
+    with connected(node, token, model) as client:
+        if client.model is None:
+            client.model = client.search(item, 1).model
+        told = client.compare(item, before, after, k)
+    if as_json:
+        say(encoded(told))
+        return
+    print_table(
+        ["id", f"version {told.before.version}", f"version {told.after.version}", "moved"], map(moved, told.moved)
+    )
+    count = len(told.moved)
+    say(f"{told.model}, like {told.id}: {count} items of either version's first {k} moved" if count else
+        f"{told.model}, like {told.id}: the first {k} are the same in both versions")  # fmt: skip
+
+
+def connected(node: str, token: str, model: str | None) -> Client:
+    """A client that asks once: who waits at a terminal can ask again."""
+    from omdml.client import Client
+
+    return Client(node, token, model=model, retry_s=0.0, timeout_s=30.0)
+
+
+def encoded(answer: object) -> str:
+    """An answer as JSON."""
+    import msgspec
+
+    return msgspec.json.encode(answer).decode()
+
+
+def made_of(item: Item) -> str:
+    """The parts of a distance in per cent. A score has parts below 0: their size counts."""
+    whole = sum(map(abs, item.parts.values())) or 1.0
+    return ", ".join(f"{name} {100 * abs(part) / whole:.0f} %" for name, part in item.parts.items())
+
+
+def moved(one: Moved) -> tuple[str, object, object, str]:
+    """A row about an item that moved; a rank beyond the first thousand is not told."""
+    if one.rose is None:
+        how = "new" if one.before is None else "gone"
+    else:
+        how = f"up {one.rose}" if one.rose > 0 else f"down {-one.rose}"
+    return one.id, one.before or "-", one.after or "-", how
