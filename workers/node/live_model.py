@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,79 +20,21 @@ from omdml.streams.catalogues.inline import scaled_item
 from omdml.streams.protocols import Catalogue, Pointer
 from omdml.workers.node.bridge import Bridge, Spread
 from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
-from omdml.workers.node.searching.options import PLAIN, Options, expanded_each, explained, nearest_each
-from omdml.workers.node.searching.options import SearchError as SearchError
+from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Page, single
+from omdml.workers.node.searching.options import (
+    PLAIN,
+    Options,
+    SearchError,
+    expanded_each,
+    explained,
+    nearest_each,
+    too_large,
+)
 from omdml.workers.node.set_gallery import SetGallery
 
-MAX_K = 10_000
 MAX_QUERY_ITEMS = 1000
-DEFAULT_K = 10
 # An embedding that takes longer is made in the background, behind a bridge.
 PATIENCE_S = 0.02
-
-
-class Found(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One item of an answer.
-
-    ``attributes`` are those that were asked for, as far as the item has them. ``parts`` are what each modality, expert
-    or matrix of the metric adds to the distance, if ``explain`` asked for them.
-    """
-
-    id: str
-    distance: Annotated[
-        float,
-        msgspec.Meta(
-            description="The squared learned distance; under a metric without an embedding, minus the score, which may "
-            "be below 0. Lower is closer."
-        ),
-    ]
-    parts: Annotated[
-        dict[str, float] | None, msgspec.Meta(description="What adds up to `distance`, if `explain` asked for it")
-    ] = None
-    attributes: dict[str, bool | int | float | str | list[str]] | None = None
-
-
-class Page(NamedTuple):
-    """Which part of an answer is asked for: ``offset`` items are passed over, those to ``exclude`` never count."""
-
-    offset: int = 0
-    exclude: Sequence[str] = ()
-
-
-FIRST_PAGE = Page()
-
-
-class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The items closest to a query, closest first, and the snapshot that says so.
-
-    A model without a snapshot answers with what its ``parent`` serves; its version is 0, that of the parent beside it.
-    """
-
-    model: str
-    version: int
-    serial: int
-    took_s: float
-    items: list[Found]
-    parent: str | None = None
-    parent_version: int | None = None
-
-
-class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The items closest to each of several queries, in the order of the queries, all under one snapshot."""
-
-    model: str
-    version: int
-    serial: int
-    took_s: float
-    answers: list[list[Found]]
-    parent: str | None = None
-    parent_version: int | None = None
-
-
-def single(found: Answers) -> Answer:
-    """The answer to the only query."""
-    told = found.model, found.version, found.serial, found.took_s, found.answers[0]
-    return Answer(*told, found.parent, found.parent_version)
 
 
 @dataclass(frozen=True)
@@ -264,18 +205,6 @@ class View:
             return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw, some=True))
         except FeedbackError as error:
             raise SearchError(str(error), error.reason) from error
-
-
-def too_large(queries: Sequence[Query]) -> str:
-    """What of the queries lies too far out to be compared."""
-    sizes: dict[str, float] = {}
-    for query in queries:
-        for name, table in (query.features or {}).items():
-            sizes[name] = max(sizes.get(name, 0.0), float(np.abs(table).max()))
-    if not sizes:
-        return "the query items lie too far from others"
-    name = max(sizes, key=lambda name: sizes[name])
-    return f"query: modality {name!r} is too large, it holds {sizes[name]:.3g} as the catalogue scales it"
 
 
 @dataclass(frozen=True)

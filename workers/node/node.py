@@ -25,20 +25,11 @@ from omdml.workers.node.gallery import Query
 from omdml.workers.node.hot_swap import Refresher
 from omdml.workers.node.http.inbox import Inbox
 from omdml.workers.node.items.writer import ItemWriter
-from omdml.workers.node.live_model import (
-    DEFAULT_K,
-    FIRST_PAGE,
-    PATIENCE_S,
-    Answer,
-    Answers,
-    Page,
-    SearchError,
-    View,
-    single,
-)
+from omdml.workers.node.live_model import PATIENCE_S, View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.past_views import PastViews
-from omdml.workers.node.searching.options import PLAIN, Options
+from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single
+from omdml.workers.node.searching.options import PLAIN, Options, SearchError
 from omdml.workers.telemetry.registry import MODELS, ModelLabels
 
 BUDGET_BYTES = 1 << 30

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from omdml.errors import CorruptError
 from omdml.streams.protocols import Catalogue, SnapshotStore
-from omdml.workers.node.live_model import SearchError, View, embedded_view
+from omdml.workers.node.live_model import View, embedded_view
+from omdml.workers.node.searching.options import SearchError
 
 # Views that are kept: one to look at, and one to compare it with.
 KEPT = 2

@@ -11,7 +11,7 @@ import pytest
 from omdml.errors import StoreError
 from omdml.streams.catalogues.build import add_items
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.workers.node.live_model import SearchError
+from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until
 from tests.support.nodes import assert_exact, serves, start_node
 from tests.support.shops import Shop

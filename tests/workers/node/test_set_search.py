@@ -9,8 +9,9 @@ from omdml import SetNet
 from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.build import add_items, build_catalogue
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.node.live_model import Page, SearchError
 from omdml.workers.node.node import RetrievalNode
+from omdml.workers.node.searching.answers import Page
+from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until
 from tests.naive.sets import greedy
 from tests.support.judged import judged_by_label, labelled

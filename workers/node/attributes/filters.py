@@ -13,7 +13,7 @@ import numpy as np
 
 from omdml.workers.configuration.config import suggestion
 from omdml.workers.node.attributes.columns import Column, Mask
-from omdml.workers.node.live_model import SearchError
+from omdml.workers.node.searching.options import SearchError
 
 WORDS = ("all", "any", "not")
 # Of filters within filters, of conditions in all, and of values in a list.

@@ -18,7 +18,7 @@ from omdml.streams.regular import opened
 from omdml.workers.configuration.config import suggestion
 from omdml.workers.node.attributes.columns import Column, Flags, Lists, Mask, Numbers, Texts
 from omdml.workers.node.attributes.filters import WORDS, Filter, shown
-from omdml.workers.node.live_model import SearchError
+from omdml.workers.node.searching.options import SearchError
 
 ID = "id"
 MAX_LINE_BYTES = 1 << 20

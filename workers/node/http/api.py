@@ -54,10 +54,11 @@ from omdml.workers.node.http.requests import (
     search_of_parameters,
 )
 from omdml.workers.node.http.watch import Watch
-from omdml.workers.node.live_model import Answers, Page, SearchError, View, single
+from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
-from omdml.workers.node.searching.options import Options
+from omdml.workers.node.searching.answers import Answers, Page, single
+from omdml.workers.node.searching.options import Options, SearchError
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import OTHER
 from omdml.workers.telemetry.single_models import PATH

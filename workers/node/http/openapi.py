@@ -23,7 +23,7 @@ from omdml.workers.node.http.requests import (
     OfVersion,
     Search,
 )
-from omdml.workers.node.live_model import Answer, Answers
+from omdml.workers.node.searching.answers import Answer, Answers
 from omdml.workers.node.searching.compare import Comparison
 
 JSON = "application/json"

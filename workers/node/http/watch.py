@@ -20,10 +20,10 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols import Pointer
 from omdml.workers.node.course import Step
 from omdml.workers.node.http.requests import Compare, Events, History, ItemPicture, Items, OfVersion, parameters_as
-from omdml.workers.node.live_model import SearchError
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.compare import Comparison, compared
+from omdml.workers.node.searching.options import SearchError
 from omdml.workers.versions.inspection import parts, weighed, weights
 
 # Streams of events that a node keeps open at once.

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from omdml.workers.node.live_model import Found, Page, SearchError, View
-from omdml.workers.node.searching.options import Options
+from omdml.workers.node.live_model import View
+from omdml.workers.node.searching.answers import Found, Page
+from omdml.workers.node.searching.options import Options, SearchError
 
 # Places that ranks are told of: an item beyond has none.
 DEPTH = 1_000

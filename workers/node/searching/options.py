@@ -78,3 +78,15 @@ def explained(index: Index, query: Query, rows: NDArray[np.int64]) -> list[dict[
         raise SearchError(f"explain: {error}: search without", "no_parts") from error
     columns = np.stack(list(parts.values()), axis=1).tolist()
     return [dict(zip(parts, row, strict=True)) for row in columns]
+
+
+def too_large(queries: Sequence[Query]) -> str:
+    """What of the queries lies too far out to be compared."""
+    sizes: dict[str, float] = {}
+    for query in queries:
+        for name, table in (query.features or {}).items():
+            sizes[name] = max(sizes.get(name, 0.0), float(np.abs(table).max()))
+    if not sizes:
+        return "the query items lie too far from others"
+    name = max(sizes, key=lambda name: sizes[name])
+    return f"query: modality {name!r} is too large, it holds {sizes[name]:.3g} as the catalogue scales it"

@@ -8,7 +8,7 @@ import pytest
 
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.attributes.table import Attributes
-from omdml.workers.node.live_model import single
+from omdml.workers.node.searching.answers import single
 from tests.support.changing import Twin, change, plain_catalogue, raw_item
 from tests.support.deep import examples
 from tests.support.shops import Shop, asking, refused

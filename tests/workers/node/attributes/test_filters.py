@@ -13,7 +13,7 @@ from omdml.errors import CatalogueError
 from omdml.workers.node.attributes import followed
 from omdml.workers.node.attributes.followed import FollowedAttributes
 from omdml.workers.node.attributes.table import Attributes, read_attributes
-from omdml.workers.node.live_model import SearchError
+from omdml.workers.node.searching.options import SearchError
 from tests.naive.filters import matches
 from tests.support.deep import examples
 from tests.support.processes import ROOT

@@ -10,7 +10,8 @@ import pytest
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.gallery import Room
-from omdml.workers.node.live_model import Page, bridged_view, embedded_view, grown_view
+from omdml.workers.node.live_model import bridged_view, embedded_view, grown_view
+from omdml.workers.node.searching.answers import Page
 from tests.support.changing import Twin, change, plain_catalogue, random_change, raw_item
 from tests.support.deep import examples
 from tests.support.galleries import Bilinear
