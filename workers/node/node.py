@@ -23,13 +23,13 @@ from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.follow import Follower
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.hot_swap import Refresher
-from omdml.workers.node.http.inbox import Inbox
-from omdml.workers.node.items.writer import ItemWriter
 from omdml.workers.node.live_model import PATIENCE_S, View
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.past_views import PastViews
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single
 from omdml.workers.node.searching.options import PLAIN, Options, SearchError
+from omdml.workers.node.writing.inbox import Inbox
+from omdml.workers.node.writing.items import ItemWriter
 from omdml.workers.telemetry.registry import MODELS, ModelLabels
 
 BUDGET_BYTES = 1 << 30
@@ -143,7 +143,7 @@ class RetrievalNode:
     @property
     def alive(self) -> bool:
         """Whether the background threads make progress."""
-        return self._follower.alive and (self.inbox is None or self.inbox.alive)
+        return self._follower.alive and self.items.alive and (self.inbox is None or self.inbox.alive)
 
     @property
     def stale_seconds(self) -> float:

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from omdml.snapshot import Trail
 from omdml.streams.memory import MemoryLog, MemorySink
-from omdml.workers.node.http import inbox as inboxes
-from omdml.workers.node.http.inbox import Inbox
 from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.node.writing import together
+from omdml.workers.node.writing.inbox import Event, Inbox
 from omdml.workers.telemetry.registry import ModelLabels
 from tests.support.shops import Shop, asking
 
@@ -119,10 +119,10 @@ def test_an_inbox_whose_write_hangs_is_not_alive(monkeypatch):
     metrics = NodeMetrics(CollectorRegistry(), ModelLabels(["shop"]))
     inbox = Inbox(Hanging(MemoryLog()), lambda event: None, metrics)
     inbox.start()
-    inbox.put([inboxes.Event(b"{}", "shop")])
+    inbox.put([Event(b"{}", "shop")])
     assert begun.wait(10)
     assert inbox.alive
-    monkeypatch.setattr(inboxes, "STUCK_AFTER_S", 0.0)
+    monkeypatch.setattr(together, "STUCK_AFTER_S", 0.0)
     assert not inbox.alive
     go_on.set()
     inbox.close()

@@ -29,7 +29,6 @@ from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE, FILES_OF
 from omdml.workers.node.http.gate import Bodies, Hosts, Tokens
-from omdml.workers.node.http.inbox import traced
 from omdml.workers.node.http.items.changes import Items
 from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
@@ -59,6 +58,7 @@ from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.answers import Answers, Page, single
 from omdml.workers.node.searching.options import Options, SearchError
+from omdml.workers.node.writing.inbox import traced
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import OTHER
 from omdml.workers.telemetry.single_models import PATH

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from omdml.errors import FeedbackError
 from omdml.feedback import MESSAGEPACK
 from omdml.workers.configuration.config import suggestion
-from omdml.workers.node.http.inbox import Event, Inbox
 from omdml.workers.node.searching.answers import DEFAULT_K, MAX_K
 from omdml.workers.node.searching.options import MAX_EXPAND, SearchError
+from omdml.workers.node.writing.inbox import Event, Inbox
 from omdml.workers.versions.moves import MAX_REASON
 
 T = TypeVar("T", bound=msgspec.Struct)

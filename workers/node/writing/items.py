@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,9 +13,8 @@ from omdml.errors import CatalogueError, OmdmlError
 from omdml.streams.catalogues.changes.change import Changed, ChangeError, Prepared
 from omdml.streams.protocols import Catalogue
 from omdml.workers.node.metrics import NodeMetrics
+from omdml.workers.node.writing.together import Together
 
-# Requests whose changes are not made yet. More are turned away.
-WAITING = 10_000
 # Changes that are made together. The requests after that wait for the next time.
 TOGETHER = 10_000
 
@@ -44,25 +41,15 @@ class ItemWriter:
 
     def __init__(self, take_in: Callable[[], None], metrics: NodeMetrics) -> None:
         self._take_in, self._metrics = take_in, metrics
-        self._waiting: queue.Queue[Asked | None] = queue.Queue(WAITING)
-        self._thread = threading.Thread(target=self._run, name="omdml-items", daemon=True)
-        self._closed = False
+        self._together = Together(
+            "omdml-items", self._make_each, CatalogueError, size=lambda one: len(one.changes.entries), most=TOGETHER
+        )
+        self.start, self.close = self._together.start, self._together.close
 
-    def start(self) -> None:
-        """Begin to write."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Make the changes that wait, and stop."""
-        self._closed = True
-        if self._thread.ident is not None:
-            self._waiting.put(None)
-            self._thread.join()
-        # A thread that had not seen that this closes may have put some.
-        while not self._waiting.empty():
-            late = self._waiting.get()
-            if late:
-                late.done.set_exception(stopping())
+    @property
+    def alive(self) -> bool:
+        """Whether changes are being made, and none hangs."""
+        return self._together.alive
 
     def put(self, catalogue: Catalogue, changes: Prepared) -> Future[Changed]:
         """What became of the changes, as soon as they are durable and this node answers with them.
@@ -71,26 +58,15 @@ class ItemWriter:
         to send them again does no harm. Raises CatalogueError if too many requests wait already.
         """
         done: Future[Changed] = Future()
-        if self._closed:
-            raise stopping()
-        try:
-            self._waiting.put_nowait(Asked(catalogue, changes, done, time.perf_counter()))
-        except queue.Full:
-            raise CatalogueError(f"{WAITING} requests wait for the catalogue: send the changes again later") from None
+        self._together.put(Asked(catalogue, changes, done, time.perf_counter()))
         return done
 
-    def _run(self) -> None:
-        last = False
-        while not last:
-            batch = [self._waiting.get()]
-            while not self._waiting.empty() and sum(len(one.changes.entries) for one in batch if one) < TOGETHER:
-                batch.append(self._waiting.get())
-            last = None in batch
-            together: dict[int, list[Asked]] = {}
-            for asked in filter(None, batch):
-                together.setdefault(id(asked.catalogue), []).append(asked)
-            for group in together.values():
-                self._make(group)
+    def _make_each(self, requests: list[Asked]) -> None:
+        together: dict[int, list[Asked]] = {}
+        for asked in requests:
+            together.setdefault(id(asked.catalogue), []).append(asked)
+        for group in together.values():
+            self._make(group)
 
     def _make(self, group: list[Asked]) -> None:
         """Make the changes of some requests to one catalogue, take them in, then acknowledge each."""
@@ -109,8 +85,3 @@ class ItemWriter:
                 asked.done.set_exception(result)
             else:
                 asked.done.set_result(result)
-
-
-def stopping() -> CatalogueError:
-    """The error for changes that come too late."""
-    return CatalogueError("this node is stopping: send the changes to another one")

@@ -1,1 +1,0 @@
-"""Items that are put, changed and deleted while a node answers."""

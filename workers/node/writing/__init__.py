@@ -1,0 +1,1 @@
+"""What is sent to a node: durable before it is acknowledged."""
