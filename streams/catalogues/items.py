@@ -130,8 +130,8 @@ class Items:
         raise NotImplementedError
 
     def _to_store(self, raw: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
-        """What is kept of raw vectors (n, d) a modality; raises CatalogueError."""
-        vectors = self.scale(raw)
+        """What is kept of raw vectors (n, d) of some modalities or all; raises CatalogueError."""
+        vectors = self.scale_some(raw)
         return {**vectors, MAPPED: mapped_rows(self.map, vectors)} if self.map else vectors
 
     @property

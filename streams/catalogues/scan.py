@@ -94,7 +94,8 @@ class Scan:
         if missing := [one for one in self.row_of if one not in seen]:
             raise CatalogueError(
                 f"{table.name}: {len(missing)} of {len(self.row_of)} items are missing, the first is {missing[0]!r}: "
-                f"every item has every modality{self._advice}"
+                f"a build wants every modality of every item; put the others after it by `omdml catalogue put`, which "
+                f"fills what they lack{self._advice}"
             )
 
     def _add_ids(self, table: Table, ids: Sequence[str], first: bool, seen: set[str]) -> None:

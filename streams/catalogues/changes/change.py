@@ -163,7 +163,9 @@ def present(attributes: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
-    """What a catalogue keeps of these changes; ``scale`` turns raw vectors (n, d) a modality into what it stores.
+    """What a catalogue keeps of these changes.
+
+    ``scale`` turns raw vectors (n, d) of some modalities, the same for all n, into what it stores of all of them.
 
     Raises ChangeError: ``missing_modality``, ``dimension``, ``not_finite``, ``too_large``, ``invalid``.
     """
@@ -182,11 +184,17 @@ def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
             raw.append(change)
     if not raw:
         return Prepared(entries, {})
-    try:
-        vectors = scale(_matrices(catalogue.raw_dims, raw))
-    except CatalogueError:
-        _find_unfit(catalogue.raw_dims, raw, scale)
-        raise
+    vectors: dict[str, NDArray[np.float32]] = {}
+    for names, places in _by_modalities(catalogue.raw_dims, raw).items():
+        some = [raw[place] for place in places]
+        try:
+            made = scale(_matrices(names, some))
+        except CatalogueError:
+            _find_unfit(names, some, scale)
+            raise
+        for name, matrix in made.items():
+            whole = vectors.setdefault(name, np.empty((len(raw), matrix.shape[1]), matrix.dtype))
+            whole[places] = matrix
     for name, matrix in vectors.items():
         if len(rows := np.flatnonzero(np.abs(matrix).max(axis=1) > LARGEST)):
             raise ChangeError(
@@ -197,15 +205,24 @@ def prepare(catalogue: Any, changes: Iterable[Change], scale: Any) -> Prepared:
     return Prepared(entries, vectors)
 
 
-def _matrices(dims: Mapping[str, int], changes: Sequence[Change]) -> dict[str, NDArray[np.float64]]:
-    return {name: np.array([(one.features or {})[name] for one in changes], np.float64) for name in dims}
+def _by_modalities(dims: Mapping[str, int], changes: Sequence[Change]) -> dict[tuple[str, ...], list[int]]:
+    """Places of the changes that bring the same modalities."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for place, change in enumerate(changes):
+        names = tuple(name for name in dims if name in (change.features or {}))
+        found.setdefault(names, []).append(place)
+    return found
 
 
-def _find_unfit(dims: Mapping[str, int], changes: Sequence[Change], scale: Any) -> None:
+def _matrices(names: Sequence[str], changes: Sequence[Change]) -> dict[str, NDArray[np.float64]]:
+    return {name: np.array([(one.features or {})[name] for one in changes], np.float64) for name in names}
+
+
+def _find_unfit(names: Sequence[str], changes: Sequence[Change], scale: Any) -> None:
     """Raise ChangeError for the first item whose vectors make no finite numbers."""
     for change in changes:
         try:
-            scale(_matrices(dims, [change]))
+            scale(_matrices(names, [change]))
         except CatalogueError as error:
             raise ChangeError(f"item {change.id!r}: {error}", "not_finite") from error
 
@@ -213,12 +230,12 @@ def _find_unfit(dims: Mapping[str, int], changes: Sequence[Change], scale: Any) 
 def _check_shape(dims: Mapping[str, int], change: Change) -> None:
     features = change.features or {}
     told = f"the catalogue has {', '.join(f'{name} {dim}' for name, dim in dims.items())}"
-    if missing := sorted(dims.keys() - features.keys()):
-        raise ChangeError(f"item {change.id!r} lacks modality {missing[0]!r}: {told}", "missing_modality")
+    if not features:
+        raise ChangeError(f"item {change.id!r} brings vectors of no modality: {told}", "missing_modality")
     if unknown := sorted(features.keys() - dims.keys()):
         raise ChangeError(f"item {change.id!r} has an unknown modality {unknown[0]!r}: {told}")
     for name, dim in dims.items():
-        if len(features[name]) != dim:
+        if name in features and len(features[name]) != dim:
             raise ChangeError(
                 f"item {change.id!r}, modality {name!r} has {len(features[name])} numbers, the catalogue's have {dim}",
                 "dimension",

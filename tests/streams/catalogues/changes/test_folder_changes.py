@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from omdml.errors import CatalogueError
 from omdml.streams.catalogues.build import add_items
@@ -72,7 +72,7 @@ def test_a_request_that_fails_changes_nothing_and_the_others_of_its_group_are_ma
     ("fields", "reason", "message"),
     [
         ({"features": {"shape": [1.0] * 8, "noise": [0.0] * 5}}, "dimension", "'shape' has 8 numbers, .* have 9"),
-        ({"features": {"shape": [1.0] * 9}}, "missing_modality", "lacks modality 'noise': the catalogue has"),
+        ({"features": {}}, "missing_modality", "vectors of no modality: the catalogue has"),
         ({"features": {**VECTORS, "sound": [1.0]}}, "invalid", "an unknown modality 'sound': the catalogue has"),
         ({"features": {**VECTORS, "noise": [1e300] * 5}}, "not_finite", "item 'i1': modality 'noise': row 0"),
         ({"features": {**VECTORS, "noise": [1e20] * 5}}, "too_large", "'i1', modality 'noise': it holds .*e\\+"),
@@ -229,3 +229,28 @@ def test_a_writer_that_is_killed_leaves_whole_changes_and_loses_none(tmp_path, s
     rows = opened.rows(["left", "right"])
     assert_array_equal(opened.features["shape"][rows[0]], opened.features["shape"][rows[1]])
     assert change(opened, Change(id="left", delete=True)).deleted == 1
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_item_that_lacks_a_modality_gets_its_conditional_mean(tmp_path, mapped):
+    catalogue = plain_catalogue(tmp_path / "c", mapped)
+    draw = np.random.default_rng(7)
+    raw = [raw_item(draw) for _ in range(4)]
+    # Some lack one, some the other, some none: each request may mix them.
+    brings = [("shape",), ("shape", "noise"), ("noise",), ("shape",)]
+    made = change(catalogue, *(
+        Change(id=f"new{n}", features={name: one[name] for name in names})
+        for n, (one, names) in enumerate(zip(raw, brings, strict=True))
+    ))  # fmt: skip
+    assert made.put == 4
+    for n, (one, names) in enumerate(zip(raw, brings, strict=True)):
+        (row,) = catalogue.rows([f"new{n}"])
+        expected = catalogue.scale_some({name: np.array([one[name]]) for name in names})
+        for name, vector in expected.items():
+            assert_allclose(catalogue.features[name][row], vector[0], atol=1e-6)
+        if mapped:
+            assert_allclose(catalogue.mapped[row], catalogue.map.apply(expected)[0], atol=1e-5)
+    (row,) = catalogue.rows(["new0"])
+    whole = catalogue.scale({name: np.array([raw[0][name]]) for name in raw[0]})
+    assert_allclose(catalogue.features["shape"][row], whole["shape"][0], atol=1e-6)
+    assert not np.allclose(catalogue.features["noise"][row], whole["noise"][0], atol=1e-3)

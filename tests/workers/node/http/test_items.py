@@ -66,8 +66,8 @@ def test_a_batch_is_made_whole_and_listed(client):
 
 def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
     lines = [{"id": "i3", "delete": True}, {"id": "new", "features": {"shape": [1]}}]
-    assert "'new' lacks modality 'noise'" in refused(
-        client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))), 400, "missing_modality"
+    assert "'new', modality 'shape' has 1 numbers" in refused(
+        client.post("/items", content=b"\n".join(map(msgspec.json.encode, lines))), 400, "dimension"
     )
     assert "change 2: " in refused(
         client.post("/items", content=b'{"id":"i3","delete":true}\n{"id":4}'), 400, "invalid"
