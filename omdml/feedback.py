@@ -21,6 +21,7 @@ MAX_SHOWN = 1000  # items of one result page
 MESSAGEPACK = "application/msgpack"
 
 Id = Annotated[str, Meta(min_length=1, max_length=512)]
+User = Annotated[str, Meta(min_length=1, max_length=200)]
 EventId = Annotated[str, Meta(min_length=1, max_length=128)]
 Items = Annotated[tuple[Id, ...], Meta(max_length=10_000)]
 Shown = Annotated[tuple[Id, ...], Meta(max_length=MAX_SHOWN)]
@@ -32,13 +33,15 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit
 
     ``at`` is event time in seconds since the epoch. ``features`` may bring vectors inline: item id to modality to
     numbers, in the units the catalogue was built from. ``id`` is the sender's own name for the event: whoever sends
-    the event again repeats its id, and the model learns the event once.
+    the event again repeats its id, and the model learns the event once. ``user`` says whose click it is, or of which
+    session: learners never see it, and ``omdml forget`` takes out what they learned of it.
     """
 
     model: Id
     id: EventId | None = None
     at: Annotated[float, Meta(ge=0)] | None = None
     features: Vectors | None = None
+    user: User | None = None
 
 
 class Triplet(Feedback, frozen=True, kw_only=True, tag="triplet", gc=False):

@@ -130,6 +130,8 @@ OPERATORS = (
     feed.feed,
     letters.letters,
     models.models,
+    replay.forget,
+    replay.learn_on,
     replay.replay,
     searches.compare,
     searches.search,

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from omdml.errors import CatalogueError, ConfigurationError, SourceError, StoreError, StoreRefused
 from omdml.streams.extents import Extent, Member
+from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.newest import newest_records as newest_in_files
 from omdml.streams.files.reader import open_log
@@ -210,8 +211,11 @@ def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) ->
 
 
 def require_stopped(log: FileLog | KafkaLog) -> None:
-    """Raise ConfigurationError where a worker reads the topic just now."""
-    if found := workers_of(log):
+    """Raise ConfigurationError where a worker reads the log just now."""
+    if isinstance(log, FileLog):
+        if reader := GroupState(open_log(log.path), log.group).reader():
+            raise ConfigurationError(f"process {reader} learns from {log.path}: stop the worker first")
+    elif found := workers_of(log):
         told = ", ".join(map(str, found))
         raise ConfigurationError(f"group {log.group!r} has members ({told}): stop the workers first")
 

@@ -200,17 +200,25 @@ class Client:
             return 0
         return self._requests.send("POST", "/feedback", Accepted, b"\n".join(lines), content_type=JSON_LINES).accepted
 
-    def triplet(self, query: str, relevant: str, irrelevant: str, *, model: str | None = None) -> int:
-        """``relevant`` is more like ``query`` than ``irrelevant`` is."""
+    def triplet(
+        self, query: str, relevant: str, irrelevant: str, *, user: str | None = None, model: str | None = None
+    ) -> int:
+        """``relevant`` is more like ``query`` than ``irrelevant`` is. ``user`` says whose click it is."""
         name = self._named(model)
-        return self.feedback(Triplet(model=name, query=query, relevant=relevant, irrelevant=irrelevant))
+        return self.feedback(Triplet(model=name, user=user, query=query, relevant=relevant, irrelevant=irrelevant))
 
     def ranking(
-        self, query: str, relevant: Sequence[str], irrelevant: Sequence[str], *, model: str | None = None
+        self,
+        query: str,
+        relevant: Sequence[str],
+        irrelevant: Sequence[str],
+        *,
+        user: str | None = None,
+        model: str | None = None,
     ) -> int:
         """Each of ``relevant`` is more like ``query`` than each of ``irrelevant`` is."""
-        name = self._named(model)
-        return self.feedback(Ranking(model=name, query=query, relevant=tuple(relevant), irrelevant=tuple(irrelevant)))
+        name, near, far = self._named(model), tuple(relevant), tuple(irrelevant)
+        return self.feedback(Ranking(model=name, user=user, query=query, relevant=near, irrelevant=far))
 
     def page(
         self,
@@ -219,6 +227,7 @@ class Client:
         clicked: Sequence[str],
         *,
         positions: Sequence[int] | None = None,
+        user: str | None = None,
         model: str | None = None,
     ) -> int:
         """A page of results: what was ``shown``, from the top, and what was ``clicked``.
@@ -226,13 +235,29 @@ class Client:
         ``positions`` are the ranks of the shown items, one each, if they are not in that order. Pages without a click,
         or on which everything was clicked, say nothing and are refused.
         """
-        ranks = None if positions is None else tuple(positions)
-        page = Page(model=self._named(model), query=query, shown=tuple(shown), clicked=tuple(clicked), positions=ranks)
+        page = Page(
+            model=self._named(model),
+            user=user,
+            query=query,
+            shown=tuple(shown),
+            clicked=tuple(clicked),
+            positions=None if positions is None else tuple(positions),
+        )
         return self.feedback(page)
 
-    def pair(self, left: str, right: str, similar: bool, *, task: str = ONLY_TASK, model: str | None = None) -> int:
+    def pair(
+        self,
+        left: str,
+        right: str,
+        similar: bool,
+        *,
+        task: str = ONLY_TASK,
+        user: str | None = None,
+        model: str | None = None,
+    ) -> int:
         """``left`` and ``right`` are similar, or not, in the sense of a task if the model has tasks."""
-        return self.feedback(Pair(model=self._named(model), left=left, right=right, similar=similar, task=task))
+        name = self._named(model)
+        return self.feedback(Pair(model=name, user=user, left=left, right=right, similar=similar, task=task))
 
     def models(self, since: float = 0.0) -> list[Live]:
         """What the node answers with, model by model; freshness is that of what went live after ``since``."""

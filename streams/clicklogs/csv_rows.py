@@ -18,6 +18,8 @@ CSV = {
     "clicked": "clicked",
     "model": "model",
     "at": "at",
+    # A log's users are taken over only if somebody says so.
+    "user": "",
 }
 NEEDED = ("page", "query", "item", "clicked")
 RANK = re.compile(r"[1-9][0-9]{0,8}")
@@ -72,5 +74,6 @@ def _of_row(row: list[str], header: list[str], fields: Fields) -> list[Entry]:
         None if rank is None else [int(rank)],
         fields.optional(record, "model"),
         seconds(fields.value(record, "at"), fields.path("at")),
+        fields.optional(record, "user"),
     )
     return [shown, Clicked(page, item)] if clicked in YES else [shown]

@@ -10,7 +10,8 @@ from omdml.errors import FeedbackError
 class Shown(NamedTuple):
     """Items of a page, in order; further ones of a page that is known are added to it.
 
-    ``ranks`` are one an item, or None if the items come from the top down. ``at`` is in seconds since the epoch.
+    ``ranks`` are one an item, or None if the items come from the top down. ``at`` is in seconds since the epoch,
+    ``user`` whose page it was.
     """
 
     page: str
@@ -19,6 +20,7 @@ class Shown(NamedTuple):
     ranks: list[int] | None = None
     model: str | None = None
     at: float | None = None
+    user: str | None = None
 
 
 class Clicked(NamedTuple):

@@ -27,6 +27,7 @@ class OpenPage:
     query: str
     model: str
     at: float | None
+    user: str | None
     # Item to rank; None if the log names none.
     shown: dict[str, int | None] = field(default_factory=dict)
     clicked: dict[str, None] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class Joined:
             model = entry.model or self._model
             if model is None:
                 raise FeedbackError("no model, and not one alone is configured: --field model==NAME, or model=PATH")
-            page = self._open[entry.page] = OpenPage(number, entry.query, model, entry.at)
+            page = self._open[entry.page] = OpenPage(number, entry.query, model, entry.at, entry.user)
         ranks = entry.ranks or repeat(None, len(entry.items))
         for item, rank in zip(entry.items, ranks, strict=True):
             if item not in page.shown and len(page.shown) == MAX_SHOWN:
@@ -117,6 +118,7 @@ class Joined:
             model=page.model,
             id=event_id(name),
             at=page.at,
+            user=page.user,
             query=page.query,
             shown=tuple(page.shown),
             clicked=tuple(page.clicked),

@@ -21,6 +21,8 @@ UBI = {
     "item": "event_attributes.object.object_id",
     "model": "",
     "at": "timestamp",
+    # Whose page it was, client_id or user: taken over only if somebody says so.
+    "user": "",
 }
 METARANK = {
     "page": "id",
@@ -31,6 +33,8 @@ METARANK = {
     "item": "item",
     "model": "",
     "at": "timestamp",
+    # Whose page it was, client_id or user: taken over only if somebody says so.
+    "user": "",
 }
 Read = Callable[[Record, Fields, Collection[str]], Entry]
 
@@ -88,7 +92,9 @@ def metarank(record: Record, fields: Fields, actions: Collection[str]) -> Entry:
 def _shown(record: Record, fields: Fields, items: list[str]) -> Shown:
     at = seconds(fields.value(record, "at"), fields.path("at"))
     page, query = fields.text(record, "page"), fields.text(record, "query")
-    return Shown(page, query, items, model=fields.optional(record, "model"), at=at)
+    return Shown(
+        page, query, items, model=fields.optional(record, "model"), at=at, user=fields.optional(record, "user")
+    )
 
 
 def _list(record: Record, fields: Fields) -> list[object]:

@@ -1,16 +1,22 @@
-"""``omdml replay``: learn a log again, offline."""
+"""``omdml replay``, ``forget`` and ``learn-on``: learn a log again, offline."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from omdml.workers.commands.models import confirm
 from omdml.workers.commands.options import LEARNER, accept_gap, from_file, wide_console
 
 if TYPE_CHECKING:
     from omdml.workers.configuration import config
+    from omdml.workers.operate.left_out import LeftOut
+
+TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"])
 
 
 @click.command()
@@ -35,3 +41,70 @@ def replay(load: Callable[..., config.Configuration], catalogue: str | None, mod
     if catalogue:
         overrides["models"] = {model: {"catalogue": "default"}}
     replay_output.run(load(overrides), model, replay_output.Options(**options), wide_console())
+
+
+def again(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command what it needs to have a model learn its log again, without some of the events."""
+
+    @click.argument("model")
+    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @accept_gap
+    @from_file
+    @functools.wraps(command)
+    def with_log(
+        load: Callable[..., config.Configuration], model: str, yes: bool, accept_gap: bool, **asked: Any
+    ) -> None:
+        from omdml.workers import wiring
+        from omdml.workers.commands import replay_output
+        from omdml.workers.configuration.warm_up import announce_compiling
+        from omdml.workers.operate import models
+
+        question, left_out = command(model=model, **asked)
+        configuration = load({})
+        wiring.require_stopped(configuration.log)
+        models.require(wiring.open_stores(configuration), model)
+        confirm(question, yes)
+        announce_compiling()
+        options = replay_output.Options(publish=True, replace=True, accept_gap=accept_gap, left_out=left_out)
+        replay_output.run(configuration, model, options, wide_console())
+
+    return with_log
+
+
+@click.command()
+@click.option("--user", "users", required=True, multiple=True, help="Whose events; may be repeated.")
+@again
+def forget(model: str, users: tuple[str, ...]) -> tuple[str, LeftOut]:
+    """Have MODEL learn its log again without the events of a user, in the place of what it learned.
+
+    Stop the workers first. Checkpoints, snapshots and history of before are deleted. What the log and backups hold
+    stays in them (deploy/RUNBOOK.md). Name the users that were forgotten before too.
+    """
+    from omdml.workers.operate.left_out import LeftOut
+
+    return f"Learn {model} again without {', '.join(users)}?", LeftOut(frozenset(users))
+
+
+@click.command("learn-on")
+@click.option("--version", type=click.IntRange(min=0), help="Leave out what came after this version.")
+@click.option("--without-user", "users", multiple=True, help="Leave out this user's events; may be repeated.")
+@click.option("--since", type=TIME, help="Leave out events from this time on (UTC).")
+@click.option("--until", type=TIME, help="Leave out events up to this time (UTC); alone: from the first one on.")
+@again
+def learn_on(
+    model: str, version: int | None, users: tuple[str, ...], since: datetime | None, until: datetime | None
+) -> tuple[str, LeftOut]:
+    """Have MODEL go on from an earlier version, or learn its log again without some of the events.
+
+    Stop the workers first. Events that come from now on are learned as ever. Checkpoints, snapshots and history of
+    before are deleted: omdml backup keeps them.
+    """
+    from omdml.workers.operate.left_out import NOTHING, LeftOut
+
+    begin, end = (None if at is None else at.replace(tzinfo=UTC).timestamp() for at in (since, until))
+    left_out = LeftOut(frozenset(users), begin, end, version)
+    if left_out == NOTHING:
+        raise click.UsageError("say what to leave out: --version, --without-user, --since or --until")
+    if begin is not None and end is not None and begin >= end:
+        raise click.UsageError(f"--since {since} is not before --until {until}")
+    return f"Learn {model} again without these events?", left_out

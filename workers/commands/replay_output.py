@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from omdml.workers.configuration import process
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.operate import fit
+from omdml.workers.operate.left_out import NOTHING, LeftOut, check_log
 from omdml.workers.operate.replay import ReplayedModel, first_learner, prequential_table, refusals, replayed_spec
 from omdml.workers.operate.replay_page import page
 
@@ -39,6 +41,7 @@ class Options(NamedTuple):
     publish: bool = False
     replace: bool = False
     accept_gap: bool = False
+    left_out: LeftOut = NOTHING
 
 
 def run(configuration: Configuration, name: str, options: Options, console: Console) -> None:
@@ -53,6 +56,8 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     secret = store.secret() if specs[0].guard.every else None
     if options.publish and not options.replace:
         fit.check_absent(store, name)
+    if options.left_out != NOTHING and not options.accept_gap:
+        check_log(store, name, wiring.log_extents(configuration.log))
     log = wiring.read_log(configuration.log, placement, options.accept_gap)
     log, events = shown(console, wiring.log_extents(configuration.log), log), 0
     if options.fitting:
@@ -60,7 +65,10 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
         with console.status(f"fitting on the first {events:,} events, a minute or more ..."):
             models = [fit.fitted(name, spec, placement, first, secret) for spec in specs]
     else:
-        models = [ReplayedModel(name, first_learner(spec, name, store), spec, placement, secret) for spec in specs]
+        models = [
+            ReplayedModel(name, first_learner(spec, name, store), spec, placement, secret, options.left_out)
+            for spec in specs
+        ]
     for model in models:
         model.along = [] if options.html else None
     learn(models, in_small_pieces(log) if options.html else log)
@@ -70,12 +78,16 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     if options.save:
         Path(options.save).write_bytes(models[0].learner.to_bytes())
     if options.publish:
+        options.left_out.check(models[0].learner.version, name)
         if not options.accept_gap:
             fit.check_whole(models[0])
         with closing(wiring.open_letters(configuration.log)) as letters:
             fit.publish(models[0], store, letters, process.platform(), options.replace)
         version, offset = models[0].learner.version, models[0].next
         told = f"{name}: version {version:,} is live; a worker goes on from offset {offset}"
+        if options.left_out != NOTHING:
+            digest = hashlib.sha256(models[0].learner.to_bytes()).hexdigest()
+            told += f". {models[0].passed_over:,} events were left out; sha256 of what was learned: {digest}"
         console.print(process.visible(told), markup=False)
 
 

@@ -8,8 +8,8 @@ from omdml.streams.protocols import Partition
 
 
 class Tally(msgspec.Struct):
-    """Events that were learned, held out, and passed over because they repeat an earlier one's id, from the offset
-    ``since`` up to the offset ``until``.
+    """Events that were learned, held out, and passed over because they repeat an earlier one's id or because an
+    operator left them out, from the offset ``since`` up to the offset ``until``.
 
     A model that goes on at another position than the one where its stretch ended (it was reset, copied, rewound or
     rehomed, or an older release saved it) begins a new stretch there, so that the sums always belong to the log. One

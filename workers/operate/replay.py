@@ -26,6 +26,7 @@ from omdml.workers.model.beginning import beginning
 from omdml.workers.model.guard import Guard
 from omdml.workers.model.held_out_accuracy import Order, order_right, plain_metric
 from omdml.workers.model.owned_model import OwnedModel, offsets_of
+from omdml.workers.operate.left_out import NOTHING, LeftOut
 
 POLL_RECORDS = 1000
 POLL_S = 0.5
@@ -134,7 +135,13 @@ class ReplayedModel(OwnedModel):
     """A model on its way through a log, and its curve."""
 
     def __init__(
-        self, name: str, learner: Learner, spec: Spec, placement: Placement, secret: bytes | None = None
+        self,
+        name: str,
+        learner: Learner,
+        spec: Spec,
+        placement: Placement,
+        secret: bytes | None = None,
+        left_out: LeftOut = NOTHING,
     ) -> None:
         guard = Guard(spec.guard, learner.metric)
         super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret)
@@ -145,6 +152,9 @@ class ReplayedModel(OwnedModel):
         self.start: Metric | None = None  # as it was before the first event was learned
         # Comparisons learned and the metric, after the records in which a stretch ended; None: nobody asks.
         self.along: list[tuple[int, Metric]] | None = None
+        self.left_out = left_out
+        # Events that were left out.
+        self.passed_over = 0
         self.seconds = 0.0
         self._began = 0.0
 
@@ -161,13 +171,36 @@ class ReplayedModel(OwnedModel):
         self._began, stretches = time.perf_counter() - self.seconds, len(self.curve)
         for batch, refused in self._mine(records):
             before = self.next
-            self._bury(self.take(batch, nothing_timed, refused))
+            for part in self._wanted(batch):
+                self._bury(self.take(part, nothing_timed, refused))
+                refused = []
+            if refused:
+                self.refuse(refused)
             if batch.records[0].partition != self.home:
                 # These are events of its old home, before partitions were added: they say nothing about the new one.
                 self.next = before
         self.seconds = time.perf_counter() - self._began
         if self.along is not None and len(self.curve) > stretches:
             self.along.append((self.progress.mistakes.count, self.learner.metric))
+
+    def _wanted(self, batch: Batch) -> Iterator[Batch]:
+        """The events to be learned, part by part; those that are left out are passed over."""
+        while batch.records:
+            wanted, left_out, batch = self.left_out.split(batch, self.learner.version)
+            if wanted.records:
+                yield wanted
+            if left_out.records:
+                self._pass_over(left_out)
+
+    def _pass_over(self, batch: Batch) -> None:
+        """Go on behind these events: they count as taken."""
+        here, first, last = batch.records[0].partition, batch.records[0].offset, batch.records[-1].offset
+        self.stretches.open(here, first)
+        self.progress.tally.take(here, first, learned=0, held=0)
+        self.progress.tally.repeated += len(batch.records)
+        self.passed_over += len(batch.records)
+        self.next = max(self.next, last + 1)
+        self.stretches.end(self.next)
 
     def locate(self, records: list[Record]) -> list[Located]:
         """Take this model's events among the records without learning them: they are to be fitted.

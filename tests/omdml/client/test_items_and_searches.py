@@ -7,8 +7,9 @@ import pytest
 
 from omdml.client import BadRequest, Client, NotFound
 from omdml.client.client import BATCH, batches
+from omdml.feedback import decode
 from tests.support.changing import plain_catalogue, raw_item
-from tests.support.shops import Shop, listening
+from tests.support.shops import Shop, listening, sent
 from tests.support.worlds import items
 
 RNG = np.random.default_rng(5)
@@ -80,6 +81,17 @@ def test_parts_add_up_to_the_distance_and_a_query_may_mix_items_and_vectors(clie
         assert sum(item.parts.values()) == pytest.approx(item.distance, rel=1e-4)
     assert client.search("i5", 1).items[0].parts == {}
     assert ids(client.search("i5", 10, expand=5)) != ids(client.search("i5", 10))
+
+
+def test_every_kind_of_feedback_may_say_whose_it_is(shop, client):
+    client.triplet("i1", "i2", "i3", user="anna")
+    client.ranking("i1", ["i2"], ["i3", "i4"], user="anna")
+    client.page("i1", ["i2", "i3"], ["i3"], user="anna")
+    client.triplet("i1", "i2", "i3")
+    users = [decode(payload).user for payload in sent(shop)]
+    assert users == ["anna", "anna", "anna", None]
+    with pytest.raises(BadRequest, match="user"):
+        client.triplet("i1", "i2", "i3", user="x" * 201)
 
 
 def test_two_versions_are_compared_item_by_item(shop):

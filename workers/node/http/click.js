@@ -3,6 +3,7 @@
 //   <ol data-omdml-query="17"> <li data-omdml-item="4">...</li> <li data-omdml-item="256">...</li> </ol>
 //   <script src="https://NODE/click.js" data-model="shop"></script>
 //
+// data-user="..." on the script says whose clicks these are, so that they can be forgotten.
 // data-feedback="/clicks" on the script sends to another address, such as one of the shop's own, which adds the node's token.
 (function () {
   "use strict";
@@ -30,6 +31,7 @@
       // What was clicked earlier on was neither passed over nor is it news.
       var left = Array.from(shown).filter(function (item) { return items.has(item) || !before.has(item); }).slice(0, MOST);
       var page = { type: "page", model: model, query: list.dataset.omdmlQuery, shown: left };
+      if (script.dataset.user) page.user = script.dataset.user;
       page.clicked = left.filter(function (item) { return items.has(item); });
       if (page.clicked.length) navigator.sendBeacon(address, JSON.stringify(page));
       items.forEach(function (item) { before.add(item); });

@@ -17,7 +17,7 @@ const elsewhere = { closest: () => null };
 const answers = [];
 global.window = { addEventListener: listen };
 global.document = {
-  currentScript: { src: process.argv[2], dataset: { model: "shop" } },
+  currentScript: { src: process.argv[2], dataset: { model: "shop", user: "anna" } },
   addEventListener: listen,
   visibilityState: "visible",
 };

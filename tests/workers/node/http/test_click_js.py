@@ -42,6 +42,8 @@ def test_what_people_click_reaches_the_log_when_they_leave_the_page(shop, node):
         "shop", "i0", ("i1", "i2", "i3", "i4"), ("i2", "i3"),
     )  # fmt: skip
     assert (second.shown, second.clicked) == (("i1", "i4"), ("i4",))
+    # And whose clicks they are, as the page says
+    assert first.user == second.user == "anna"
 
 
 PAGE = {"type": "page", "model": "shop", "query": "i0", "shown": ["i1", "i2", "i3"], "clicked": ["i2"]}

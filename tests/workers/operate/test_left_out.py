@@ -1,0 +1,180 @@
+"""``omdml forget`` and ``omdml learn-on``: a model as if some events had never been."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from omdml.feedback import decode
+from omdml.learners import Learner
+from omdml.streams.files.source import FileSource
+from omdml.workers.cli import main
+from tests.support.replays import LoggedShop
+from tests.support.worlds import events, run_until_idle
+
+USERS = ("anna", "ben", "carl")
+
+
+def of(user, event, at=None):
+    """An event of a user."""
+    more = {"user": user} | ({"at": at} if at else {})
+    return json.dumps({**json.loads(event), **more}).encode()
+
+
+def clicks(count, seed=0):
+    """Events of users in turn."""
+    return [of(USERS[n % 3], event, 1_700_000_000 + n) for n, event in enumerate(events(count, seed=seed))]
+
+
+def nobodys(event):
+    """As many bytes of an event of another model, so that all others lie where they lay."""
+    fields = json.loads(event)
+    fields |= {"model": "user-1", "query": "i1"}
+    del fields["user"]
+    other = json.dumps(fields).encode()
+    return other[:-1] + b" " * (len(event) - len(other)) + b"}"
+
+
+def omdml(shop, *words):
+    return CliRunner().invoke(main, [*words, "-c", str(shop.file), "--yes"])
+
+
+def digest_told(ran):
+    assert ran.exit_code == 0, ran.output
+    return "".join(ran.output.split()).rpartition("sha256ofwhatwaslearned:")[2][:64]
+
+
+@pytest.mark.parametrize("guard", ["false", "true"])
+def test_what_is_learned_without_a_user_is_what_a_log_without_them_says(tmp_path, guard):
+    told = clicks(300)
+    shop, twin = LoggedShop(tmp_path / "a", guard=guard), LoggedShop(tmp_path / "b", guard=guard)
+    for one in (shop, twin):
+        on = msgspec.structs.replace(one.configuration.guard, on=guard == "true")
+        one.configuration = msgspec.structs.replace(one.configuration, guard=on)
+    shop.tell(*told)
+    before = shop.worked()
+    ran = omdml(shop, "forget", "shop", "--user", "ben", "--user", "nobody")
+    assert "100 events were left out" in " ".join(ran.output.split())
+    twin.tell(*(nobodys(event) if decode(event).user == "ben" else event for event in told))
+    expected = twin.worked()
+    after = shop.store.claim("shop").checkpoint
+    assert after.state == expected.state != before.state
+    for name in ("count", "kept"):
+        assert after.progress["hold_out"][name] == expected.progress["hold_out"][name]
+    assert digest_told(ran) == hashlib.sha256(expected.state).hexdigest()
+    assert after.next == before.next
+
+
+def test_a_worker_goes_on_behind_what_was_left_out_and_an_audit_finds_nothing_wrong(tmp_path):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(90))
+    shop.worked()
+    assert omdml(shop, "forget", "shop", "--user", "carl").exit_code == 0
+    shop.tell(*clicks(30, seed=1))
+    worked = shop.worked()
+    twin = Learner.from_bytes(worked.state)
+    assert twin.version == 60 + 30
+    ran = CliRunner().invoke(main, ["doctor", "--audit", "-c", str(shop.file)])
+    assert "learned twice" not in ran.output
+    assert "lost" not in ran.output, ran.output
+
+
+def test_a_model_goes_on_from_an_earlier_version(tmp_path):
+    shop, twin = LoggedShop(tmp_path / "a"), LoggedShop(tmp_path / "b")
+    shop.tell(*clicks(80))
+    twin.tell(*clicks(80))
+    there = twin.worked()
+    shop.tell(*clicks(50, seed=2))
+    later = shop.worked()
+    ran = omdml(shop, "learn-on", "shop", "--version", "80")
+    assert digest_told(ran) == hashlib.sha256(there.state).hexdigest()
+    after = shop.store.claim("shop").checkpoint
+    assert (after.version, after.next) == (80, later.next)
+
+
+def test_events_of_a_time_are_left_out(tmp_path):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(60))
+    shop.worked()
+    # The tenth to the nineteenth.
+    times = ["--since", "2023-11-14T22:13:30", "--until", "2023-11-14T22:13:40"]
+    assert "10 events were left out" in " ".join(omdml(shop, "learn-on", "shop", *times).output.split())
+    assert shop.store.claim("shop").checkpoint.version == 50
+
+
+def test_a_version_that_the_log_does_not_lead_to_changes_nothing(tmp_path):
+    shop = LoggedShop(tmp_path)
+    ranking = {"type": "ranking", "model": "shop", "query": "i1", "relevant": ["i2", "i3"], "irrelevant": ["i4", "i5"]}
+    shop.tell(*clicks(10), json.dumps(ranking).encode(), *clicks(5, seed=3))
+    before = shop.worked()
+    for version, told in ((12, "the first one beyond leads to 14"), (500, "the log leads to version 19")):
+        ran = omdml(shop, "learn-on", "shop", "--version", str(version))
+        assert ran.exit_code == 1
+        assert told in " ".join(ran.output.split())
+    assert shop.store.claim("shop").checkpoint.state == before.state
+    assert shop.store.load("shop")[1].version == before.version
+
+
+def test_a_log_that_lost_what_was_learned_is_not_enough(tmp_path):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(30))
+    shop.worked()
+    (tmp_path / "feedback").rename(tmp_path / "old")
+    fresh = LoggedShop(tmp_path / "c")
+    fresh.tell(*clicks(3))
+    (tmp_path / "c" / "feedback").rename(tmp_path / "feedback")
+    ran = omdml(shop, "forget", "shop", "--user", "ben")
+    assert ran.exit_code == 1
+    assert "the rest would be lost" in " ".join(ran.output.split())
+    assert shop.store.claim("shop").checkpoint.version == 30
+
+
+def test_nobody_forgets_while_a_worker_learns(tmp_path):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(30))
+    worker = shop.worker(source=FileSource(shop.folder / "feedback"))
+    run_until_idle(worker)
+    ran = omdml(shop, "forget", "shop", "--user", "ben")
+    assert ran.exit_code == 2
+    assert "stop the worker first" in " ".join(ran.output.split())
+    worker.stop()
+    worker.run()
+    assert omdml(shop, "forget", "shop", "--user", "ben").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["learn-on", "shop"], "say what to leave out"),
+        (["learn-on", "shop", "--since", "2026-01-02", "--until", "2026-01-01"], "is not before"),
+        (["forget", "shop"], "--user"),
+    ],
+)
+def test_what_says_too_little_is_refused(tmp_path, words, told):
+    shop = LoggedShop(tmp_path)
+    ran = omdml(shop, *words)
+    assert ran.exit_code == 2
+    assert told in ran.output
+
+
+@pytest.mark.parametrize("learner", ["dca", "lomdml"])
+def test_versions_are_reached_by_steps_of_any_size(tmp_path, learner):
+    options = {"learner": learner, "rank": 2} | ({"coordinates": "features"} if learner == "dca" else {})
+    shop, twin = (
+        LoggedShop(tmp_path / name, models={"shop": options, "user-*": {"learner": "qwise"}}) for name in "ab"
+    )
+    draw = np.random.default_rng(4)
+    version = int(draw.integers(20, 100))
+    twin.tell(*clicks(120)[:version])
+    shop.tell(*clicks(120))
+    expected = twin.worked()
+    shop.worked()
+    assert (
+        digest_told(omdml(shop, "learn-on", "shop", "--version", str(version)))
+        == hashlib.sha256(expected.state).hexdigest()
+    )
