@@ -185,6 +185,11 @@ class ReplayedModel(OwnedModel):
 
     def _wanted(self, batch: Batch) -> Iterator[Batch]:
         """The events to be learned, part by part; those that are left out are passed over."""
+        if self.left_out != NOTHING:
+            here, first = batch.records[0].partition, batch.records[0].offset
+            # The model begins there even if its first event is left out.
+            self.stretches.open(here, first)
+            self.progress.tally.take(here, first, learned=0, held=0)
         while batch.records:
             wanted, left_out, batch = self.left_out.split(batch, self.learner.version)
             if wanted.records:
@@ -194,12 +199,9 @@ class ReplayedModel(OwnedModel):
 
     def _pass_over(self, batch: Batch) -> None:
         """Go on behind these events: they count as taken."""
-        here, first, last = batch.records[0].partition, batch.records[0].offset, batch.records[-1].offset
-        self.stretches.open(here, first)
-        self.progress.tally.take(here, first, learned=0, held=0)
         self.progress.tally.repeated += len(batch.records)
         self.passed_over += len(batch.records)
-        self.next = max(self.next, last + 1)
+        self.next = max(self.next, batch.records[-1].offset + 1)
         self.stretches.end(self.next)
 
     def locate(self, records: list[Record]) -> list[Located]:

@@ -86,6 +86,32 @@ def learned(place, rows):
     return twin.to_bytes()
 
 
+def test_a_user_is_forgotten_while_the_worker_stands_and_nodes_go_on(place, tmp_path):
+    def of(user, line):
+        return json.dumps({**json.loads(line), "user": user}).encode()
+
+    rows = triplets(60)
+    place.send(*(of("ann" if n % 3 else "ben", line) for n, line in enumerate(events(60))))
+    wait_for(lambda: place.served() == 60, "version 60 to be live", 60, place.node)
+    refused = CliRunner().invoke(main, ["forget", "shop", "--user", "ben", "--yes", "-c", str(place.file)])
+    assert refused.exit_code == 2, refused.output
+    assert "stop the worker" in refused.output
+    place.worker.stop()
+    printed = " ".join(place.omdml("forget", "shop", "--user", "ben", "--yes").split())
+    assert "20 events were left out" in printed
+    wait_for(lambda: place.served() == 40, "version 40 to be live", 60, place.node)
+    kept = [row for n, row in enumerate(rows) if n % 3]
+    assert place.store.peek("shop").state == learned(place, np.array(kept))
+    place.worker = Process(tmp_path, "worker", "--config", str(place.file), name="again")
+    place.send(*(of("ben", line) for line in events(10, seed=1)))
+    wait_for(lambda: place.served() == 50, "version 50 to be live", 60, place.worker)
+    place.worker.stop()
+    assert place.store.peek("shop").state == learned(place, np.concatenate([kept, triplets(10, seed=1)]))
+    audit = CliRunner().invoke(main, ["doctor", "--audit", "-c", str(place.file)])
+    assert "learned twice" not in audit.output, audit.output
+    assert "would be lost" not in audit.output, audit.output
+
+
 def test_a_model_is_reset_under_a_living_worker_and_goes_on_with_what_comes_then(place):
     place.send(*events(40))
     wait_for(lambda: place.served() == 40, "40 events to be live", 30, place.worker)
