@@ -15,11 +15,12 @@ demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click
 AT_ONCE ?= 5
 PYTEST := $(BIN)/python -m pytest --maxprocesses 16
 # A machine that others use too can starve a broker for minutes. A test with servers that failed among others runs once
-# more, alone, and has to pass then. The first failure stays in the output.
+# more, alone, and has to pass then. The first failure stays in the output. A group is part of a test's name, so the
+# second run groups too.
 WITH_SERVERS := $(PYTEST) tests/fault tests/integration
 test: .venv/.dev .venv/.compiled ## flat tests first, then those that need Kafka and Redis, and those that kill processes
 	$(PYTEST) -n auto --dist worksteal omdml tests --ignore=tests/integration --ignore=tests/fault
-	$(WITH_SERVERS) -n $(AT_ONCE) --dist loadgroup || $(WITH_SERVERS) --last-failed --last-failed-no-failures none
+	$(WITH_SERVERS) -n $(AT_ONCE) --dist loadgroup || $(WITH_SERVERS) -n 1 --dist loadgroup --last-failed --last-failed-no-failures none
 
 test-deep: export DEEP := 1
 test-deep: test ## all of them, with many more examples of each property, and the longest sequences of faults
