@@ -66,12 +66,18 @@ NOTHING = LeftOut()
 
 
 def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
-    """Raise StoreError if the log holds no longer, or not yet, everything that a model learned from it."""
+    """Raise StoreError if the log holds no longer, or not yet, what a model learned, or more than it learned from."""
     kept = store.peek(name)
     if kept is None:
         return
     home = Partition(*kept.home)
     tally = msgspec.convert(kept.progress.get("tally", {}), Tally).resumed(home, kept.next)
+    if not tally.anew:
+        raise StoreError(
+            f"model {name!r} did not begin with its first event: it was reset, copied, rewound or moved at offset "
+            f"{tally.since} of partition {home.number}. To learn the log again would bring back what came before, too. "
+            "Nothing was changed; --accept-gap does it all the same"
+        )
     begin, end = next(((one.begin, one.end) for one in extents if one.partition == home), (0, 0))
     if begin > tally.since or end < kept.next:
         raise StoreError(

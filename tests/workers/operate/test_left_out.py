@@ -138,6 +138,22 @@ def test_a_log_that_lost_what_was_learned_is_not_enough(tmp_path):
     assert shop.store.claim("shop").checkpoint.version == 30
 
 
+def test_what_a_reset_took_away_does_not_come_back_by_forgetting(tmp_path):
+    shop = LoggedShop(tmp_path)
+    shop.tell(*clicks(30))
+    shop.worked()
+    assert CliRunner().invoke(main, ["models", "reset", "shop", "--yes", "-c", str(shop.file)]).exit_code == 0
+    shop.tell(*clicks(12, seed=5))
+    before = shop.worked()
+    assert before.version == 12
+    ran = omdml(shop, "forget", "shop", "--user", "ben")
+    assert ran.exit_code == 1
+    assert "would bring back what came before" in " ".join(ran.output.split())
+    assert shop.store.peek("shop").state == before.state
+    assert omdml(shop, "forget", "shop", "--user", "ben", "--accept-gap").exit_code == 0
+    assert shop.store.peek("shop").version == 20 + 8
+
+
 def test_nobody_forgets_while_a_worker_learns(tmp_path):
     shop = LoggedShop(tmp_path)
     shop.tell(*clicks(30))
