@@ -122,10 +122,10 @@ class Group:
         self.members: list[MemorySource] = []
 
     def share(self, member: MemorySource) -> set[Partition]:
-        """What a member should own: every n-th partition, by its place among the n members."""
+        """What a member should own: every n-th partition that is read, by its place among the n members."""
         if member not in self.members:
             return set()
-        return set(self.partitions[self.members.index(member) :: len(self.members)])
+        return set(self.partitions[: member.read][self.members.index(member) :: len(self.members)])
 
     def owned(self, member: MemorySource) -> set[Partition]:
         """What a member owns."""
@@ -156,14 +156,15 @@ class MemorySource:
         self.log = log
         self.topic_id = log.topic_id
         self.group = log.group(group)
+        self.read: int | None = None
         self._listener: Listener | None = None
         self._positions: dict[Partition, int] = {}
         self._unread: set[Partition] = set()
         self._turn = 0
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: Listener, read: int | None = None) -> None:
         """Join the group with the next poll."""
-        self._listener = listener
+        self._listener, self.read = listener, read
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
         """Records in order within each partition; partitions take turns."""

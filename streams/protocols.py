@@ -75,8 +75,11 @@ class Source(Protocol):
     def partitioner(self) -> str:
         """How senders choose a partition by key: a name in :data:`omdml.streams.partitioners.PARTITIONERS`."""
 
-    def subscribe(self, listener: Listener) -> None:
-        """Ask for partitions; the listener hears of them inside a later ``poll``."""
+    def subscribe(self, listener: Listener, read: int | None = None) -> None:
+        """Ask for partitions; the listener hears of them inside a later ``poll``.
+
+        The group shares out the first ``read`` partitions of the log, or all of them; the others go to nobody.
+        """
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
         """Records in order within each partition, at most ``max_records``; waits up to ``timeout_s`` for the first.

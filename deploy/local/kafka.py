@@ -1,5 +1,6 @@
 """One real Kafka node in KRaft mode: broker and controller."""
 
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.local import fetch, ports
+from deploy.local import cache, fetch, ports
 from deploy.local.server import Server
 from deploy.local.tool import run
 
 STARTED = "Kafka Server started"
-# Java's quick compiler alone: a start costs 3.6 s of processor instead of 5.6, and messages cost no more.
+CLASSES = "classes.jsa"
+# Java's quick compiler alone: a start costs 3.4 s of processor instead of 5.6, and messages cost no more. The archive
+# of classes (`_class_archive`) takes that to 2.1 s.
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 QUIET = ("org.apache.kafka.common.config", "kafka.server.KafkaConfig", "org.apache.kafka.common.utils.AppInfoParser")
 
@@ -111,7 +114,14 @@ class KafkaServer(Server):
         """Java with Kafka's jars, up to the name of the class to run."""
         java, jars = fetch.kafka()
         temporary = f"-Djava.io.tmpdir={self.folder}"
-        return [java, *self.java_options, *options, temporary, "-cp", f"{jars}/*"]
+        return [java, self._class_archive(), *self.java_options, *options, temporary, "-cp", f"{jars}/*"]
+
+    def _class_archive(self) -> str:
+        """Have Java map Kafka's classes from a file. If the file does not fit, or is not there, it reads the jars."""
+        java, jars = fetch.kafka()
+        program = java.resolve()
+        suits = hashlib.sha256(f"{program} {program.stat().st_mtime_ns} {jars}".encode()).hexdigest()[:12]
+        return f"-XX:SharedArchiveFile={cache.once(f'{jars.parent.name}-classes-{suits}', _archive_classes) / CLASSES}"
 
     def _ready(self, log: str) -> bool:
         return STARTED in log
@@ -156,3 +166,20 @@ class KafkaServer(Server):
             "num.network.threads": "2",
             "num.io.threads": "4",
         }
+
+
+class _Archiving(KafkaServer):
+    """Writes the classes that it loaded into a file when it ends."""
+
+    def __init__(self, archive: Path) -> None:
+        super().__init__()
+        self._archive = archive
+
+    def _class_archive(self) -> str:
+        return f"-XX:ArchiveClassesAtExit={self._archive}"
+
+
+def _archive_classes(into: Path) -> None:
+    with _Archiving(into / CLASSES) as server:
+        # Clients' requests need classes too.
+        server.create_topic("any")

@@ -55,8 +55,8 @@ class FileSource:
         self._owned = False
         self._pause_s = BUSY_PAUSE_S
 
-    def subscribe(self, listener: Listener) -> None:
-        """Take the group's lock; raises SourceError where another process holds it."""
+    def subscribe(self, listener: Listener, read: int | None = None) -> None:
+        """Take the group's lock; raises SourceError if another process holds it. A file log has one partition."""
         self._group_state.lock()
         self._listener = listener
 

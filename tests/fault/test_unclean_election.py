@@ -72,7 +72,6 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path, kafka_cluster, valkey_server):
-    valkey_server.flush()
     return Place(tmp_path, kafka_cluster, valkey_server.url)
 
 

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from deploy.local import fetch
+
+# Nobody waits longer than for the condition: patience costs time only if a test fails.
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 # What it would ask others for by itself; a sandbox of its own needs rights that an ordinary user may lack.
 QUIET = [
@@ -43,7 +47,7 @@ class Visit:
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context, self.wrong, self.hosts = context, [], set()
         self.page: Page = context.new_page()
-        self.page.set_default_timeout(30_000)
+        self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("console", lambda message: message.type == "error" and self.wrong.append(message.text))
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))

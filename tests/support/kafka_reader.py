@@ -21,14 +21,14 @@ Open = Callable[..., "Reader"]
 class Reader:
     """A source with the listener that a worker would be, and what it read."""
 
-    def __init__(self, source: KafkaSource, start: int | str | None = "committed") -> None:
+    def __init__(self, source: KafkaSource, start: int | str | None = "committed", read: int | None = None) -> None:
         self.source = source
         self.start = start
         self.committed: dict[Partition, int | None] = {}
         self.told: list[tuple[str, set[int]]] = []
         self.records: list[Record] = []
         self.broken = ""
-        source.subscribe(self)
+        source.subscribe(self, read)
 
     def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
         self.told.append(("assigned", {partition.number for partition in committed}))
@@ -79,11 +79,13 @@ def open_reader(kafka: KafkaServer) -> Iterator[Open]:
     """Opens a reader of a topic; all are closed after the test."""
     sources: list[KafkaSource] = []
 
-    def open_reader(topic: str, start: int | str | None = "committed", **settings: Any) -> Reader:
+    def open_reader(
+        topic: str, start: int | str | None = "committed", read: int | None = None, **settings: Any
+    ) -> Reader:
         options = KafkaOptions(servers=kafka.servers)
         source = KafkaSource(options, topic=topic, **{"group": f"readers-of-{topic}", **settings})
         sources.append(source)
-        return Reader(source, start)
+        return Reader(source, start, read)
 
     yield open_reader
     kafka.resume()

@@ -18,9 +18,11 @@ __all__ = [
     "kafka",
     "kafka_cluster",
     "new_topic",
+    "redis_of_session",
     "redis_server",
     "redis_url",
     "servers_up_again",
+    "valkey_of_session",
     "valkey_server",
 ]
 
@@ -56,23 +58,33 @@ def kafka_cluster() -> Iterator[Server | KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[Server | KafkaCluster]:
-    """Debian's redis-server, or the one on PATH (a RedisServer)."""
+def redis_of_session() -> Iterator[Server | KafkaCluster]:
     yield from _serve(RedisServer())
 
 
+@pytest.fixture
+def redis_server(redis_of_session: RedisServer) -> RedisServer:
+    """Debian's redis-server, or the one on PATH (a RedisServer), without a key in it."""
+    redis_of_session.flush()
+    return redis_of_session
+
+
 @pytest.fixture(scope="session")
-def valkey_server() -> Iterator[Server | KafkaCluster]:
-    """A Valkey (a ValkeyServer)."""
+def valkey_of_session() -> Iterator[Server | KafkaCluster]:
     yield from _serve(ValkeyServer())
+
+
+@pytest.fixture
+def valkey_server(valkey_of_session: ValkeyServer) -> ValkeyServer:
+    """A Valkey (a ValkeyServer), without a key in it."""
+    valkey_of_session.flush()
+    return valkey_of_session
 
 
 @pytest.fixture(params=["redis_server", "valkey_server"])
 def any_redis(request: pytest.FixtureRequest) -> RedisServer:
     """Redis, then Valkey, without a key in it."""
-    server = request.getfixturevalue(request.param)
-    server.flush()
-    return server
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ class LearnerWorker:
         self._rested_at = float("-inf")
         self._drained = False  # the last poll found nothing
         self._behind = False  # it brought as many records as it may
-        services.source.subscribe(self)
+        self._joined = False
 
     def stop(self) -> None:
         """End the loop after what is at hand; safe in a signal handler."""
@@ -133,6 +133,8 @@ class LearnerWorker:
         try:
             self._measures.turn()
             self._measure()
+            if not self._joined:
+                self._join()
             if self._doubt:
                 self._start_over(self._doubt)
             if self._gap:
@@ -160,6 +162,12 @@ class LearnerWorker:
             raise
         except (StoreError, SourceError) as error:
             self._pause(error)
+
+    def _join(self) -> None:
+        """Ask for partitions among those that models live on. Others that the topic has are read by nobody."""
+        source = self.services.source
+        source.subscribe(self, self._placement.read(source.topic_id).count)
+        self._joined = True
 
     def _go_on(self, gap: GapError) -> None:
         """Go on after a gap that is accepted. What keeps it from that for now is met by the next turn again."""
@@ -381,10 +389,7 @@ class LearnerWorker:
         """Own these partitions; answers where each is read from."""
         starts: dict[Partition, int | None] = {}
         for partition, offset in committed.items():
-            placement = self._placement.read(partition.topic_id)
-            if partition.number >= placement.count:
-                continue
-            owned = OwnedPartition(partition, self.services, placement)
+            owned = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
             start = owned.start(None if self._from_beginning else offset)
             starts[partition] = None if self._from_beginning else start
             self.partitions[partition] = owned

@@ -10,10 +10,10 @@ import structlog
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import MemberToRemove
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from omdml.errors import SourceRefused
 from omdml.streams.kafka.options import KafkaOptions, connecting
+from omdml.streams.kafka.reading.sharing import SharedOut
 from omdml.streams.protocols import Partition, Record
 
 ANSWER_LIMIT_S = 3.0
@@ -31,8 +31,17 @@ Told = Callable[[Collection[TopicPartition]], None]
 log = structlog.get_logger(__name__)
 
 
-def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | None, session_timeout_s: float) -> Any:
-    """A consumer that never commits, resets or skips by itself; raises SourceError when the cluster is out of reach."""
+def open_consumer(
+    options: KafkaOptions,
+    group: str,
+    group_instance_id: str | None,
+    session_timeout_s: float,
+    read: Callable[[], int | None] = lambda: None,
+) -> Any:
+    """A consumer that never commits, resets or skips by itself; raises SourceError when the cluster is out of reach.
+
+    `read` tells how many partitions of a topic its group shares out; None: all.
+    """
     with connecting(options):
         return KafkaConsumer(
             **options.client(),
@@ -41,7 +50,7 @@ def open_consumer(options: KafkaOptions, group: str, group_instance_id: str | No
             session_timeout_ms=int(session_timeout_s * 1000),
             # A tenth of the session, because rebalances advance by heartbeats.
             heartbeat_interval_ms=int(session_timeout_s * 100),
-            partition_assignment_strategy=[CooperativeStickyAssignor()],
+            partition_assignment_strategy=[SharedOut(read)],
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",

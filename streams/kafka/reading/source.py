@@ -106,6 +106,7 @@ class KafkaSource:
         self.partitioner = partitioner
         self.command = gap.WORKER
         self._listener: Listener
+        self._read: int | None = None
         self._kept_error: Exception | None = None
         self._given: set[TopicPartition] = set()
         self._owned: dict[TopicPartition, Partition] = {}
@@ -127,9 +128,9 @@ class KafkaSource:
             raise
         self.topic_id, self.partitions = found
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: Listener, read: int | None = None) -> None:
         """Join the group; the listener hears of partitions inside a later :meth:`poll`."""
-        self._listener = listener
+        self._listener, self._read = listener, read
         revoked, lost = partial(self._take, tell=listener.revoked), partial(self._take, tell=listener.lost)
         self._consumer.subscribe([self.topic], listener=Rebalance(self._give, revoked, lost))
         with translated(self.options, f"asking for topic {self.topic!r}"):
@@ -246,7 +247,9 @@ class KafkaSource:
     # The polling thread
 
     def _connect(self) -> Any:
-        return open_consumer(self.options, self.group, self.group_instance_id, self.session_timeout_s)
+        return open_consumer(
+            self.options, self.group, self.group_instance_id, self.session_timeout_s, lambda: self._read
+        )
 
     def _poll_once(self, max_records: int, timeout_s: float) -> list[Record]:
         self._gaps.tell()
@@ -379,7 +382,7 @@ class KafkaSource:
         self._take(list(self._owned), self._listener.lost)  # those that leaving did not tell of
         self._given.clear()
         self._consumer, self._flow = self._connect(), Flow()
-        self.subscribe(self._listener)
+        self.subscribe(self._listener, self._read)
 
     # Gaps
 

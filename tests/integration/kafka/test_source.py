@@ -135,6 +135,18 @@ def test_two_readers_share_the_partitions_and_hand_over_on_close(
     assert first.told[-1][0] == "revoked"
 
 
+def test_partitions_that_nobody_reads_leave_no_member_without_one_that_is_read(
+    kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
+) -> None:
+    topic = new_topic(partitions=4)
+    # Alone at first, as after a restart of all: a share that counts every partition could now be moved by twos.
+    first = open_reader(topic, read=2)
+    first.read_until(lambda: first.owned == {0, 1})
+    second = open_reader(topic, read=2)
+    first.read_until(lambda: bool(second.read() or True) and len(first.owned) == len(second.owned) == 1)
+    assert first.owned | second.owned == {0, 1}
+
+
 def test_a_static_member_that_closes_is_not_waited_for(
     kafka: KafkaServer, new_topic: NewTopic, open_reader: Open
 ) -> None:

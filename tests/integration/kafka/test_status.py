@@ -16,7 +16,6 @@ from tests.support.worlds import catalogue, events
 @pytest.fixture
 def service(kafka, valkey_server, new_topic, tmp_path):
     """A configuration of four partitions, whose first events are in the log."""
-    valkey_server.flush()
     catalogue(tmp_path / "items")
     topic = new_topic(partitions=4)
     (tmp_path / "omdml.toml").write_text(

@@ -71,7 +71,6 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path, kafka, valkey_server, new_topic):
-    valkey_server.flush()
     return Place(tmp_path, kafka, valkey_server.url, new_topic(partitions=2))
 
 

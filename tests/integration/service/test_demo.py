@@ -160,7 +160,6 @@ def test_a_server_out_of_reach_is_named(demo):
 
 
 def test_real_servers_are_used_and_left_as_they_were(demo, kafka, redis_server):
-    redis_server.flush()
     process = demo("--comparisons", "600", "--rate", "900", "--kafka", kafka.servers, "--redis", redis_server.url)
     children = process.children()
     assert sorted(children) == ["node", "worker"]

@@ -13,7 +13,6 @@ SAID = list(events(600))
 
 
 def test_a_twin_takes_over_and_the_first_stops_with_nothing_lost_or_doubled(tmp_path, kafka, valkey_server, new_topic):
-    valkey_server.flush()
     topic, store, items = new_topic(), open_store(valkey_server.url), catalogue(tmp_path / "items")
     path = tmp_path / "omdml.toml"
     path.write_text(

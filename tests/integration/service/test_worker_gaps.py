@@ -115,7 +115,6 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path, kafka, valkey_server, new_topic):
-    valkey_server.flush()
     return Place(tmp_path, kafka, valkey_server.url, new_topic(partitions=2))
 
 
@@ -149,7 +148,6 @@ def test_a_topic_created_anew_stops_the_worker_until_the_gap_is_accepted(place):
 
 
 def test_a_compacted_topic_is_refused_at_the_start(tmp_path, kafka, valkey_server, new_topic):
-    valkey_server.flush()
     place = Place(tmp_path, kafka, valkey_server.url, new_topic(configs={"cleanup.policy": "compact"}))
     told = place.stops()
     for said in (place.topic, "cleanup.policy=compact", "one event a model", "--add-config cleanup.policy=delete"):

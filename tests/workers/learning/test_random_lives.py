@@ -122,7 +122,7 @@ class Life:
         self.step_s = self.chance.choice([0.0, 0.001, 0.1, 1.0])
         self.sent = 0
         self.workers = [self.worker()]
-        self.workers[0].services.source.poll(0, 0)
+        self.workers[0].step()
 
     def now(self):
         self.time += self.step_s

@@ -123,6 +123,7 @@ def test_a_model_saved_on_its_old_home_after_moving_waits_and_says_why(tmp_path)
 def test_a_worker_unaware_of_a_rehome_publishes_no_moved_model(tmp_path):
     world = World(tmp_path, partitions=2, models={"user-15": {"learner": "lomdml", "rank": 2}})
     worker = world.worker()
+    worker._join()
     worker.services.source.poll(1, 0.0)
     world.log.add_partitions(2)
     placed = world.store.placement(world.log.topic_id)
@@ -137,6 +138,7 @@ def test_a_worker_unaware_of_a_rehome_notes_no_refusals(tmp_path):
     kill(world, worker)
     world.configuration = World(tmp_path / "other", models={"shop": {"learner": "lomdml", "rank": 3}}).configuration
     worker, before = world.worker(), world.store.peek(model)
+    worker._join()
     worker.services.source.poll(1, 0.0)
     assert rehomed(world) == (2, 4)
     world.send(*events(3, 1, model=model), key=living_on(world, world.log.partitions[0]))

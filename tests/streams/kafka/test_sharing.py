@@ -1,0 +1,59 @@
+"""How a group shares out a topic of which only some partitions are read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka import TopicPartition
+
+from omdml.streams.kafka.reading.sharing import SharedOut
+
+
+class Topic:
+    """A cluster with one topic, of so many partitions."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+
+    def topics(self) -> set[str]:
+        return {"feedback"}
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return set(range(self.partitions))
+
+
+def member(name: str, owned: list[TopicPartition]) -> SimpleNamespace:
+    """A member of the group as its leader sees it."""
+    assignor = SharedOut(lambda: None)
+    assignor.on_assignment(SimpleNamespace(partitions=lambda: owned), 1)
+    return SimpleNamespace(member_id=name, metadata=assignor.metadata({"feedback"}))
+
+
+def rebalanced(owners: list[int], members: int, read: int | None) -> list[set[int]]:
+    """What each member owns once rebalances end that began with these owners of partitions 0, 1, ... ."""
+    owned = [{number for number, owner in enumerate(owners) if owner == index} for index in range(members)]
+    for _ in range(5):
+        topics = [[TopicPartition("feedback", number) for number in sorted(numbers)] for numbers in owned]
+        asking = [member(f"member-{index}", topic) for index, topic in enumerate(topics)]
+        shares = SharedOut(lambda: read).assign(Topic(len(owners)), asking)
+        before, owned = owned, [{at.partition for at in shares[one.member_id].partitions()} for one in asking]
+        if owned == before:
+            return owned
+    raise AssertionError("the rebalances do not end")
+
+
+@given(st.data())
+def test_each_member_has_its_share_of_what_is_read_whoever_owned_what(data: st.DataObject) -> None:
+    members = data.draw(st.integers(1, 5), label="members")
+    # Owner number `members` stands for nobody.
+    owners = data.draw(st.lists(st.integers(0, members), min_size=1, max_size=12), label="owners")
+    read = data.draw(st.none() | st.integers(1, len(owners)), label="read")
+    shares = rebalanced(owners, members, read)
+    assert sorted(number for share in shares for number in share) == list(range(read or len(owners)))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_what_is_read_stays_where_it_is_if_that_is_even() -> None:
+    assert rebalanced([0, 1, 1, 0], members=2, read=2) == [{0}, {1}]
