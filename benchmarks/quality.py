@@ -45,7 +45,7 @@ def split(name: str, seed: int) -> tuple[dict[str, Array], Array, Array, Array]:
 
 
 def score(model: LOMDML, features: dict[str, Array], labels: Array, test: Array) -> float:
-    """MAP of the test queries against everything else; 0 where the model diverged."""
+    """MAP of the test queries against everything else; 0 if the model diverged."""
     embedded = model.metric.embed(features)
     return mean_average_precision(embedded, labels, test) if np.isfinite(embedded).all() else 0.0
 
@@ -53,7 +53,7 @@ def score(model: LOMDML, features: dict[str, Array], labels: Array, test: Array)
 def learned(
     features: dict[str, Array], labels: Array, train: Array, test: Array, seed: int, count: int, **options: Any
 ) -> float:
-    """MAP after ``count`` triplets of training labels; 0 where learning was refused because it diverged."""
+    """MAP after ``count`` triplets of training labels; 0 if learning was refused because it diverged."""
     model = LOMDML(dims={name: x.shape[1] for name, x in features.items()}, seed=seed, **options)
     sample = {name: x[train] for name, x in features.items()}
     model.start(sample)

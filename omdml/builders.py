@@ -207,7 +207,7 @@ def from_ties(levels: ArrayLike, count: int, seed: int, among: ArrayLike | None 
 def from_versions(versions: ArrayLike, period: int, count: int, seed: int) -> Quadruplets:
     """Random comparisons from the versions of something that changes (LAW 4.2.1).
 
-    Versions t and t + 1 are closer than r and s, ``r <= t < s``: by 1 where ``s >= r + period >= t + 1``, else by 0.
+    Versions t and t + 1 are closer than r and s, ``r <= t < s``: by 1 if ``s >= r + period >= t + 1``, else by 0.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ class _Levels(NamedTuple):
 
     @classmethod
     def of(cls, levels: ArrayLike, among: ArrayLike | None, least: int) -> _Levels:
-        """The items in rows ``among``; raises FeedbackError where they have fewer than ``least`` levels."""
+        """The items in rows ``among``; raises FeedbackError if they have fewer than ``least`` levels."""
         levels = np.asarray(levels)
         rows = np.arange(len(levels)) if among is None else np.asarray(among)
         order = rows[np.argsort(levels[rows], kind="stable")]

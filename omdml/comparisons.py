@@ -61,7 +61,7 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
     Raises
     ------
     FeedbackError
-        ``not_accepted`` where the learner does not take this kind, ``too_many`` beyond 1,000 comparisons,
+        ``not_accepted`` if the learner does not take this kind, ``too_many`` beyond 1,000 comparisons,
         ``nothing_compared`` for a page that stands for none, ``unknown_task`` for a pair in the sense of a task, of
         which learners of triplets have none.
     """
@@ -89,7 +89,7 @@ def preferred(page: Page) -> list[tuple[str, str]]:
     clicked-major, both in the page's order. Nothing else decides it.
 
     An item was passed over if it was not clicked, and stands above the clicked one or in the lower half of the page.
-    The query itself is no result: where it was shown, it is left out. Empty if nothing was passed over.
+    The query itself is no result: if it was shown, it is left out. Empty if nothing was passed over.
 
     Examples
     --------

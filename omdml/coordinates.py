@@ -89,10 +89,10 @@ class CoordinateMap:
         features
             Matrices (n, D) a modality, at least one row; may be memory-mapped.
         landmarks
-            Rows of the sample that items are compared with, at least 1; all of it where it has fewer.
+            Rows of the sample that items are compared with, at least 1; all of it if it has fewer.
         coordinates
-            At most so many, at least 1. There are fewer where the sample spans fewer directions, and a single one of
-            zeros where all items are alike.
+            At most so many, at least 1. There are fewer if the sample spans fewer directions, and a single one of
+            zeros if all items are alike.
         sample
             Rows drawn with ``seed``, at least 1; fewer if these hold more than 16 million numbers.
 
@@ -127,7 +127,7 @@ class CoordinateMap:
         """Coordinates (n, d) of items with ``features`` (n, D) a modality, float32, computed in float64.
 
         What float32 cannot hold becomes infinite. Rows computed together may differ from the same ones computed alone
-        by float64's rounding, which float32 hardly ever shows. Raises FeedbackError where a modality is missing or has
+        by float64's rounding, which float32 hardly ever shows. Raises FeedbackError if a modality is missing or has
         another dimension.
         """
         count = check_features(features, self.dims)
@@ -243,7 +243,7 @@ def _principal(columns: Array, most: int) -> Array:
     low = max(0, len(gram) - most)
     values, vectors = eigh(gram, subset_by_index=[low, len(gram) - 1])
     kept = values > LEAST * values[-1]
-    # where all items are alike, any direction will do: what it is applied to is zero
+    # if all items are alike, any direction will do: what it is applied to is zero
     if not kept.any():
         return np.eye(width, 1)
     values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]

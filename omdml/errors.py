@@ -26,7 +26,7 @@ class FeedbackError(OmdmlError):
     reason
         A code out of :data:`omdml.letter_reasons.REASONS`.
     row
-        Index of the first bad row among those given to ``learn_many``, where there is one.
+        Index of the first bad row among those given to ``learn_many``, if there is one.
     """
 
     def __init__(self, message: str, *, reason: str = "invalid", row: int | None = None) -> None:
@@ -49,7 +49,7 @@ class StartError(OmdmlError):
     message
         What is wrong, where, got, expected, what to do.
     rows
-        How many would be enough, where there were too few.
+        How many would be enough, if there were too few.
     """
 
     reason = "start"
@@ -153,13 +153,13 @@ class GapError(SourceError):
     message
         What is missing, where, and how to go on.
     partition
-        (topic id, number) of the partition that stopped, where the log has partitions.
+        (topic id, number) of the partition that stopped, if the log has partitions.
     position
-        The offset that the log no longer holds; None where it belongs to another log.
+        The offset that the log no longer holds; None if it belongs to another log.
     available
         First offset that the log holds now, and its end.
     resume
-        Where going on without what is missing begins; None where only the log's beginning will do.
+        Where going on without what is missing begins; None if only the log's beginning will do.
     cut
         The log lost its end: what it holds from ``resume`` on is not what was read there before.
     """

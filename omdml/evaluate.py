@@ -22,7 +22,7 @@ def average_precision(relevance: ArrayLike) -> Array:
     Parameters
     ----------
     relevance : (..., n)
-        True where the item at that rank is relevant. A list without any scores 0.
+        True if the item at that rank is relevant. A list without any scores 0.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def ndcg(relevance: ArrayLike, k: int) -> Array:
 def rank_by_score(scores: ArrayLike) -> Array:
     """Items in the order of their scores (..., n), highest first; ties: lowest first.
 
-    Raises MeasureError where scores are not finite: sorted NaN scores can put the right answer first.
+    Raises MeasureError if scores are not finite: sorted NaN scores can put the right answer first.
     """
     values = np.asarray(scores, np.float64)
     if not np.isfinite(values).all():

@@ -1,6 +1,6 @@
 """Feedback as it travels: a closed union of frozen types, decoded once, at the edge.
 
-JSON by default, MessagePack where the record's header ``content-type`` says so. Whatever cannot be decoded raises
+JSON by default, MessagePack if the record's header ``content-type`` says so. Whatever cannot be decoded raises
 FeedbackError with a reason code (letter_reasons.py lists them); the caller makes a dead letter of it.
 """
 
@@ -63,7 +63,7 @@ class Ranking(Feedback, frozen=True, kw_only=True, tag="ranking", gc=False):
 class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
     """The items ``shown`` for ``query``, in the order in which people see them, and which of them were ``clicked``.
 
-    ``positions`` are the ranks of the shown items, one each, where they are not in that order.
+    ``positions`` are the ranks of the shown items, one each, if they are not in that order.
     :func:`omdml.comparisons.preferred` says what a page stands for.
     """
 

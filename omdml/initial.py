@@ -34,7 +34,7 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
     ranks
         r_i of each modality, at most d_i.
     init
-        One of :data:`STARTS`. ``gaussian`` and ``identity`` assume unit variance where there are no two rows.
+        One of :data:`STARTS`. ``gaussian`` and ``identity`` assume unit variance if there are no two rows.
 
     Raises
     ------

@@ -32,9 +32,9 @@ def margins(metric: Metric, rows: Array, features: Mapping[str, Array], task: st
     features
         Matrices (rows, d_i) a modality; only touched rows are read.
     task
-        Sense of similar, where the metric knows several.
+        Sense of similar, if the metric knows several.
 
-    Raises FeedbackError where the features do not fit the metric.
+    Raises FeedbackError if the features do not fit the metric.
     """
     task = task if task in metric.tasks else None
     pairs = near_and_far(rows).reshape(-1, 2)
@@ -45,7 +45,7 @@ def margins(metric: Metric, rows: Array, features: Mapping[str, Array], task: st
 
 def margins_of_sets(metric: SetMetric, judgements: Sequence[Judgement], features: Mapping[str, Array]) -> Array:
     """Of judgements (n,): half of how much nearer in angle relevant sets are to the query than irrelevant ones, by the
-    means of ``v_q . v_set``, in [-1, 1]; 0 where one kind is missing.
+    means of ``v_q . v_set``, in [-1, 1]; 0 if one kind is missing.
 
     Not of the scores: their sigmoid saturates, and its slope is learned.
     """

@@ -69,7 +69,7 @@ def netvlad_start(sample: Mapping[str, Array], clusters: int, rank: int, seed: i
     """A, bias, c, P, p0 and scale of a sample of elements (n, d_i) a modality, float64, more than ``rank`` of them.
 
     Modalities are scaled to equal spread; clusters are those of :func:`soft_clusters`, reduction that of
-    :func:`reduction`. Raises StartError where there are too few elements, or too few different ones.
+    :func:`reduction`. Raises StartError if there are too few elements, or too few different ones.
     """
     count, rank = len(next(iter(sample.values()))), min(rank, clusters * sum(x.shape[1] for x in sample.values()))
     if count <= max(rank, clusters):
@@ -86,7 +86,7 @@ def netvlad_start(sample: Mapping[str, Array], clusters: int, rank: int, seed: i
 
 
 def soft_clusters(elements: Array, clusters: int, seed: int) -> tuple[Array, Array, Array]:
-    """A (K, D), bias (K,) and k-means centres c (K, D); raises StartError where clusters coincide.
+    """A (K, D), bias (K,) and k-means centres c (K, D); raises StartError if clusters coincide.
 
     ``a_k = 2 alpha c_k`` and ``bias_k = -alpha |c_k|^2``, so that ``s_k ~ exp(-alpha |x - c_k|^2)``, alpha such that
     the two largest assignments have the ratio 2 in the median.

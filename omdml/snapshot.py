@@ -164,7 +164,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable metric with its provenance: what a node serves.
 
     ``event_time`` is that of the newest event learned; ``oldest_event_time`` that of the oldest one which no earlier
-    publication held; both in seconds since the epoch, None where events had none. ``trails`` tell of the events of this
+    publication held; both in seconds since the epoch, None if events had none. ``trails`` tell of the events of this
     publication and of some before it, oldest first: a node that passed over those measures their freshness too.
     """
 

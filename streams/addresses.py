@@ -30,7 +30,7 @@ def shown(value: object) -> str:
 
 
 def without_prefix(url: str) -> tuple[str, str | None]:
-    """The URL without its ``prefix=``, and that; None where it has none. Other options are redis-py's."""
+    """The URL without its ``prefix=``, and that; None if it has none. Other options are redis-py's."""
     start, _, query = url.partition("?")
     options = [option for option in query.split("&") if option]
     prefixes = [unquote(option.removeprefix("prefix=")) for option in options if option.startswith("prefix=")]

@@ -65,11 +65,11 @@ class Letter(_Common, frozen=True, kw_only=True):
     partition, offset
         Where the event lies in its log; what makes two letters the same.
     model
-        The model the event was for; None where that is not known.
+        The model the event was for; None if that is not known.
     at
-        The record's time stamp, in seconds since the epoch, where it has one.
+        The record's time stamp, in seconds since the epoch, if it has one.
     digest
-        Sha256 of the payload, where the letter holds only its beginning: such an event cannot be sent again.
+        Sha256 of the payload, if the letter holds only its beginning: such an event cannot be sent again.
     payload, key, headers
         The record's own, or their beginnings where ``digest`` is set.
     """
@@ -93,7 +93,7 @@ class Letter(_Common, frozen=True, kw_only=True):
     def of(
         cls, record: Record, error: FeedbackError, model: str | None = None, limit: int = MAX_LETTER_BYTES
     ) -> Letter:
-        """The letter about a record that could not be learned; cut where it would have more than ``limit`` bytes."""
+        """The letter about a record that could not be learned; cut if it would have more than ``limit`` bytes."""
         letter = cls(
             reason=error.reason,
             error=str(error)[:CUT_BYTES],
@@ -124,7 +124,7 @@ class Letter(_Common, frozen=True, kw_only=True):
         )
 
     def encode(self) -> bytes:
-        """One line of JSON, without its newline; bytes are text where they are valid UTF-8, else base64."""
+        """One line of JSON, without its newline; bytes are text if they are valid UTF-8, else base64."""
         return _encoder.encode(
             _Line(
                 reason=self.reason,
@@ -181,13 +181,13 @@ class DeadLetters:
         self._resend = False
 
     def add(self, record: Record, error: FeedbackError, model: str | None = None) -> None:
-        """Send the letter about a record; raises SourceError where the sink can take no more for now."""
+        """Send the letter about a record; raises SourceError if the sink can take no more for now."""
         self.add_many([(record, error, model)])
 
     def add_many(self, refused: Iterable[tuple[Record, FeedbackError, str | None]]) -> int:
         """Send letters about the first of these records, as many as a piece holds; answers how many.
 
-        Raises SourceError where the sink can take no more for now: then send the same again.
+        Raises SourceError if the sink can take no more for now: then send the same again.
         """
         if self._resend or self._bytes > MAX_HELD_BYTES:
             self.flush()

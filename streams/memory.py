@@ -20,7 +20,7 @@ class MemoryLog:
     partitions
         How many; a key always goes to the same one, records without a key go round.
     topic_id
-        The log's identity; a new one is made where none is given.
+        The log's identity; a new one is made if none is given.
     """
 
     def __init__(self, partitions: int = 1, topic_id: str | None = None) -> None:
@@ -41,7 +41,7 @@ class MemoryLog:
         headers: Sequence[tuple[str, bytes]] = (),
         timestamp: float | None = None,
     ) -> Record:
-        """Append one event; ``timestamp`` (seconds since the epoch) is now where none is given."""
+        """Append one event; ``timestamp`` (seconds since the epoch) is now if none is given."""
         with self.changed:
             partition = self._next_turn() if key is None else self.home(key)
             record = Record(
@@ -57,7 +57,7 @@ class MemoryLog:
             return record
 
     def read(self, partition: Partition, offset: int, most: int) -> list[Record]:
-        """At most this many records from ``offset`` on; raises GapError where the log does not reach."""
+        """At most this many records from ``offset`` on; raises GapError if the log does not reach."""
         with self.changed:
             start, end = self.start(partition), self.end(partition)
             if not start <= offset <= end:
@@ -185,7 +185,7 @@ class MemorySource:
         self._positions[partition] = offset
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        """Keep the offsets; False where a partition is no longer owned."""
+        """Keep the offsets; False if a partition is no longer owned."""
         with self.log.changed:
             if not offsets.keys() <= self.group.owned(self):
                 return False

@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """One event as it lies in the log.
 
     ``offset`` orders the records of a partition; offsets may leave gaps. ``timestamp`` is seconds since the epoch, or
-    None where the log knows none. ``headers`` holds (name, bytes) pairs.
+    None if the log knows none. ``headers`` holds (name, bytes) pairs.
     """
 
     partition: Partition
@@ -129,7 +129,7 @@ class Sink(Protocol):
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Queue one event. ``key`` (the model's name) keeps a model's events in one partition, in order.
 
-        Raises SourceError where the sink can take no more for now.
+        Raises SourceError if the sink can take no more for now.
         """
 
     def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
@@ -171,7 +171,7 @@ class Catalogue(Protocol):
 
     @property
     def sets(self) -> Mapping[str, NDArray[np.int64]]:
-        """Row numbers of a set's elements by its id; empty where there are no sets. No set is named like an item."""
+        """Row numbers of a set's elements by its id; empty if there are no sets. No set is named like an item."""
 
     @property
     def features(self) -> Mapping[str, NDArray[np.float32]]:
@@ -180,7 +180,7 @@ class Catalogue(Protocol):
     def in_coordinates(self, coordinates: str) -> Catalogue:
         """The same items as models with ``coordinates = "features"``, or ``"mapped"``, see them.
 
-        Raises CatalogueError where there is no map to make such coordinates.
+        Raises CatalogueError if there is no map to make such coordinates.
         """
 
     @property
@@ -220,7 +220,7 @@ class Catalogue(Protocol):
     def refresh(self) -> int:
         """Take in what was added to the generation and changed since; answers how many rows. Rows keep their numbers.
 
-        Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError where the place
+        Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError if the place
         can no longer tell, as when it holds another generation by now.
         """
 
@@ -255,7 +255,7 @@ class Marks(dict[Partition, int]):
     """Offsets by partition, and the store's present ``run``, a word that only tells whether it is still the same.
 
     A store that was started anew, failed over or was brought back from a copy has another one: it may have forgotten
-    what was acknowledged. Empty where that cannot be told.
+    what was acknowledged. Empty if that cannot be told.
     """
 
     def __init__(self, offsets: Mapping[Partition, int], run: str) -> None:
@@ -288,17 +288,17 @@ class CheckpointStore(Protocol):
         """
 
     def peek(self, model: str) -> Checkpoint | None:
-        """The newest valid checkpoint, without becoming the owner; None where there is none."""
+        """The newest valid checkpoint, without becoming the owner; None if there is none."""
 
     def save(
         self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
     ) -> Written:
         """Keep this checkpoint if ``epoch`` still owns the model and its position is not behind the kept one.
 
-        Behind it only where it is to go ``back``: late writes of an earlier owner look alike. If a ``placement`` is
+        Behind it only if it is to go ``back``: late writes of an earlier owner look alike. If a ``placement`` is
         given, and another one is recorded for the log of the checkpoint's home, the answer is MOVED: what was learned
         under the earlier one may belong to another partition by now.
-        The checkpoint before it is kept as well. Raises StoreLost where the store knows no epoch of the model.
+        The checkpoint before it is kept as well. Raises StoreLost if the store knows no epoch of the model.
         """
 
     def save_all(
@@ -341,7 +341,7 @@ class MarkStore(Protocol):
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
         """Set the mark of a partition, if it still is what it was ``before`` (None: absent), or is ``offset`` already.
 
-        False where it is neither: nothing was set.
+        False if it is neither: nothing was set.
         """
 
 
@@ -382,7 +382,7 @@ class SnapshotStore(Protocol):
 
     @property
     def store_id(self) -> str:
-        """The store's random id: another one after it was emptied; empty where nothing was ever claimed."""
+        """The store's random id: another one after it was emptied; empty if nothing was ever claimed."""
 
     def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
         """Keep the snapshot and move the pointer to it, if ``epoch`` owns the model.
@@ -397,15 +397,15 @@ class SnapshotStore(Protocol):
         """Publish each of these (snapshot, epoch, held), as ``claim_all`` claims. No model is there twice."""
 
     def current(self, model: str) -> Pointer | None:
-        """The live pointer, cheaply; None where nothing was published."""
+        """The live pointer, cheaply; None if nothing was published."""
 
     def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
         """The live pointers of these models, in their order, in about the time of one."""
 
     def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
-        """The live snapshot, or the kept one of ``version``; None where there is none. Raises CorruptError.
+        """The live snapshot, or the kept one of ``version``; None if there is none. Raises CorruptError.
 
-        The pointer to a version that is not live is the one that its publication set, with serial 0 where it set none.
+        The pointer to a version that is not live is the one that its publication set, with serial 0 if it set none.
         """
 
     def history(self, model: str) -> list[dict[str, Any]]:
@@ -414,7 +414,7 @@ class SnapshotStore(Protocol):
     def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
         """Tell the history something about the live snapshot, if ``epoch`` owns the model; the pointer stays.
 
-        ALREADY where nothing is live yet: there is nothing to tell of. Raises StoreLost as ``save`` does.
+        ALREADY if nothing is live yet: there is nothing to tell of. Raises StoreLost as ``save`` does.
         """
 
     def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:

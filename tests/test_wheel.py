@@ -1,4 +1,4 @@
-"""What is released: wheel and source archive are the same bytes each time, and work where there is no source."""
+"""What is released: wheel and source archive are the same bytes each time, and work if there is no source."""
 
 from __future__ import annotations
 

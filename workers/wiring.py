@@ -211,7 +211,7 @@ def read_log(log: FileLog | KafkaLog, placement: Placement, accept_gap: bool) ->
 
 
 def require_stopped(log: FileLog | KafkaLog) -> None:
-    """Raise ConfigurationError where a worker reads the log just now."""
+    """Raise ConfigurationError if a worker reads the log just now."""
     if isinstance(log, FileLog):
         if reader := GroupState(open_log(log.path), log.group).reader():
             raise ConfigurationError(f"process {reader} learns from {log.path}: stop the worker first")
@@ -242,7 +242,7 @@ def letters_topic(log: KafkaLog) -> str:
 
 
 def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
-    """The dead letters, to read; None where there never was one. Raises SourceError."""
+    """The dead letters, to read; None if there never was one. Raises SourceError."""
     if isinstance(log, KafkaLog):
         if not log.letters and look_up(connection(log), letters_topic(log)) is None:
             # The first worker makes the topic.
@@ -319,7 +319,7 @@ def connection(log: KafkaLog) -> KafkaOptions:
 
 
 def open_stores(configuration: Configuration) -> Store:
-    """Checkpoints and snapshots; raises StoreRefused where they let us not in. One that is away is waited for."""
+    """Checkpoints and snapshots; raises StoreRefused if they let us not in. One that is away is waited for."""
     from omdml.workers.configuration.specs import Retentions
 
     store = open_store(configuration.store.url, Retentions(configuration))
@@ -346,7 +346,7 @@ def open_catalogues(configuration: Configuration) -> dict[str, Catalogue]:
 
 
 def specs(configuration: Configuration) -> Specs:
-    """The configured models; raises ConfigurationError where there is none."""
+    """The configured models; raises ConfigurationError if there is none."""
     from omdml.workers.configuration.specs import Specs
 
     if not configuration.models:
@@ -428,7 +428,7 @@ def serve_node(configuration: Configuration) -> None:
 
 
 def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:
-    """Answers what is known of a model's items; raises CatalogueError where a file cannot be read."""
+    """Answers what is known of a model's items; raises CatalogueError if a file cannot be read."""
     from omdml.workers.node.attributes.followed import FollowedAttributes
 
     files = {
@@ -446,7 +446,7 @@ def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | 
 
 
 def pictures_of(configuration: Configuration) -> Callable[[str], Pictures | None]:
-    """Answers where the pictures of a model's items are; raises ConfigurationError where there is no such folder."""
+    """Answers where the pictures of a model's items are; raises ConfigurationError if there is no such folder."""
     from omdml.workers.node.pictures import Pictures
 
     folders = {

@@ -1,6 +1,6 @@
 """Run tables of the papers, or all of them: compute what is not kept yet, print it, and put it into the page.
 
-Exit code: 0; 1 where a claim does not hold; 2 for a table that there is not; 3 where a table is left out of the page,
+Exit code: 0; 1 if a claim does not hold; 2 for a table that there is not; 3 if a table is left out of the page,
 since its data or a package are absent or a file cannot be written; 130 after Ctrl-C.
 """
 

@@ -75,7 +75,7 @@ def run(name: str, seed: int) -> dict[str, Any]:
 
 
 def mistaken(model: LOMDML, triplets: Array, features: dict[str, Array]) -> float:
-    """Triplets that were the wrong way round as they came; NaN where learning was refused because it diverged."""
+    """Triplets that were the wrong way round as they came; NaN if learning was refused because it diverged."""
     try:
         return float(model.learn_many(triplets, features).mistakes)
     except FeedbackError as error:
@@ -150,7 +150,7 @@ def verdict(found: Found) -> list[Claim]:
             and abs(worth[SCALE][2]) < 0.01,
         ),
         Claim(
-            f"""A discount that fades: {told(worth[DISCOUNT])}; most where there are nine modalities to keep.""",
+            f"""A discount that fades: {told(worth[DISCOUNT])}; most if there are nine modalities to keep.""",
             min(worth[DISCOUNT]) > 0 and max(worth[DISCOUNT]) == worth[DISCOUNT][0],
         ),
         Claim(

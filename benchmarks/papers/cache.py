@@ -39,7 +39,7 @@ def unit_of(table: str, unit: Mapping[str, Any]) -> Kept:
 
 
 def kept(table: ModuleType, unit: Mapping[str, Any]) -> Kept | None:
-    """What is already there for a unit of a table; None where there is nothing, or a file that is damaged."""
+    """What is already there for a unit of a table; None if there is nothing, or a file that is damaged."""
     try:
         return Kept(**json.loads(path(table, unit).read_text()))
     except (FileNotFoundError, ValueError, TypeError):  # no file, no JSON, other keys

@@ -188,7 +188,7 @@ def verdict(of: dict[str, list[Result]]) -> list[Claim]:
         Claim(
             f"""How much is shared matters little to CP-mtML, as L_t makes up for L_0: over gamma its mAP varies by
             {told(flat)}. mtLMCA, whose only matrices of a task's own are 64 x 64, falls from {told(falling[:, 0])} at
-            gamma 0, where it shares nothing, to {told(falling[:, -1])} at 1.""",
+            gamma 0, if it shares nothing, to {told(falling[:, -1])} at 1.""",
             max(flat) < 0.03 and min(falling[:, 0] - falling[:, -1]) > 0.05,
         ),
     ]

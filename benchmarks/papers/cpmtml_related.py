@@ -59,7 +59,7 @@ to {len(SEEDS) - 1}.
 """
 CAPTION = """
 Left: mean of 1-call@K over K. Right: mAP. Above: over the number of main pairs. Below: CP-mtML over gamma, less what it
-has at gamma 0, where nothing is shared. Means and standard deviations over the seeds.
+has at gamma 0, if nothing is shared. Means and standard deviations over the seeds.
 """
 
 

@@ -41,7 +41,7 @@ class Case(NamedTuple):
         return self.only(candidates[chosen], score, chosen)
 
     def only(self, encode: Encode, score: Score, chosen: str = "") -> dict[str, Any]:
-        """The same where there is nothing to choose."""
+        """The same if there is nothing to choose."""
         return {"chosen": chosen, "ndcg": curve(encode, score, self.test)}
 
 

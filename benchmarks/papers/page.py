@@ -71,7 +71,7 @@ class Claim(NamedTuple):
 
     text: str
     holds: bool
-    agrees: bool | None = None  # with the paper; None where the paper says nothing of it
+    agrees: bool | None = None  # with the paper; None if the paper says nothing of it
 
 
 Block = str | Grid | Plot | Claim
@@ -131,7 +131,7 @@ def show(console: Console, block: Block) -> None:
 
 
 def draw(plot: Plot) -> None:
-    """Write a plot's PNG. Raises ModuleNotFoundError where matplotlib is not installed."""
+    """Write a plot's PNG. Raises ModuleNotFoundError if matplotlib is not installed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=plot.size, dpi=110, layout="constrained")

@@ -184,7 +184,7 @@ def verdict(curves: dict[str, Array], results: list[dict[str, Any]]) -> list[Cla
         ),
         Claim(
             f"""Over the sum of differences rank-based gains {", ".join(f"{gain:.1f}" for gain in gains)} points at
-            ranks {", ".join(map(str, SHOWN))}. The paper, with 5,000 training queries where there are {TRAINING} here,
+            ranks {", ".join(map(str, SHOWN))}. The paper, with 5,000 training queries if there are {TRAINING} here,
             calls its improvement significant.""",
             min(gains) > 0,
             agrees=True,

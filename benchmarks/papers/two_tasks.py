@@ -26,7 +26,7 @@ LEARNERS: dict[str, type[Learner]] = {SINGLE: StML, UNION: UtML, LMCA: MtLMCA, C
 OTHER = "stML of the auxiliary task"
 PARTS = {SHARED: "L_0 alone", MAIN: "L_1 alone", AUXILIARY: "L_2 alone"}  # of CP-mtML
 Trial = dict[str, Any]  # what was chosen, its score on validation, its measures on test
-Result = dict[str, list[Trial]]  # by method; a trial for each gamma where there is one
+Result = dict[str, list[Trial]]  # by method; a trial for each gamma if there is one
 
 
 class Case(NamedTuple):

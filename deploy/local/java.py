@@ -41,7 +41,7 @@ class Java:
     program
         The program ``java``.
     fetched
-        The folder of the cache it lies in; None where it is the machine's own.
+        The folder of the cache it lies in; None if it is the machine's own.
     """
 
     program: Path
@@ -60,7 +60,7 @@ class Java:
 
 
 def java() -> Java:
-    """The Java on PATH or under JAVA_HOME where it is 17 or newer, else the one of a wheel."""
+    """The Java on PATH or under JAVA_HOME if it is 17 or newer, else the one of a wheel."""
     home = os.environ.get("JAVA_HOME")
     for candidate in (shutil.which("java"), f"{home}/bin/java" if home else None):
         if candidate and _version(candidate) >= OLDEST_JAVA:
@@ -75,7 +75,7 @@ def kafka_jars() -> Path:
 
 
 def _version(program: str) -> int:
-    """Major version of a Java, 0 where it does not say."""
+    """Major version of a Java, 0 if it does not say."""
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

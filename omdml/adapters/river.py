@@ -40,7 +40,7 @@ class MetricTransformer(base.Transformer):
 
     Each labelled sample is compared with earlier ones of its class and of others, drawn from a reservoir that keeps a
     uniform sample of each class. Dimensions come from the first ``warm_up`` samples, and so does the learner's start,
-    from more of them where it takes more (PCA and WPCA: one more than the rank, at most than the features); until then
+    from more of them if it takes more (PCA and WPCA: one more than the rank, at most than the features); until then
     samples pass as they are. Features are numbers: one that a sample lacks (or that is not finite, or 1e15 and more)
     is 0, one that no sample of the warm-up had is ignored. They lie in the order of their names, as one modality
     called ``x``.
@@ -137,8 +137,8 @@ class MetricTransformer(base.Transformer):
     def learn_one(self, x: Mapping[Hashable, Any], y: Hashable | None = None) -> None:
         """Compare a sample of class ``y`` (None: unknown, not learned from) with earlier ones.
 
-        Raises FeedbackError for a feature that is no number; ParameterError where hyperparameters do not fit the
-        number of features that the warm-up had, StartError where its features are too large to start from: the
+        Raises FeedbackError for a feature that is no number; ParameterError if hyperparameters do not fit the
+        number of features that the warm-up had, StartError if its features are too large to start from: the
         warm-up then begins anew.
         """
         if y is None:

@@ -60,8 +60,8 @@ def fit_full(
     lam, trace, mu
         Weights of at least 0; ``lam + trace`` above 0, or nothing would keep M from growing.
     k
-        Eigenvalues of each matrix that ``mu`` presses down, at least 1 where mu is above 0; all of a matrix that has
-        no more, which makes R_k its trace. Without effect where mu is 0.
+        Eigenvalues of each matrix that ``mu`` presses down, at least 1 if mu is above 0; all of a matrix that has
+        no more, which makes R_k its trace. Without effect if mu is 0.
     tol
         How far above the optimum the objective may be, as a share of it. With ``mu > 0`` the problem is not convex: M
         is then the best there is next to its own F.
@@ -83,7 +83,7 @@ def fit_full(
     expect(number(tol) and tol > 0, "tol", tol, "a share above 0")
     contrasts = Contrasts.of(rows, features, margin)
     expect(whole(k) and k >= 0, "k", k, "a number of eigenvalues")
-    expect(mu == 0 or k >= 1, "k", k, "at least 1 where mu is above 0")
+    expect(mu == 0 or k >= 1, "k", k, "at least 1 if mu is above 0")
     problem = Problem(contrasts, float(lam), float(trace), float(mu), int(k))
     with one_blas_thread():
         return dict(zip(contrasts.dims, solve(problem, tol), strict=True))
@@ -215,7 +215,7 @@ def half_square(step: Step, M: Sequence[Array]) -> float:
 def box_solution(problem: Problem, step: Step, begin: Array, active: Array, tol: float) -> Array:
     """Dual weights (A,) in [0, 1] of the active comparisons, with a gap of at most ``tol`` of the objective.
 
-    Accelerated projected gradients (Beck and Teboulle 2009), begun anew where they turn (O'Donoghue and Candes 2015).
+    Accelerated projected gradients (Beck and Teboulle 2009), begun again if they turn (O'Donoghue and Candes 2015).
     The step follows the curvature that gradients show: values of the objective, on which line searches rely, are too
     coarse for the gap, which is of the order of their root (L-BFGS-B stops at 1e-7 to 1e-9, and takes longer).
     """
@@ -252,7 +252,7 @@ def dual(problem: Problem, step: Step, alpha: Array, active: Array) -> tuple[Arr
 
 
 def curvature_between(moved: Array, bent: Array) -> float:
-    """The least curvature that explains how a gradient fell by ``bent`` along ``moved``; 0 where it did not."""
+    """The least curvature that explains how a gradient fell by ``bent`` along ``moved``; 0 if it did not."""
     along = float(moved @ bent)
     return float(bent @ bent) / along if along > 0 else 0.0
 

@@ -38,7 +38,7 @@ def fit_vector(
 
     a and b being the differences of the near and the far pair of comparison q, ``v_q = b o b - a o a``; or ``b - a``
     where ``signed``. ``lam`` is ``1 / C_Q``; pairs with a threshold have no part, so its b stays out. L bends over a
-    width of 2h: with ``u = margin + h - t``, or ``margin - t`` where the margin is 0 or less (Eq. B.3 and B.4),
+    width of 2h: with ``u = margin + h - t``, or ``margin - t`` if the margin is 0 or less (Eq. B.3 and B.4),
 
         L(t) = 0 for u <= 0,    u^2 / 4h up to u = 2h,    u - h beyond.
 
@@ -146,7 +146,7 @@ def solve(problem: Huber, positive: bool, tol: float) -> Array:
 
 
 def searched(problem: Huber, at: At, free: Array, positive: bool) -> At | None:
-    """The first halving of the step whose descent is good enough; None where rounding hides any."""
+    """The first halving of the step whose descent is good enough; None if rounding hides any."""
     direction = problem.step(at, free)
     for halving in range(HALVINGS):
         w = at.w + 0.5**halving * direction

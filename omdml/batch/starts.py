@@ -65,7 +65,7 @@ def batch_start(
 
 
 def check_batch_form(learner: type[Learner]) -> None:
-    """Raise StartError where learners of this class have no batch form."""
+    """Raise StartError if learners of this class have no batch form."""
     if learner not in SOLVERS:
         known = ", ".join(batch_learners())
         raise StartError(f"{learner.name} has no batch form: there is one of {known}; others begin by their init")
@@ -77,7 +77,7 @@ def batch_learners() -> list[str]:
 
 
 def mean_square(near: Array, far: Array) -> float:
-    """Mean squared length of these differences; 1 where they are all 0."""
+    """Mean squared length of these differences; 1 if they are all 0."""
     return float((near**2).sum() + (far**2).sum()) / (2 * len(near)) or 1.0
 
 

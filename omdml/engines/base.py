@@ -97,7 +97,7 @@ class Engine(ABC):
 
     def _keep(self, events: int) -> list[tuple[Array, Array]]:
         """What undoes this many events: parts of the state, each with a copy. Arrays that a block only grows are copied
-        only where it closes."""
+        only if it closes."""
         closes = self.state.counts[FILLED] + events >= self.block
         names = [name for name in self.state._fields if closes or name not in self.at_close]
         return with_copies(getattr(self.state, name) for name in names)
@@ -127,7 +127,7 @@ class Engine(ABC):
         return {name: getattr(self.state, name) for name in self.state._fields}
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
-        """Take on the state in these tensors; raises CorruptError where they are not of this engine's shape."""
+        """Take on the state in these tensors; raises CorruptError if they are not of this engine's shape."""
         try:
             self._fill(tensors)
         except (KeyError, ValueError) as error:

@@ -127,7 +127,7 @@ class FullEngine(Engine):
     def _regularise(self, i: int) -> bool:
         """``M_i <- PSD(M_i - rate (mu F + trace I + a a' - b b'))``: many eigenvalues may turn negative.
 
-        False where that overflows.
+        False if that overflows.
         """
         state, M, rate = self.state, self._matrix(i), self.work.rates[i]
         at, k = self.bottoms[i]

@@ -66,7 +66,7 @@ class SetsEngine(Engine):
         return np.split(rows[:, 0], ends[parts.sum(axis=1).cumsum() - 1])[:-1]
 
     def _keep(self, events: int) -> list[tuple[Array, Array]]:
-        """Nothing for one judgement of capped steps: the walk leaves the state alone where it cannot be learned."""
+        """Nothing for one judgement of capped steps: the walk leaves the state alone if it cannot be learned."""
         return [] if events == 1 and self.rule.exact else super()._keep(events)
 
     def parameters(self) -> dict[str, Array]:

@@ -89,7 +89,7 @@ class BlockSpectrum:
         return (0.0 if abs(value) < self.near * np.trace(now) else value), vectors[:, 0], 0.0
 
     def _certified(self, X: Array, c: Array, hint: float) -> tuple[float, float]:
-        """A floor that no eigenvalue lies below, and what to try next time; 0 where there may be none above 0.
+        """A floor that no eigenvalue lies below, and what to try next time; 0 if there may be none above 0.
 
         A hint is halved until it holds, or is too small to matter.
         """
@@ -114,7 +114,7 @@ class BlockSpectrum:
         return True
 
     def _negative(self, X: Array, c: Array) -> tuple[float, Array]:
-        """The negative eigenvalue that the newest of these terms left, 0 where there is none, and its unit vector."""
+        """The negative eigenvalue that the newest of these terms left, 0 if there is none, and its unit vector."""
         values, rows = self.basis
         # They are turned one by one, because a row's bytes must not depend on the others.
         for row in X[len(self._turned) :]:
@@ -160,7 +160,7 @@ class Resolvent:
         self.lam, self.Y, self.y, self.g = lam[count:], np.ascontiguousarray(Y[:, count:]), y[count:], g
 
     def at(self, z: float) -> tuple[Array, Array]:
-        """Low and other coordinates, once refined, at z < 0; NaN where rounding makes ``B - z`` singular."""
+        """Low and other coordinates, once refined, at z < 0; NaN if rounding makes ``B - z`` singular."""
         q = len(self.low)
         inverse = 1.0 / (self.lam - z)
         scaled = self.Y * inverse
@@ -191,7 +191,7 @@ class Resolvent:
 def negative_eigenpair(lam: Array, Y: Array, g: Array, y: Array, near: float) -> tuple[float, Array]:
     """The one negative eigenvalue of ``diag(lam) + sum_s g_s Y_s Y_s' - y y'``, and its unit vector (d,).
 
-    Without ``- y y'`` the matrix must be positive semi-definite. Answers 0 where there is none below ``-near``; the
+    Without ``- y y'`` the matrix must be positive semi-definite. Answers 0 if there is none below ``-near``; the
     parameters are those of :class:`Resolvent`.
     """
     resolvent = Resolvent(lam, Y, g, y, near)

@@ -153,7 +153,7 @@ def closer(i: int, p: int, shape: Shape, state: State, work: Work) -> float:
 
 @njit(cache=True)
 def capped_step(i: int, p: int, shape: Shape, C: float, work: Work) -> float:
-    """``tau = min(C, loss / |q u'|_F^2)``; 0 where nothing is violated, NaN where numbers overflow."""
+    """``tau = min(C, loss / |q u'|_F^2)``; 0 if nothing is violated, NaN if numbers overflow."""
     n, size = shape.n[i], shape.events
     q, u = matrix(work.Q, shape.at_x[i], size, n)[p], matrix(work.U, shape.at_x[i], size, n)[p]
     qq, uu, _ = inner(q, u)

@@ -84,7 +84,7 @@ def walk(
     ----------
     rows : (T, 2)
     signs : (T,)
-        1 where a pair is similar, -1 where not.
+        1 if a pair is similar, -1 if not.
     tasks : (T,)
         Their numbers.
     addresses : (m,)
@@ -181,7 +181,7 @@ def correct(e: int, task: int, shape: Shape, state: State, work: Work) -> None:
 
 @njit(cache=True)
 def decide(e: int, y: float, task: int, shape: Shape, state: State, rule: Rule, work: Work) -> float:
-    """Score pair ``e`` of those loaded and, where it violates its margin, update; answers f."""
+    """Score pair ``e`` of those loaded and, if it violates its margin, update; answers f."""
     correct(e, task, shape, state, work)
     squared = 0.0
     for k in range(shape.parts.shape[1]):
@@ -203,7 +203,7 @@ def decide(e: int, y: float, task: int, shape: Shape, state: State, rule: Rule, 
 
 @njit(cache=True)
 def update(e: int, y: float, loss: float, task: int, state: State, rule: Rule, work: Work) -> bool:
-    """Keep the step of pair ``e`` and move its threshold; False where the step overflows."""
+    """Keep the step of pair ``e`` and move its threshold; False if the step overflows."""
     n = inner(work.D[e], work.D[e])[0]
     rate = exact_step(loss, y, work.u, rule.shares, n, rule.eta) if rule.exact else rule.eta
     s = state.used[0]
@@ -222,7 +222,7 @@ def update(e: int, y: float, loss: float, task: int, state: State, rule: Rule, w
 
 @njit(cache=True)
 def exact_step(loss: float, y: float, u: Array, shares: Array, n: float, eta: float) -> float:
-    """The smallest rate at which the loss is zero; ``eta``, or what keeps within reach of the pair, where that is less.
+    """The smallest rate at which the loss is zero; ``eta``, or what keeps within reach of the pair, if that is less.
 
     A step multiplies ``L_k c`` by ``1 - rate y s_k n`` and moves the threshold, so along the rate the loss is
 

@@ -81,13 +81,13 @@ def mark_others(x: Array, y: Array, others: Array) -> None:
 
 @njit(cache=True)
 def combine(x: Array, y: Array, a: float, b: float, most: float, written: Array) -> None:
-    """Write ``a x + b y``, of rows (n, d): at squared length ``most`` where it is longer, in the same direction."""
+    """Write ``a x + b y``, of rows (n, d): at squared length ``most`` if it is longer, in the same direction."""
     for e in range(written.shape[0]):
         row = written[e]
         for j in range(row.shape[0]):
             row[j] = a * x[e, j] + b * y[e, j]
         length = squared(row)
-        # both are 0 where numbers are too small to be squared: then so is what is written
+        # both are 0 if numbers are too small to be squared: then so is what is written
         if length >= most:
             row *= math.sqrt(most / length) if length > 0 else 0.0
 

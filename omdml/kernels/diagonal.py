@@ -19,7 +19,7 @@ class Shape(NamedTuple):
 
     n: Array  # (m,) dimensions
     at: Array  # (m,)
-    runs: Array  # (R + 1,) where runs of coordinates of one group begin, and N; empty where there are no groups
+    runs: Array  # (R + 1,) where runs of coordinates of one group begin, and N; empty if there are no groups
     group: Array  # (R,)     the weight that each run shares
 
 
@@ -112,7 +112,7 @@ def fold(v: Array, runs: Array, group: Array, folded: Array) -> None:
 
 @njit(cache=True)
 def decide(margin: float, state: State, rule: Rule, v: Array) -> float:
-    """Score one comparison, ``f = w . v``, and step; answers f, or NaN where numbers overflow."""
+    """Score one comparison, ``f = w . v``, and step; answers f, or NaN if numbers overflow."""
     f, norm, total = weigh(state.w, v)
     loss = f + margin
     if not (math.isfinite(f) and math.isfinite(norm)):
@@ -146,7 +146,7 @@ def weigh(w: Array, v: Array) -> tuple[float, float, float]:
 
 @njit(cache=True, fastmath=REORDER)
 def step(w: Array, v: Array, rate: float, shrink: float, centre: float, least: float) -> float:
-    """``w <- max(least, w - shrink (w - centre) - rate v)``; answers a sum that is finite where all of w is."""
+    """``w <- max(least, w - shrink (w - centre) - rate v)``; answers a sum that is finite if all of w is."""
     total = 0.0
     for j in range(v.shape[0]):
         w[j] = max(least, w[j] - shrink * (w[j] - centre) - rate * v[j])

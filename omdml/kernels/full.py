@@ -80,7 +80,7 @@ def walk(e: int, margins: Array, shape: Shape, state: State, rule: Rule, work: W
     Parameters
     ----------
     margins, scores : (count,)
-        Of what is loaded; of each comparison learned its f is written to ``scores``, NaN where numbers overflow: the
+        Of what is loaded; of each comparison learned its f is written to ``scores``, NaN if numbers overflow: the
         state is then spoilt, restore it.
     state
         Changed in place.
@@ -126,7 +126,7 @@ def difference(i: int, e: int, shape: Shape, state: State, work: Work) -> float:
 
 @njit(cache=True)
 def decide(e: int, margin: float, shape: Shape, state: State, rule: Rule, work: Work) -> float:
-    """Score comparison ``e`` of those loaded and, where it violates its margin, update; answers f."""
+    """Score comparison ``e`` of those loaded and, if it violates its margin, update; answers f."""
     f = 0.0
     for i in range(shape.n.shape[0]):
         work.f[i] = difference(i, e, shape, state, work)
@@ -163,7 +163,7 @@ def reach(i: int, e: int, shape: Shape, work: Work) -> float:
 
 @njit(cache=True)
 def update(e: int, f: float, margin: float, shape: Shape, state: State, rule: Rule, work: Work) -> bool:
-    """Step every modality that comparison ``e`` asks to; False where a step overflows."""
+    """Step every modality that comparison ``e`` asks to; False if a step overflows."""
     total = 0.0
     if rule.joint:
         for i in range(shape.n.shape[0]):
@@ -197,7 +197,7 @@ def push(x: Array, scale: float, sign: float, i: int, shape: Shape, state: State
 
 @njit(cache=True)
 def step(i: int, e: int, tau: float, shape: Shape, state: State, work: Work) -> None:
-    """``M_i <- M_i - tau (a a' - b b')``; left to be projected where no bound says that it needs not."""
+    """``M_i <- M_i - tau (a a' - b b')``; left to be projected if no bound says that it needs not."""
     n = shape.n[i]
     D = matrix(work.D, shape.at_d[i] + 2 * e * n, 2, n)
     push(D[1], tau, -1.0, i, shape, state)

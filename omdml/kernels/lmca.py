@@ -93,7 +93,7 @@ def times_transposed(R: Array, x: Array, out: Array) -> None:
 
 @njit(cache=True)
 def decide(i: int, y: float, task: int, shape: Shape, state: State, rule: Rule, work: Work) -> float:
-    """Score pair ``i`` of those loaded and, where it violates its margin, update; answers f."""
+    """Score pair ``i`` of those loaded and, if it violates its margin, update; answers f."""
     correct(i, task, shape, state, work)
     p, e = work.P[i, 0], work.ends[0]
     times_transposed(state.R[task], p, e)
@@ -113,7 +113,7 @@ def decide(i: int, y: float, task: int, shape: Shape, state: State, rule: Rule, 
 
 @njit(cache=True)
 def update(i: int, y: float, loss: float, task: int, state: State, rule: Rule, work: Work) -> bool:
-    """Keep the step of pair ``i`` along its difference, step R and the threshold; False where the step overflows."""
+    """Keep the step of pair ``i`` along its difference, step R and the threshold; False if the step overflows."""
     R, p, e, q, h = state.R[task], work.P[i, 0], work.ends[0], work.ends[1], work.ends[2]
     times(R, e, q)
     times_transposed(R, q, h)

@@ -38,7 +38,7 @@ class Block(NamedTuple):
     counts: Array  # (4,)        events in the open block, comparisons, mistakes, updates
     log_weights: Array  # (m,)
     losses: Array  # (m + 1,)    certificate of Hedge
-    mean_W: Array  # as W, or empty where nothing is averaged
+    mean_W: Array  # as W, or empty if nothing is averaged
     mean_weights: Array  # (m,)
 
 
@@ -110,7 +110,7 @@ def load(rows: Array, addresses: Array, shape: Shape, W: Array, work: Work) -> N
 
 @njit(cache=True)
 def decide(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> float:
-    """Score comparison ``e`` of those loaded and, where the gate opens, update; answers f."""
+    """Score comparison ``e`` of those loaded and, if the gate opens, update; answers f."""
     size = block.c.shape[1]
     f = 0.0
     for i in range(shape.n.shape[0]):
@@ -137,7 +137,7 @@ def decide(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> float:
 
 @njit(cache=True)
 def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> bool:
-    """Keep the step of every modality whose own margin comparison ``e`` violates; False where a step overflows."""
+    """Keep the step of every modality whose own margin comparison ``e`` violates; False if a step overflows."""
     size = block.c.shape[1]
     for i in range(shape.n.shape[0]):
         loss = work.f[i] + 1.0

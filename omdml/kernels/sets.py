@@ -31,7 +31,7 @@ class State(NamedTuple):
     sizes: Array  # (2,)     K and r
     counts: Array  # (4,)    see counts.py
     judged: Array  # (1,)    sets that the moments hold
-    mean: Array  # (r,)      running mean of the vectors of judged sets; empty where nothing is whitened
+    mean: Array  # (r,)      running mean of the vectors of judged sets; empty if nothing is whitened
     second: Array  # (r, r)  and of their products
 
 
@@ -113,7 +113,7 @@ def gather(rows: Array, addresses: Array, n: Array, scale: Array, like: Array) -
 def decide(
     X: Array, ends: Array, queries: int, relevant: int, shape: Shape, state: State, rule: Rule, gradient: Array
 ) -> float:
-    """Score one judgement and step; answers f, or NaN where numbers overflow."""
+    """Score one judgement and step; answers f, or NaN if numbers overflow."""
     net, slope = views(state.theta, shape), views(gradient, shape)
     pooled = forward(X, ends, net)
     dv = np.zeros_like(pooled.v)
@@ -185,7 +185,7 @@ def step(state: State, gradient: Array, blocks: Array, loss: float, rule: Rule) 
 
     Returns
     -------
-    The length of the gradient: where it is zero or not finite, nothing was done. Not finite where parameters are.
+    The length of the gradient: if it is zero or not finite, nothing was done. Not finite if parameters are.
     """
     squares = np.empty(4)
     for i in range(4):

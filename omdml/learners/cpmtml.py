@@ -50,7 +50,7 @@ class CPmtML(CoupledLearner):
 
       the smallest at which the loss is zero, or what changes ``L_t c`` by a quarter. The paper's fixed rate gives 0.967
       and 0.868 at 0.003, 0.857 and 0.829 at 0.01, and diverges at 0.03; the capped one 0.972 and 0.869 at any from 0.01
-      to 10. Without the last term 0.978 and 0.883, but 0.676 and 0.442 where a tenth of the judgements are wrong: with
+      to 10. Without the last term 0.978 and 0.883, but 0.676 and 0.442 if a tenth of the judgements are wrong: with
       it 0.940 and 0.767. It goes with the size of the features (100 times larger: 0.975 and 0.919; 10 times smaller:
       0.946 and 0.764);
     - starts have unit spread: the mean ``d_t^2`` of random pairs is 1, which is where ``b_t`` starts. All tasks share

@@ -32,7 +32,7 @@ class MtLMCA(CoupledLearner):
     fixed rate 0.727 and 0.688 at 0.003, 0.724 and 0.653 at 0.01, and diverges at 0.03.
 
     Parameters are those of :class:`CPmtML`. ``init`` as arrays: L_0 as ``shared``, (r, sum of dims), and by the names
-    of tasks R_t, the identity where they are left out. ``matrices`` are keyed likewise.
+    of tasks R_t, the identity if they are left out. ``matrices`` are keyed likewise.
     """
 
     name: ClassVar[str] = "mtlmca"

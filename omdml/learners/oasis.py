@@ -151,7 +151,7 @@ class OASIS(Learner):
 def unit_identity(name: str, features: Array, triplets: Array) -> Array:
     """I (d, d), scaled so that ``q'(r - s)`` of these triplets (T, 3) has mean square 1.
 
-    Raises StartError where they hold a value that is not finite.
+    Raises StartError if they hold a value that is not finite.
     """
     squares = sizes = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # found by what comes of it

@@ -48,7 +48,7 @@ class OMDML(FullMatrixLearner):
     mu, k, trace, refresh
         Regularisers, added to ``a a' - b b'``: mu times the projector on the eigenvectors of the k smallest eigenvalues
         (Fantope, LAW 3.2; all of a modality that has no more), found anew every ``refresh`` updates, and ``trace``
-        times the identity. Either costs an eigendecomposition an update. k is without effect where mu is 0.
+        times the identity. Either costs an eigendecomposition an update. k is without effect if mu is 0.
     rank
         Of the start; None: full.
     init

@@ -39,7 +39,7 @@ class Qwise(FullMatrixLearner):
         Weight of the Fantope regulariser, >= 0.
     k
         Eigenvalues of each modality that it presses down: the rank is driven to d_i - k. Where a modality has no more
-        than k, F_i is I, and mu a trace norm. At least 1 where mu is above 0, and without effect where it is 0.
+        than k, F_i is I, and mu a trace norm. At least 1 if mu is above 0, and without effect if it is 0.
     trace
         Weight of the trace norm, >= 0.
     refresh

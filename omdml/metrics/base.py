@@ -35,7 +35,7 @@ class Metric(ABC):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of tasks that queries may give; empty where feedback names none."""
+        """Names of tasks that queries may give; empty if feedback names none."""
         return ()
 
     def same_as(self, task: str | None) -> str | None:
@@ -73,7 +73,7 @@ class Metric(ABC):
     @classmethod
     @abstractmethod
     def from_tensors(cls, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> Metric:
-        """The inverse of :meth:`to_tensors`; raises KeyError or ValueError where they do not fit together."""
+        """The inverse of :meth:`to_tensors`; raises KeyError or ValueError if they do not fit together."""
 
 
 def metric_from_tensors(kind: str, tensors: Mapping[str, Array], description: Mapping[str, Any]) -> Metric:
@@ -94,7 +94,7 @@ def frozen(array: Array) -> Array:
 
 
 def check_features(features: Mapping[str, Array], dims: Mapping[str, int]) -> int:
-    """The number of rows of a table of features; raises FeedbackError where it does not have these dimensions."""
+    """The number of rows of a table of features; raises FeedbackError if it does not have these dimensions."""
     missing = [name for name in dims if name not in features]
     if missing:
         raise FeedbackError(

@@ -17,7 +17,7 @@ SHARED = "shared"
 class CoupledMetric(Metric):
     """``D_t(p, q) = sum_k |L_k (p - q)|^2`` over the matrices of task t, all modalities side by side in one vector.
 
-    Without a task: the one there is; else the shared matrix alone; where nothing is shared, the sum over all tasks.
+    Without a task: the one there is; else the shared matrix alone; if nothing is shared, the sum over all tasks.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ def along(directions: Mapping[str, Array], items: Mapping[str, Array]) -> Array:
     directions
         (d_i,) of each modality.
     items
-        (n, d_i); raises FeedbackError where they do not fit.
+        (n, d_i); raises FeedbackError if they do not fit.
     """
     rows = check_features(items, {name: len(direction) for name, direction in directions.items()})
     total: Array = np.zeros(rows, next(iter(directions.values())).dtype)

@@ -139,7 +139,7 @@ class SetMetric(Metric):
 
 
 def misshapen(parameters: Mapping[str, Array], dims: Mapping[str, int]) -> str:
-    """What is wrong with the shapes of these parameters, in words; empty where they fit."""
+    """What is wrong with the shapes of these parameters, in words; empty if they fit."""
     D, K, r = sum(dims.values()), len(np.atleast_1d(parameters["c"])), len(np.atleast_1d(parameters["p0"]))
     expected = {
         "A": (K, D), "bias": (K,), "c": (K, D), "P": (r, K * D), "p0": (r,), "w": (), "b": (), "scale": (len(dims),)

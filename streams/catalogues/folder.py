@@ -4,9 +4,9 @@
 ``catalogue.json``     generation, modalities with dimensions and fitted scaling, digests
 ``ids.txt``            UTF-8, one id a line, in the order of the rows
 ``<modality>.npy``     float32 (n, d), C order, scaled
-``mapped.npy``         where there is a map: float32 (n, d), mapped coordinates
+``mapped.npy``         if there is a map: float32 (n, d), mapped coordinates
 ``map.safetensors``    the map (omdml/coordinates.py)
-``sets.jsonl``         where there are sets: ``{"set": "photo-5", "items": ["face-1", "face-2"]}`` a line
+``sets.jsonl``         if there are sets: ``{"set": "photo-5", "items": ["face-1", "face-2"]}`` a line
 ``changes.log``        where items were changed: a line for those changed together (changes/journal.py)
 =====================  ==========================================================================
 
@@ -88,7 +88,7 @@ class MappedCatalogue(Items):
     def _take_in_all(self) -> None:
         """Take in new parts and records in their order.
 
-        Raises CatalogueError where the folder holds another generation by now: open it anew to adopt that.
+        Raises CatalogueError if the folder holds another generation by now: open it anew to adopt that.
         """
         while not self._take_in(self._new_manifest()):
             pass  # a part came before a record, and was named after the manifest had been read
@@ -219,7 +219,7 @@ def _stamp(path: Path) -> Stamp:
 
 
 def read_manifest(folder: Path) -> FolderManifest:
-    """What the catalogue in this folder says of itself; CatalogueError where there is none."""
+    """What the catalogue in this folder says of itself; CatalogueError if there is none."""
     path = folder / MANIFEST
     try:
         data = read_regular(path, DOCUMENT_BYTES)
@@ -229,7 +229,7 @@ def read_manifest(folder: Path) -> FolderManifest:
 
 
 def read_map(folder: Path) -> CoordinateMap | None:
-    """The map of the catalogue in this folder, None where it has none; raises CatalogueError."""
+    """The map of the catalogue in this folder, None if it has none; raises CatalogueError."""
     manifest = read_manifest(folder)
     return checked_map(manifest, str(folder), _map_bytes(folder) if manifest.map else None)
 

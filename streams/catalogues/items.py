@@ -45,7 +45,7 @@ class Items:
 
     Any number of threads may read, refresh and change.
 
-    ``map_bytes`` are those of the map that the manifest names, None where it names none.
+    ``map_bytes`` are those of the map that the manifest names, None if it names none.
     """
 
     def __init__(self, manifest: Manifest, where: str, map_bytes: bytes | None) -> None:
@@ -57,7 +57,7 @@ class Items:
         self.raw_dims = self.dims
         self.first = 0
         self.features: Mapping[str, NDArray[np.float32]] = {}
-        self.mapped = np.empty((0, 0), np.float32)  # coordinates (n, d), where there is a map
+        self.mapped = np.empty((0, 0), np.float32)  # coordinates (n, d), if there is a map
         self._ids: list[str] = []
         self._row_of: dict[str, int] = {}
         self.ids: Sequence[str] = self._ids
@@ -122,7 +122,7 @@ class Items:
         raise NotImplementedError
 
     def _exclusively(self) -> AbstractContextManager[None]:
-        """Keeps other writers away, where the place needs it."""
+        """Keeps other writers away, if the place needs it."""
         return nullcontext()
 
     def _append(self, entries: Sequence[Entry], vectors: Vectors) -> None:
@@ -142,7 +142,7 @@ class Items:
     def in_coordinates(self, coordinates: str) -> Catalogue:
         """The same items by their ``features``, or by what the map makes of them, ``mapped``.
 
-        Raises CatalogueError where there is no map.
+        Raises CatalogueError if there is no map.
         """
         if coordinates != MAPPED:
             return self
@@ -331,7 +331,7 @@ def no_map(where: str) -> CatalogueError:
 
 
 def checked_map(manifest: Manifest, where: str, data: bytes | None) -> CoordinateMap | None:
-    """The map in these bytes; CatalogueError where they are not those that the manifest names."""
+    """The map in these bytes; CatalogueError if they are not those that the manifest names."""
     if manifest.map is None:
         return None
     if data is None or hashlib.sha256(data).hexdigest() != manifest.map.sha256:

@@ -62,7 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mapped_dims(self) -> dict[str, int]:
-        """The same of mapped coordinates, which are one modality; empty where there is no map.
+        """The same of mapped coordinates, which are one modality; empty if there is no map.
 
         It is named after the map: what was learned in the coordinates of one map fits those of no other.
         """

@@ -3,7 +3,7 @@
 ===============================================  ===================================================================
 ``omdml:catalogue:<name>``                       the current generation
 ``omdml:catalogue:<name>:<generation>``          JSON: generation, modalities with dimensions and fitted scaling
-``omdml:catalogue:<name>:<generation>:map``      where there is one: the map of coordinates (omdml/coordinates.py)
+``omdml:catalogue:<name>:<generation>:map``      if there is one: the map of coordinates (omdml/coordinates.py)
 ``omdml:catalogue:<name>:<generation>:first``    how many items the generation began with
 ``omdml:catalogue:<name>:<generation>:ids``      list of ids, in the order of the rows
 ``omdml:item:<name>:<generation>:<id>``          hash, one field a modality: float32, little-endian, scaled; where
@@ -74,7 +74,7 @@ class RedisCatalogue(Items):
     url
         ``redis://host:6379/0#shop``; ``rediss://`` with TLS, ``valkey://`` and ``valkeys://`` alike.
     name
-        Of the catalogue, where the URL has no ``#name``.
+        Of the catalogue, if the URL has no ``#name``.
     generation
         By default the current one.
 
@@ -239,7 +239,7 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
     then sets, those not listed yet. 3. The pointer to the generation.
     A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
 
-    Raises CatalogueError as :class:`RedisCatalogue` does, or where the server has no memory left.
+    Raises CatalogueError as :class:`RedisCatalogue` does, or if the server has no memory left.
     """
     client, name, where = _connect(url, name)
     keys = Keys(name, catalogue.generation)
@@ -264,7 +264,7 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
 
 
 def current_generation(url: str) -> str | None:
-    """Which generation opens at ``redis://host:6379/0#shop``; None where none is there. Raises CatalogueError."""
+    """Which generation opens at ``redis://host:6379/0#shop``; None if none is there. Raises CatalogueError."""
     client, name, where = _connect(url, None)
     with _reaching(where):
         return _text(client.get(current_key(name))) or None
@@ -282,7 +282,7 @@ def read_redis_manifest(url: str) -> Manifest:
 
 
 def read_redis_map(url: str) -> CoordinateMap | None:
-    """The map of the current generation of a catalogue, None where it has none; raises CatalogueError."""
+    """The map of the current generation of a catalogue, None if it has none; raises CatalogueError."""
     manifest, (client, name, where) = read_redis_manifest(url), _connect(url, None)
     with _reaching(where):
         return checked_map(manifest, where, client.get(Keys(name, manifest.generation).map))

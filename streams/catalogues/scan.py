@@ -62,14 +62,14 @@ class Scan:
             raise CatalogueError(f"scaling names modality {unknown[0]!r}, the inputs have {known}")
 
     def read_like(self, dims: Mapping[str, int], tables: Sequence[Table], advance: Advance) -> None:
-        """Read tables that must have a catalogue's modalities; raises CatalogueError also where they have others."""
+        """Read tables that must have a catalogue's modalities; raises CatalogueError also if they have others."""
         self.read(tables, advance)
         got = {name: modality.dim for name, modality in self.modalities.items()}
         if got != dims:
             raise CatalogueError(f"the inputs have modalities {got}, the catalogue there has {dict(dims)}: bring all")
 
     def take(self, sets: list[ItemSet]) -> None:
-        """Take in sets of these items, and of those there already; raises CatalogueError where they do not fit."""
+        """Take in sets of these items, and of those there already; raises CatalogueError if they do not fit."""
         check_sets(sets, self, self.taken_sets)
         self.sets = sets
 
@@ -135,7 +135,7 @@ class Scan:
 
 
 def raw_vectors(table: Table, chunk: Chunk, name: str) -> Floats:
-    """The vectors (n, d) of a modality; CatalogueError where they are no matrix of finite numbers."""
+    """The vectors (n, d) of a modality; CatalogueError if they are no matrix of finite numbers."""
     array = chunk.vectors[name]
     if array.dtype.kind not in "buif" or array.ndim != 2 or array.shape[1] == 0:
         raise CatalogueError(f"{table.name}: modality {name!r} is {array.dtype} {array.shape}, expected numbers (n, d)")

@@ -35,7 +35,7 @@ _encoder = msgspec.json.Encoder()
 def open_sets(sets: str | Path | Sets | None) -> list[ItemSet]:
     """Sets from a mapping, from a CSV with columns ``set`` and ``item``, or from JSON lines of :class:`ItemSet`.
 
-    Raises CatalogueError where the file cannot be read, a set has no elements, or an id cannot be one.
+    Raises CatalogueError if the file cannot be read, a set has no elements, or an id cannot be one.
     """
     if sets is None:
         return []

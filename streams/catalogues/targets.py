@@ -150,7 +150,7 @@ def _map_for(target: str, replace: bool) -> bool | KeptMap:
 
 
 def what_is_at(target: str) -> Manifest | None:
-    """What the catalogue there says of itself; None where there is none. Raises CatalogueError."""
+    """What the catalogue there says of itself; None if there is none. Raises CatalogueError."""
     if is_redis_url(target):
         return read_redis_manifest(target) if current_generation(target) else None
     return read_manifest(Path(target)) if (Path(target) / MANIFEST).exists() else None

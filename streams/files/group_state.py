@@ -49,7 +49,7 @@ class GroupState:
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """Become the group's only reader, for as long as this process lives; raises SourceError where there is one."""
+        """Become the group's only reader, for as long as this process lives; raises SourceError if there is one."""
         with reaching(self._lock_path):
             descriptor = open_regular(self._lock_path, os.O_RDWR | os.O_CREAT)
             if not take_lock(descriptor, fcntl.LOCK_EX, LOOK_S):
@@ -85,9 +85,9 @@ class GroupState:
             self._lock = None
 
     def read(self) -> Committed | None:
-        """What was committed last; None where nothing ever was.
+        """What was committed last; None if nothing ever was.
 
-        Raises GapError where it belongs to another log, SourceError where the file is damaged.
+        Raises GapError if it belongs to another log, SourceError if the file is damaged.
         """
         with reaching(self.path):
             if not self.path.exists():

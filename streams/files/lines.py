@@ -94,7 +94,7 @@ def encode_line(
 
 @lru_cache(maxsize=1024)
 def _quoted(key: str | None) -> bytes | None:
-    """The key in JSON; None where it needs escapes, which the splice cannot carry."""
+    """The key in JSON; None if it needs escapes, which the splice cannot carry."""
     quoted = _encoder.encode(key)
     return None if b"\\" in quoted else quoted
 

@@ -30,15 +30,15 @@ class Log(Protocol):
     topic_id: str
 
     def oldest(self) -> int:
-        """Number of the oldest segment that is there; where there is none, of the one that will come."""
+        """Number of the oldest segment that is there; if there is none, of the one that will come."""
 
     def newest(self) -> tuple[int, int]:
-        """Number and size in bytes of the newest segment that holds a line; ``(FIRST, 0)`` where there is none."""
+        """Number and size in bytes of the newest segment that holds a line; ``(FIRST, 0)`` if there is none."""
 
     def open(self, number: int) -> int | None:
-        """A file descriptor that reads this segment; None where it has not come yet.
+        """A file descriptor that reads this segment; None if it has not come yet.
 
-        Raises GapError where it, or one of those after it, was there once and no longer is.
+        Raises GapError if it, or one of those after it, was there once and no longer is.
         """
 
     def successor(self, number: int, descriptor: int) -> int | None:
@@ -48,12 +48,12 @@ class Log(Protocol):
         """The file to append to, whether it is there or not."""
 
     def next_segment(self) -> Path | None:
-        """The file to go on with when the growing one is full; None where something else rotates."""
+        """The file to go on with when the growing one is full; None if something else rotates."""
 
     def thin_out(self, most: int) -> list[str]:
         """Remove the oldest segments until the others have at most so many bytes, never the growing one; their names.
 
-        None where something else rotates.
+        None if something else rotates.
         """
 
     def beside(self, name: str) -> Path:
@@ -61,7 +61,7 @@ class Log(Protocol):
 
 
 def identify(path: Path) -> str:
-    """The identity kept in this file: a uuid on its first line, made now where there is none."""
+    """The identity kept in this file: a uuid on its first line, made now if there is none."""
     with contextlib.suppress(FileNotFoundError):
         return read_identity(path)
     put_if_absent(path, f"{uuid.uuid4().hex}\n".encode(), path.parent)
@@ -69,7 +69,7 @@ def identify(path: Path) -> str:
 
 
 def read_identity(path: Path) -> str:
-    """The identity in a file; raises FileNotFoundError, and SourceError where it is damaged."""
+    """The identity in a file; raises FileNotFoundError, and SourceError if it is damaged."""
     with opened(path) as file:
         data: bytes = file.readline(IDENTITY_BYTES).removesuffix(b"\n")
     if not re.fullmatch(b"[0-9a-f]{32}", data):

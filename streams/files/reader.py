@@ -70,7 +70,7 @@ class LogReader:
         return max(number << OFFSET_BITS | size, self.position)
 
     def seek(self, offset: int | None) -> None:
-        """Go on at this offset, or at the next record where none begins there; None: at the oldest segment."""
+        """Go on at this offset, or at the next record if none begins there; None: at the oldest segment."""
         self.close()
         self._position = offset
 
@@ -107,7 +107,7 @@ class LogReader:
             self._tail = None
 
     def _open(self) -> Tail | None:
-        """The segment at the position; None where it has not come yet."""
+        """The segment at the position; None if it has not come yet."""
         if self._tail is None:
             position = self.position
             number, byte = position >> OFFSET_BITS, position & ((1 << OFFSET_BITS) - 1)

@@ -73,7 +73,7 @@ class RotatedLog:
             self._places = self._survey()
 
     def oldest(self) -> int:
-        """The lowest number whose file is there; the next one where none is."""
+        """The lowest number whose file is there; the next one if none is."""
         self._places = self._survey()
         return min(self._places, default=self._last + 1)
 
@@ -84,7 +84,7 @@ class RotatedLog:
         return (FIRST, 0) if number is None else (number, self._places[number].size)
 
     def open(self, number: int) -> int | None:
-        """A descriptor of the segment, wherever it lies; GapError where it is gone."""
+        """A descriptor of the segment, wherever it lies; GapError if it is gone."""
         while True:
             self._places = self._survey()
             if number == self._last + 1:
@@ -176,7 +176,7 @@ class RotatedLog:
 
 
 def look(path: Path) -> LogFile | None:
-    """The file as it is now; None where it is gone or its first line unfinished."""
+    """The file as it is now; None if it is gone or its first line unfinished."""
     try:
         descriptor = open_regular(path)
     except FileNotFoundError:
@@ -215,7 +215,7 @@ def match(known: Sequence[Segment], found: Iterable[LogFile], growing: Path) -> 
 def read_ledger(ledger: IO[bytes]) -> list[Segment]:
     """The segments written down, in the order of their numbers; cuts off what a crash left at the end.
 
-    Raises SourceError where a line is damaged that sound ones follow.
+    Raises SourceError if a line is damaged that sound ones follow.
     """
     first, *lines = ledger.read().split(b"\n")[:-1]
     sound = [LEDGER_LINE.fullmatch(line) for line in lines]

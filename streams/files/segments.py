@@ -39,7 +39,7 @@ class SegmentedLog:
         return (FIRST, 0) if number is None else (number, self._segment(number).stat().st_size)
 
     def open(self, number: int) -> int | None:
-        """A descriptor of the segment; GapError where it or one after it is missing among the others."""
+        """A descriptor of the segment; GapError if it or one after it is missing among the others."""
         numbers = self._numbers()
         newest = max(numbers, default=FIRST - 1)
         if number == newest + 1:

@@ -81,7 +81,7 @@ class FileSource:
         self._reader.seek(offset)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
-        """Keep the offset, with its segment's fingerprint, in ``<group>.commit``; None where it cannot be written."""
+        """Keep the offset, with its segment's fingerprint, in ``<group>.commit``; None if it cannot be written."""
         if not self._owned:
             return False
         for partition, offset in offsets.items():
@@ -183,7 +183,7 @@ class FileSink:
     Parameters
     ----------
     path
-        A folder of segments (made where there is none), or a file.
+        A folder of segments (made if there is none), or a file.
     segment_bytes
         Where a folder's segment is full and the next one begun; a file is left to whatever rotates it.
     keep_bytes

@@ -62,7 +62,7 @@ class Tail:
         return self._begin if size == self._read else size
 
     def take(self, most: int) -> Lines | None:
-        """At most this many of the lines that were read; None where there are none."""
+        """At most this many of the lines that were read; None if there are none."""
         if not self._ready:
             return None
         start, lines, length = self._ready.popleft()
@@ -73,7 +73,7 @@ class Tail:
         return Lines(start, taken)
 
     def fill(self, ended: bool) -> bool:
-        """Read on until lines are ready, or to the end; False where the file shrank or was rewritten meanwhile.
+        """Read on until lines are ready, or to the end; False if the file shrank or was rewritten meanwhile.
 
         ``ended`` says that nothing is appended any more: then the last line is whole without a newline, too.
         """

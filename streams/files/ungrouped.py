@@ -12,7 +12,7 @@ from omdml.streams.files.source import FileSource
 class FileBystander(FileSource):
     """Reads from where its listener says; any number may at the same time, and their commits are forgotten.
 
-    Raises SourceError where there is no such log.
+    Raises SourceError if there is no such log.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -33,7 +33,7 @@ ADVICE = {
 
 
 def admitted(options: KafkaOptions) -> None:
-    """Return where TLS and SASL let us in, or where nobody can tell; raises SourceRefused saying what to correct."""
+    """Return if TLS and SASL let us in, or if nobody can tell; raises SourceRefused saying what to correct."""
     if options.security_protocol == "PLAINTEXT":
         return
     for name in FILES:

@@ -57,7 +57,7 @@ def refresh_metadata(consumer: Any) -> None:
 
 
 def topic_id(consumer: Any, topic: str) -> Any:
-    """The identity of the topic that a consumer reads, as it last heard; None where it has not heard.
+    """The identity of the topic that a consumer reads, as it last heard; None if it has not heard.
 
     Only this one is refreshed before records of a topic made anew are handed out. The admin client would be asked, and
     cost a round trip, for every poll.

@@ -87,7 +87,7 @@ class KafkaSink:
     def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         """Queue one event.
 
-        Raises SourceError where the buffer stays full for ``block_s``, or the event is larger than a request may be.
+        Raises SourceError if the buffer stays full for ``block_s``, or the event is larger than a request may be.
         """
         size = len(value) + EVENT_OVERHEAD_BYTES
         self._sent_since += 1

@@ -34,7 +34,7 @@ def create_topic(
     Returns
     -------
     bool
-        False where a topic of that name exists already; it stays as it is.
+        False if a topic of that name exists already; it stays as it is.
     """
     retention_ms = -1 if retention_s is None else int(retention_s * 1000)
     configs = {
@@ -75,7 +75,7 @@ def open_admin(options: KafkaOptions) -> Any:
 
 
 def describe(admin: Any, name: str) -> Topic | None:
-    """The topic as it is now, None where there is none; raises what kafka-python raises."""
+    """The topic as it is now, None if there is none; raises what kafka-python raises."""
     (found,) = admin.describe_topics([name])
     error = kafka.errors.for_code(found["error_code"])
     if error is kafka.errors.UnknownTopicOrPartitionError:
@@ -96,7 +96,7 @@ def look_up(options: KafkaOptions, name: str) -> Topic | None:
 
 
 def message_limit(options: KafkaOptions, name: str) -> int:
-    """The largest message that a topic takes; raises SourceError where it is missing, or unfit for feedback."""
+    """The largest message that a topic takes; raises SourceError if it is missing, or unfit for feedback."""
     admin = open_admin(options)
     try:
         require(admin, options, name)

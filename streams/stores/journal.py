@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.version, self.digest
 
     def pointer(self, store_id: str) -> Pointer:
-        """The pointer as this entry set it; with serial 0 where it did not."""
+        """The pointer as this entry set it; with serial 0 if it did not."""
         serial = 0 if self.what == "held" else self.serial
         return Pointer(serial, self.version, self.digest, self.epoch, self.at, self.pinned and serial > 0, store_id)
 
@@ -63,7 +63,7 @@ class Journal(Protocol):
     """The entries of one model, numbered from 1, and the bytes of its snapshots."""
 
     def last(self) -> tuple[int, Entry | None]:
-        """The last entry and its number; ``(0, None)`` where there is none."""
+        """The last entry and its number; ``(0, None)`` if there is none."""
 
     def newest(self) -> Entry | None:
         """The last entry that brought a snapshot."""
@@ -81,7 +81,7 @@ class Journal(Protocol):
         """Keep the bytes of a snapshot."""
 
     def read(self, key: SnapshotKey) -> bytes | None:
-        """The bytes of a snapshot; None where they are not kept."""
+        """The bytes of a snapshot; None if they are not kept."""
 
     def drop_snapshots(self, keys: Iterable[SnapshotKey]) -> None:
         """Keep the bytes of these snapshots no longer."""

@@ -41,11 +41,11 @@ class JournaledSnapshots(ABC):
 
     @abstractmethod
     def owner(self, model: str) -> str | None:
-        """The epoch that owns the model; None where nobody claimed it."""
+        """The epoch that owns the model; None if nobody claimed it."""
 
     @abstractmethod
     def journal(self, model: str) -> Journal:
-        """The model's journal; empty where nothing was published."""
+        """The model's journal; empty if nothing was published."""
 
     def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
         """Keep the snapshot, and make it live unless the pointer is pinned or a reason to hold it back is given.
@@ -138,7 +138,7 @@ class JournaledSnapshots(ABC):
         raise self._too_busy(model)
 
     def owner_of(self, model: str) -> str:
-        """The epoch that owns the model; raises StoreLost where nobody claimed it."""
+        """The epoch that owns the model; raises StoreLost if nobody claimed it."""
         owner = self.owner(model)
         if owner is None:
             raise store_lost(model, str(self))

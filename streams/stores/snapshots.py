@@ -1,4 +1,4 @@
-"""What all stores do alike with snapshots: which bytes are sound, what to do where there are none."""
+"""What all stores do alike with snapshots: which bytes are sound, what to do if there are none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bytes_gone(model: str, pointer: Pointer, where: str) -> StoreError:
 
 
 def read_snapshot(model: str, pointer: Pointer, data: bytes, where: str) -> Snapshot:
-    """The snapshot in these bytes; raises CorruptError where they are damaged or another one's."""
+    """The snapshot in these bytes; raises CorruptError if they are damaged or another one's."""
     try:
         snapshot = Snapshot.from_bytes(data)
         if (snapshot.model, snapshot.version) != (model, pointer.version):

@@ -8,7 +8,7 @@ import threading
 
 
 def version_served(port: int, model: str = "shop") -> int | None:
-    """The version that the node at this port of the loopback answers a search with; None where it does not answer."""
+    """The version that the node at this port of the loopback answers a search with; None if it does not answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", f"/search?model={model}&id=i1&k=3")

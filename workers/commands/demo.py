@@ -33,7 +33,7 @@ def demo(**options: Any) -> None:
 @click.command()
 @click.argument("labels", type=click.Path(exists=True, dir_okay=False))
 @click.option("--node", default="http://127.0.0.1:8080", show_default=True, metavar="URL")
-@click.option("--model", help="May be left out where the node has one.")
+@click.option("--model", help="May be left out if the node has one.")
 @click.option("--comparisons", default=1000, show_default=True, type=click.IntRange(min=1))
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Comparisons a second; default: no limit.")
 @click.option("--wrong", default=0.05, show_default=True, type=click.FloatRange(0, 1), help="Share of wrong marks.")
@@ -42,7 +42,7 @@ def demo(**options: Any) -> None:
 @click.option("--people", default=8, show_default=True, type=click.IntRange(min=1), help="How many search at once.")
 def simulate(node: str, labels: str, **options: Any) -> None:
     """Let simulated people search at a node and click; LABELS is a CSV file with columns id and label (or a column a
-    task, where the model learns several; numbers, where it learns an order).
+    task, if the model learns several; numbers, if it learns an order).
     """
     from omdml.workers.configuration import process
     from omdml.workers.demo import run_simulation

@@ -33,7 +33,7 @@ def read(configuration: config.Configuration) -> Book:
 
 
 def position(book: Book, text: str) -> Position:
-    """Where the letter lies that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError where that is not one."""
+    """Where the letter lies that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError if that is not one."""
     found = [at for at in book.letters if text in (f"{at[0]}/{at[1]}", f"{at[0].number}/{at[1]}")]
     if len(found) == 1:
         return found[0]

@@ -127,6 +127,6 @@ def copy(configuration: config.Configuration, source: str, target: str) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask, unless the answer is known; ends the command where it is no."""
+    """Ask, unless the answer is known; ends the command if it is no."""
     if not yes:
         click.confirm(question, abort=True)

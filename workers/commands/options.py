@@ -25,7 +25,7 @@ LEARNER = click.Choice(
     ("cpmtml", "dca", "diagonal", "lomdml", "mtlmca", "oasis", "omdml", "qwise", "setnet", "signed", "stml", "utml")
 )
 accept_gap = click.option(
-    "--accept-gap", is_flag=True, help="Go on where the log cannot be read, or no longer holds what comes next."
+    "--accept-gap", is_flag=True, help="Go on if the log cannot be read, or no longer holds what comes next."
 )
 
 
@@ -106,7 +106,7 @@ def cell(content: object) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """A table, wide where nobody watches."""
+    """A table, wide if nobody watches."""
     from rich.table import Table
 
     table = Table(title=None if title is None else cell(title), title_justify="left")

@@ -47,7 +47,7 @@ class Options(NamedTuple):
 def run(configuration: Configuration, name: str, options: Options, console: Console) -> None:
     """Replay, print, and keep what is asked for.
 
-    Raises ConfigurationError where options contradict each other; else what reading, learning and storing raise.
+    Raises ConfigurationError if options contradict each other; else what reading, learning and storing raise.
     """
     process.one_thread()
     specs = chosen(wiring.specs(configuration), name, options)
@@ -100,7 +100,7 @@ def write_page(path: Path, text: str) -> None:
 
 
 def chosen(models: Specs, name: str, options: Options) -> list[Spec]:
-    """A spec for each learner asked for; raises ConfigurationError where options contradict each other."""
+    """A spec for each learner asked for; raises ConfigurationError if options contradict each other."""
     own = replayed_spec(models, name)
     specs = [replayed_spec(models, name, learner) for learner in dict.fromkeys(options.learners)] or [own]
     if len(specs) > 1 and (options.save or options.publish):

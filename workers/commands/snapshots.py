@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
-    """The store, which knows the model; raises StoreError where it does not."""
+    """The store, which knows the model; raises StoreError if it does not."""
     from omdml.workers import wiring
     from omdml.workers.configuration.config import suggestion
 

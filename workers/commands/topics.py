@@ -68,7 +68,7 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
 @topics.command("status")
 @stored
 def status(configuration: config.Configuration) -> None:
-    """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong; ends with 1 where
+    """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong; ends with 1 if
     something is."""
     from omdml.workers import wiring
 

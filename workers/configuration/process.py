@@ -119,7 +119,7 @@ def serve_metrics(
 ) -> None:
     """Prometheus metrics at ``host:port`` (empty: nowhere), probes, if there is a ``condition``, and single ``models``.
 
-    Raises ConfigurationError where the port is in use.
+    Raises ConfigurationError if the port is in use.
     """
     if not bind:
         return

@@ -53,7 +53,7 @@ class Spec(NamedTuple):
     parent: str = ""  # the model that new ones begin from
 
     def fresh(self) -> Learner:
-        """A learner at its start; raises StartError where the catalogue is too small for it."""
+        """A learner at its start; raises StartError if the catalogue is too small for it."""
         return copy.deepcopy(self.start().learner)
 
     def first_metric(self) -> Metric:
@@ -85,7 +85,7 @@ class Spec(NamedTuple):
     def resumed(self, checkpoint: Checkpoint) -> Learner:
         """The learner of a checkpoint, which goes on with today's hyperparameters.
 
-        Raises ConfigurationError where the shape of what was learned is another: learner, dimensions, rank, tasks.
+        Raises ConfigurationError if the shape of what was learned is another: learner, dimensions, rank, tasks.
         """
         learner = Learner.from_bytes(checkpoint.state)
         if checkpoint.configuration == self.digest and dict(learner.dims) == dict(self.catalogue.dims):
@@ -150,7 +150,7 @@ class Specs:
         return [name for name in self.configuration.models if not is_pattern(name)]
 
     def _find(self, model: str) -> Spec | None:
-        """The spec of a model, None where nothing covers its name."""
+        """The spec of a model, None if nothing covers its name."""
         matched = self.configuration.match(model)
         if matched is None:
             return None
@@ -163,7 +163,7 @@ class Specs:
         return self._found[label]
 
     def accepts(self, model: str) -> frozenset[str] | None:
-        """The kinds of feedback that a model learns from, None where nothing covers its name; raises FeedbackError."""
+        """The kinds of feedback that a model learns from, None if nothing covers its name; raises FeedbackError."""
         check_name(model)
         spec = self.find(model)
         return None if spec is None else spec.learner.accepts

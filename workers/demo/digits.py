@@ -47,7 +47,7 @@ class Digits(NamedTuple):
 
 
 def load_digits() -> Digits:
-    """All 1,797, described; raises ConfigurationError where scikit-learn is not installed."""
+    """All 1,797, described; raises ConfigurationError if scikit-learn is not installed."""
     try:
         from sklearn import datasets
     except ImportError as error:

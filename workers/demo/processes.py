@@ -85,7 +85,7 @@ class Child:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on; raises ProcessError where none is found."""
+    """A port of loopback that nobody listens on; raises ProcessError if none is found."""
     for port in random.SystemRandom().sample(PORTS, 200):
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -30,11 +30,11 @@ class Figures:
     version
         Comparisons that the node's answers know.
     mistake_rate
-        Of the last thousand comparisons, share that the metric had the wrong way round; None where not known.
+        Of the last thousand comparisons, share that the metric had the wrong way round; None if not known.
     weights
         Of modalities, where known.
     tasks
-        Before and now of each task, where there are several; ``before`` and ``now`` are their means.
+        Before and now of each task, if there are several; ``before`` and ``now`` are their means.
     looks
         The measure after some numbers of comparisons.
     """

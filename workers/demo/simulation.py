@@ -51,7 +51,7 @@ def run_simulation(
         model of several tasks needs a column of each task's name. For a model of an attribute labels are numbers, and
         more of it is relevant. Items that the file does not name are never marked.
     model
-        May be left out where the node has one.
+        May be left out if the node has one.
     comparisons, rate, people
         How many comparisons, how many of them a second (None: as fast as the node takes them), by how many at once.
     wrong
@@ -89,7 +89,7 @@ def run_simulation(
 
 
 def find_model(url: str, name: str | None) -> Live:
-    """A node's model of this name, or its only one; raises ConfigurationError where there are several, or none."""
+    """A node's model of this name, or its only one; raises ConfigurationError if there are several, or none."""
     client = NodeClient(url)
     try:
         models = client.models()

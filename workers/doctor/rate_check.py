@@ -51,7 +51,7 @@ def squared(a: Array) -> Array:
 
 
 def of_rows(query: Array, a: Array, b: Array) -> float:
-    """What a step of rate 1 changes at unit spread where the step is a share of what is learned."""
+    """What a step of rate 1 changes at unit spread if the step is a share of what is learned."""
     return float(squared(a).mean())
 
 

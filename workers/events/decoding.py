@@ -118,7 +118,7 @@ class Batch:
 def sort_out(
     records: Iterable[Record], accepts: Callable[[str], frozenset[str] | None]
 ) -> tuple[dict[str, Batch], dict[str | None, list[Refusal]]]:
-    """Decode records into a batch a model, and refusals by model, None where that is not known.
+    """Decode records into a batch a model, and refusals by model, None if that is not known.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def piece(records: Sequence[Record]) -> int:
 
 
 def kind_of(record: Record) -> str:
-    """What kind of feedback a refused event is; ``unknown`` where it does not decode."""
+    """What kind of feedback a refused event is; ``unknown`` if it does not decode."""
     try:
         event = decode(record.value, content_type(record.headers) if record.headers else JSON)
     except FeedbackError:

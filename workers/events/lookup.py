@@ -130,7 +130,7 @@ class Lookup:
         return refusal(record, error, self._model, said_as(type(event)))
 
     def _rows(self, ids: Sequence[str]) -> Array:
-        """Row numbers, -1 where even a second look at the catalogue finds no such item.
+        """Row numbers, -1 if even a second look at the catalogue finds no such item.
 
         What changed or was deleted is taken in here too, before the events: at most FOLLOW_S after it was done.
         """

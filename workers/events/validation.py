@@ -53,7 +53,7 @@ def validate(payload: bytes, specs: Specs) -> AnyFeedback:
 
 
 def check(event: AnyFeedback, spec: Spec | None) -> None:
-    """Raise FeedbackError where a worker would not learn the event; ``spec`` is that of its model."""
+    """Raise FeedbackError if a worker would not learn the event; ``spec`` is that of its model."""
     check_name(event.model)
     if spec is None:
         raise unknown_model(event.model)

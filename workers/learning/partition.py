@@ -118,7 +118,7 @@ class OwnedPartition:
     def take(self, records: list[Record]) -> list[Record]:
         """Learn records, in order; answers those that are for a later turn, because too many new models would begin.
 
-        Raises StoreError where the store is out of reach: take them again then, models skip what they have taken.
+        Raises StoreError if the store is out of reach: take them again then, models skip what they have taken.
         """
         if self._taken is not None and records[0].offset < self._taken:
             records = [record for record in records if record.offset >= self._taken]  # the letters were what failed
@@ -359,7 +359,7 @@ class OwnedPartition:
         untaken
             Offset of the first record that was polled and not taken, if there is one.
         commit
-            Off inside a rebalance, where a client cannot commit: min(mark, commit) covers it.
+            Off inside a rebalance, when a client cannot commit: min(mark, commit) covers it.
         until
             No further model after this, by the clock: the mark stays below what is not saved.
 

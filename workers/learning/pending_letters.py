@@ -32,7 +32,7 @@ class PendingLetters:
         self._refused += refused
 
     def send(self) -> None:
-        """Send what is noted; raises SourceError where the sink can take no more for now."""
+        """Send what is noted; raises SourceError if the sink can take no more for now."""
         while self._refused:
             with naming_dead_letters():
                 count = self._letters.add_many(refusal[:3] for refusal in self._refused)
@@ -49,7 +49,7 @@ class PendingLetters:
             self._metrics.refused(spec.label if spec else "unknown", kind, reason, count)
 
     def finish(self, limit_s: float = FLUSH_S) -> None:
-        """Return when all of it is acknowledged; raises SourceError where that is not so in time."""
+        """Return when all of it is acknowledged; raises SourceError if that is not so in time."""
         self.send()
         with naming_dead_letters():
             self._letters.flush(max(0.0, min(FLUSH_S, limit_s)))

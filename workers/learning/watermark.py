@@ -46,7 +46,7 @@ class Mark:
             self.move(min(offset, self.offset), back=True)
 
     def move(self, offset: int | None, back: bool = False) -> None:
-        """Move the mark, if there is need to, and look; raises StoreChanged where it is not as this owner left it.
+        """Move the mark, if there is need to, and look; raises StoreChanged if it is not as this owner left it.
 
         One further on, in the same run, is an earlier owner's last save, and stays unless the mark is to go ``back``:
         had that one missed anything that this owner has claimed, it would have been fenced and the mark not moved.
@@ -65,7 +65,7 @@ class Mark:
         self.offset = left
 
     def look(self) -> None:
-        """Raise StoreChanged where the store is not as this owner left it; before there is a mark nobody can tell."""
+        """Raise StoreChanged if the store is not as this owner left it; before there is a mark nobody can tell."""
         if self.offset is not None and not self.stands:
             marks = self._store.marks([self._partition])
             raise self._changed(marks.get(self._partition), self.offset, marks.run)

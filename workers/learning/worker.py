@@ -60,7 +60,7 @@ class LearnerWorker:
         Publish within ``publish_interval_s``, at once when idle; save every ``checkpoint_interval_s``. While events
         wait, publishing takes at most three quarters of the time: what is slow to publish goes live less often.
     accept_gap
-        Go on where the log no longer holds the events at a position; else that ends the worker.
+        Go on if the log no longer holds the events at a position; else that ends the worker.
     hand_over_s
         Seconds that saving may take where partitions go to another worker, which does not wait for ever.
     """
@@ -105,7 +105,7 @@ class LearnerWorker:
     def run(self) -> None:
         """Work until :meth:`stop`, then publish, save and leave.
 
-        Raises GapError, SourceError, StoreLost, StoreRefused, Fenced, ConfigurationError where an operator must decide.
+        Raises GapError, SourceError, StoreLost, StoreRefused, Fenced, ConfigurationError if an operator must decide.
         """
         try:
             while not self._stopping:

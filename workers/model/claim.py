@@ -49,7 +49,7 @@ class Claimed(NamedTuple):
 def claim(name: str, spec: Spec, store: Store, platform: str) -> Claimed:
     """Become the owner of a model, and resume it with today's settings.
 
-    Raises ConfigurationError where its state does not fit them or it cannot start, CorruptError where its state is none
+    Raises ConfigurationError if its state does not fit them or it cannot start, CorruptError if its state is none
     of its learner's, else what the store raises.
     """
     claimed, live = store.claim(name), store.current(name)
@@ -174,7 +174,7 @@ def changed(checkpoint: Checkpoint, spec: Spec, platform: str) -> list[Change]:
 
 
 def snapshot(name: str, store: Store, version: int | None = None) -> Snapshot | None:
-    """What nodes answer with, or that of a version; None where there is none, or it is damaged."""
+    """What nodes answer with, or that of a version; None if there is none, or it is damaged."""
     try:
         found = store.load(name, version)
     except CorruptError as error:

@@ -112,7 +112,7 @@ class Bridge:
         return grown
 
     def nearest(self, query: Query, k: int) -> Hits | None:
-        """The k closest rows under the new metric; None where too many items could be among them."""
+        """The k closest rows under the new metric; None if too many items could be among them."""
         table = query.table(self.features)
         low, high = self._bounds(query, table)
         query.hide(low, high)

@@ -57,7 +57,7 @@ class Current:
         return spec.parent if spec else ""
 
     def check(self, event: AnyFeedback) -> None:
-        """Raise FeedbackError where a worker would make a dead letter of this event."""
+        """Raise FeedbackError if a worker would make a dead letter of this event."""
         spec = self._specs.find(event.model)
         try:
             check(event, spec)

@@ -86,9 +86,9 @@ class Index(Protocol):
         """Memory that is used."""
 
     def nearest(self, query: Query, k: int) -> Hits | None:
-        """The k closest rows, fewer where there are no more; None where the index cannot prove its answer.
+        """The k closest rows, fewer if there are no more; None if the index cannot prove its answer.
 
-        Raises MeasureError where float32 cannot hold a distance from the query.
+        Raises MeasureError if float32 cannot hold a distance from the query.
         """
 
     def expanded(self, query: Query, count: int) -> Query | None:
@@ -342,7 +342,7 @@ def lowest(distances: Array, k: int, slack: float = 0.0) -> NDArray[np.int64]:
 
 
 def closest(rows: NDArray[np.int64], distances: NDArray[np.float64], k: int) -> Hits:
-    """The k closest of these rows, which rise: ties fall to the lowest row. MeasureError where a distance is none."""
+    """The k closest of these rows, which rise: ties fall to the lowest row. MeasureError if a distance is none."""
     if not np.isfinite(distances).all():
         raise MeasureError("its distance from an item is not finite")
     order = np.argsort(distances, kind="stable")[:k]

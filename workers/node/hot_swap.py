@@ -92,7 +92,7 @@ class Refresher:
         self._embedder.shutdown(cancel_futures=True)
 
     def stale_seconds(self) -> float:
-        """Since the most outdated of the views was up to date; 0 where all are."""
+        """Since the most outdated of the views was up to date; 0 if all are."""
         since = [self._confirmed[model] for model in tuple(self._behind) if model in self._confirmed]
         return time.monotonic() - min(since) if since else 0.0
 
@@ -113,7 +113,7 @@ class Refresher:
     def refresh(self, model: str) -> View | None:
         """Make the model's view what the store points at, if that can be served; answer the view there is.
 
-        Raises StoreError where the store is out of reach.
+        Raises StoreError if the store is out of reach.
         """
         with self._loading:
             began = time.perf_counter()
@@ -198,7 +198,7 @@ class Refresher:
             return
 
     def _adopt(self, model: str, view: View | None, pointer: Pointer, began: float) -> None:
-        """Swap in what the pointer names: by name only where nothing else changed, over a bridge where one leads."""
+        """Swap in what the pointer names: by name only if nothing else changed, over a bridge if one leads."""
         catalogue = self._catalogues(model)
         if view and (view.pointer.version, view.pointer.digest) == (pointer.version, pointer.digest):
             self._swap(model, view, replace(view, pointer=pointer), began)
@@ -279,7 +279,7 @@ class Refresher:
                 self._embedding.discard(model)
 
     def _incomplete(self, model: str) -> View | None:
-        """The view to embed; None, and nothing embeds this model any more, where there is nothing to do."""
+        """The view to embed; None, and nothing embeds this model any more, if there is nothing to do."""
         with self._loading:
             view = self.views.get(model)
             complete = view is None or (view.origin is None and view.covers(self._catalogues(model)))

@@ -194,13 +194,13 @@ class View:
         return rows
 
     def searched(self, query: Query, by: str | None, rerank: int | None) -> Query:
-        """The query as sets are to be searched; raises SearchError where there are none."""
+        """The query as sets are to be searched; raises SearchError if there are none."""
         if by is None and rerank is None:
             return query
         raise SearchError(f"model {self.snapshot.model!r} is none of sets, which `by` and `rerank` are for", "invalid")
 
     def vectors(self, raw: Mapping[str, Sequence[float]]) -> Query:
-        """The query for one item's raw vectors, a modality each; raises SearchError where they do not fit."""
+        """The query for one item's raw vectors, a modality each; raises SearchError if they do not fit."""
         try:
             return Query(np.empty(0, np.int64), scaled_item(self.catalogue, "query", raw, some=True))
         except FeedbackError as error:
@@ -209,7 +209,7 @@ class View:
 
 @dataclass(frozen=True)
 class SetView(View):
-    """One snapshot of a metric of sets: answers are the catalogue's ``sets``, or its items where it has none."""
+    """One snapshot of a metric of sets: answers are the catalogue's ``sets``, or its items if it has none."""
 
     sets: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
@@ -269,7 +269,7 @@ def embedded_view(
     before: View | None = None,
     patience_s: float = PATIENCE_S,
 ) -> View:
-    """A view with the whole gallery embedded, and ready for bridges where that takes longer than ``patience_s``.
+    """A view with the whole gallery embedded, and ready for bridges if that takes longer than ``patience_s``.
 
     Raises
     ------
@@ -351,7 +351,7 @@ def same_metric(one: Metric, other: Metric) -> bool:
 
 
 def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> Spread:
-    """The spread of these items, taken over from the view before where it is theirs."""
+    """The spread of these items, taken over from the view before if it is theirs."""
     if before and before.spread and before.catalogue is catalogue:
         known = before.spread
         if known.names == tuple(features) and len(known.squares) == len(next(iter(features.values()))):
@@ -360,7 +360,7 @@ def spread_of(features: Features, catalogue: Catalogue, before: View | None) -> 
 
 
 def bridged_view(origin: View, pointer: Pointer, snapshot: Snapshot, catalogue: Catalogue) -> View | None:
-    """A view of a new snapshot over the gallery of a complete ``origin``; None where no bridge leads there."""
+    """A view of a new snapshot over the gallery of a complete ``origin``; None if no bridge leads there."""
     grown = grown_view(origin, catalogue) if origin.spread is not None else None
     if grown is None or grown.spread is None:
         return None
@@ -382,12 +382,12 @@ def shapes(metric: ProjectionMetric) -> dict[str, tuple[int, ...]]:
 
 
 def check_fit(snapshot: Snapshot, catalogue: Catalogue) -> None:
-    """Raise CatalogueError where a snapshot was not learned on this catalogue."""
+    """Raise CatalogueError if a snapshot was not learned on this catalogue."""
     where = f"snapshot of model {snapshot.model!r}, version {snapshot.version}"
     if snapshot.generation != catalogue.generation:
         raise CatalogueError(
             f"{where}: learned on catalogue generation {snapshot.generation!r}, this node has "
-            f"{catalogue.generation!r}: give both the same catalogue, and restart the node where it was built anew"
+            f"{catalogue.generation!r}: give both the same catalogue, and restart the node if it was built again"
         )
     got: dict[str, Any] = dict(snapshot.metric.dims)
     if wrong := {name: dim for name, dim in got.items() if catalogue.dims.get(name) != dim}:

@@ -59,7 +59,7 @@ class RetrievalNode:
     parent
         The name of a model's parent, empty if it has none: what that serves answers before the model's first event.
     check
-        Raises FeedbackError where no worker would learn a posted event; None: whatever can be decoded is taken.
+        Raises FeedbackError if no worker would learn a posted event; None: whatever can be decoded is taken.
     registry
         For the node's Prometheus metrics; its own by default.
     poll_interval_s
@@ -147,7 +147,7 @@ class RetrievalNode:
 
     @property
     def stale_seconds(self) -> float:
-        """Since the most outdated model was up to date; 0 where all are. If the follower hangs, nobody knows of any."""
+        """Since the most outdated model was up to date; 0 if all are. If the follower hangs, nobody knows of any."""
         return max(self._refresher.stale_seconds(), self._follower.overdue_s)
 
     def missing(self) -> list[str]:
@@ -176,7 +176,7 @@ class RetrievalNode:
         }
 
     def label(self, model: str) -> str | None:
-        """The name or pattern that covers a model; None where nothing does."""
+        """The name or pattern that covers a model; None if nothing does."""
         if model in self.named:
             return model
         return next((pattern for pattern in self.patterns if fnmatch.fnmatchcase(model, pattern)), None)
@@ -188,7 +188,7 @@ class RetrievalNode:
     def view(self, model: str | None = None) -> View:
         """What answers for a model by now; one of a pattern is loaded if need be.
 
-        Raises SearchError: ``unknown_model``, or ``not_ready`` where nothing was published that can be served.
+        Raises SearchError: ``unknown_model``, or ``not_ready`` if nothing was published that can be served.
         """
         name = self._name(model)
         view = self._refresher.views.get(name)
@@ -200,7 +200,7 @@ class RetrievalNode:
 
     def view_of(self, model: str | None, version: int) -> View:
         """What a kept version answers, live or not; raises SearchError: ``unknown_model``, ``not_kept``,
-        ``unservable``. Raises StoreError where the store is out of reach."""
+        ``unservable``. Raises StoreError if the store is out of reach."""
         name = self.name_of(model)
         return self._past.view(name, version)
 
@@ -351,7 +351,7 @@ class RetrievalNode:
         return self.label(model) or model
 
     def require(self, model: str) -> None:
-        """Raise SearchError ``unknown_model`` where no name or pattern covers a model."""
+        """Raise SearchError ``unknown_model`` if no name or pattern covers a model."""
         if self.label(model) is None:
             near = suggestion(model, [*self.named, *self.patterns])
             raise SearchError(f"no model {model!r} is configured{near}", "unknown_model")

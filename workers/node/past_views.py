@@ -26,7 +26,7 @@ class PastViews:
         """The view of a kept version.
 
         Raises SearchError: ``not_kept``, or ``unservable`` if its bytes are damaged or are of other items. Raises
-        StoreError where the store is out of reach.
+        StoreError if the store is out of reach.
         """
         with self._making:
             loaded = self._store.load(model, version)

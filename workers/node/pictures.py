@@ -29,7 +29,7 @@ class Picture(NamedTuple):
 class Pictures:
     """The pictures in a folder: ``ID.png``, or another ending of :data:`MEDIA`.
 
-    Raises ConfigurationError where there is no such folder.
+    Raises ConfigurationError if there is no such folder.
     """
 
     def __init__(self, folder: str | Path, where: str) -> None:

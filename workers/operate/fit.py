@@ -34,9 +34,9 @@ class Parts(NamedTuple):
 
 
 def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -> Parts:
-    """The first half of a log's comparisons, or the first ``most`` where that is less, and the rest.
+    """The first half of a log's comparisons, or the first ``most`` if that is less, and the rest.
 
-    Only what is needed to tell is held in memory. Raises StartError where there is no event before the cut, or the
+    Only what is needed to tell is held in memory. Raises StartError if there is no event before the cut, or the
     learner has no batch form.
     """
     check_fittable(spec.learner)
@@ -59,7 +59,7 @@ def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -
 
 
 def check_fittable(learner: type[Learner]) -> None:
-    """Raise StartError where a learner has no batch form, with what can be typed instead."""
+    """Raise StartError if a learner has no batch form, with what can be typed instead."""
     if learner.name in batch_learners():
         return
     if learner is DCA:
@@ -137,7 +137,7 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     3. save     the first checkpoint. A crash after it: the worker that claims the model publishes it.
     4. publish  the first snapshot.
 
-    Raises StoreError where the model exists already or nothing was read of it, Fenced where a worker took it meanwhile,
+    Raises StoreError if the model exists already or nothing was read of it, Fenced if a worker took it meanwhile,
     PlacementChanged if models live elsewhere by now.
     """
     if model.home is None:

@@ -20,7 +20,7 @@ ATTEMPTS = 5
 
 
 def configured_spec(specs: Specs, name: str) -> Spec:
-    """What a model is learned with; raises ConfigurationError where nothing covers its name."""
+    """What a model is learned with; raises ConfigurationError if nothing covers its name."""
     spec = specs.find(name)
     if spec is None:
         near = suggestion(name, specs.configuration.models)
@@ -29,7 +29,7 @@ def configured_spec(specs: Specs, name: str) -> Spec:
 
 
 def require(store: Store, name: str) -> None:
-    """Raise StoreError, naming the nearest, where the store does not know a model."""
+    """Raise StoreError, naming the nearest, if the store does not know a model."""
     if name not in store.models():
         raise StoreError(f"model {name!r}: {store} knows none of that name{suggestion(name, store.models())}")
 
@@ -41,8 +41,8 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
     2. publish  Version 0. A crash before it changes nothing.
     3. save     The start, at the position kept. A crash before it: what was learned is live again with the next event.
 
-    None, and the model deleted instead, where the newest checkpoint cannot be read: nor can its position. A worker that
-    waits for it begins it anew. Raises StoreError where there is nothing to reset, Fenced where a worker keeps taking
+    None, and the model deleted instead, if the newest checkpoint cannot be read: nor can its position. A worker that
+    waits for it begins it anew. Raises StoreError if there is nothing to reset, Fenced if a worker keeps taking
     it back.
     """
     require(store, name)
@@ -81,7 +81,7 @@ def copy(store: Store, source: str, target: str, spec: Spec, topic_id: str, plac
 
     It goes on from the partition's mark: nobody takes again what lies below it.
 
-    Raises StoreError where the one does not exist or the other does, ConfigurationError where the settings do not fit,
+    Raises StoreError if the one does not exist or the other does, ConfigurationError if the settings do not fit,
     PlacementChanged if models live elsewhere by now.
     """
     require(store, source)

@@ -95,7 +95,7 @@ def read_whole(source: Source, accept_gap: bool = False, numbers: range | None =
 def replayed_spec(specs: Specs, model: str, learner: str | None = None) -> Spec:
     """What a model is learned with; another learner than the configured one has its defaults.
 
-    Raises ConfigurationError where no such model is configured, ParameterError where that learner has no defaults.
+    Raises ConfigurationError if no such model is configured, ParameterError if that learner has no defaults.
     """
     spec = specs.find(model)
     if spec is None:

@@ -80,7 +80,7 @@ class TensorChange(NamedTuple):
 def changes(before: Snapshot, after: Snapshot) -> list[TensorChange]:
     """How the tensors changed, weights among them unless they are those of experts, which come and go.
 
-    Raises StoreError where the two are of different kinds or shapes.
+    Raises StoreError if the two are of different kinds or shapes.
     """
     old, new = before.metric.to_tensors()[0], after.metric.to_tensors()[0]
     experts: set[str] = set()

@@ -40,7 +40,7 @@ def _stay(store: SnapshotStore, model: str, version: int, kind: Kind | None, why
 
 
 def live(store: SnapshotStore, model: str) -> Pointer:
-    """The live pointer; raises StoreError where there is none."""
+    """The live pointer; raises StoreError if there is none."""
     pointer = store.current(model)
     if pointer is None:
         raise NotKept(f"model {model!r}: nothing is published in {store}: is a worker running?")

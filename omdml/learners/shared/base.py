@@ -100,7 +100,7 @@ class Learner(base.Base):
     def start(self, features: Mapping[str, Array]) -> None:
         """Begin from a sample of these features; without effect on a learner that has begun.
 
-        Raises StartError, or FeedbackError where the features do not fit ``dims``.
+        Raises StartError, or FeedbackError if the features do not fit ``dims``.
         """
         if self._engine is None:
             check_features(features, self.dims)
@@ -156,13 +156,13 @@ class Learner(base.Base):
     def learning_on(self, **hyperparameters: Any) -> Self:
         """A learner that goes on from this one's state, open block included, with other hyperparameters.
 
-        Raises ParameterError, or CorruptError where the state has another shape under them.
+        Raises ParameterError, or CorruptError if the state has another shape under them.
         """
         tensors = self._started("learning_on").to_tensors()
         return type(self)(dims=self.dims, **hyperparameters)._resumed(tensors)
 
     def _resumed(self, tensors: Mapping[str, Array]) -> Self:
-        """This learner, gone on to a state; raises CorruptError where that has another shape."""
+        """This learner, gone on to a state; raises CorruptError if that has another shape."""
         shapes = self._shapes(tensors)
         claimed, held = sum(map(math.prod, shapes.values())), sum(array.size for array in tensors.values())
         if claimed > max(held, ROOM):

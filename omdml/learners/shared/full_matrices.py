@@ -30,7 +30,7 @@ class FullMatrixLearner(QuadrupletLearner):
     def _check(self) -> None:
         expect(number(self.mu) and self.mu >= 0, "mu", self.mu, "a weight of at least 0")
         expect(whole(self.k) and self.k >= 0, "k", self.k, "a number of eigenvalues")
-        expect(self.mu == 0 or self.k >= 1, "k", self.k, "at least 1 where mu is above 0")
+        expect(self.mu == 0 or self.k >= 1, "k", self.k, "at least 1 if mu is above 0")
         expect(number(self.trace) and self.trace >= 0, "trace", self.trace, "a weight of at least 0")
         expect(whole(self.refresh) and self.refresh >= 1, "refresh", self.refresh, "a number of updates of at least 1")
         expect(self.rank is None or (whole(self.rank) and self.rank >= 1), "rank", self.rank, "None or at least 1")

@@ -111,13 +111,13 @@ class PairLearner(Learner):
         features
             Matrices (n, d_i) a modality, whole: memory maps will do, only touched rows are read and cast.
         similar : scalar or (T,)
-            True where the pair is similar; always needed.
+            True if the pair is similar; always needed.
         task : scalar or (T,)
-            Names of tasks; may be left out where there is one.
+            Names of tasks; may be left out if there is one.
 
         Returns
         -------
-        ``scores`` are ``y (d^2 - b)``: positive where the pair lies on the wrong side of its threshold.
+        ``scores`` are ``y (d^2 - b)``: positive if the pair lies on the wrong side of its threshold.
 
         Raises
         ------
@@ -170,7 +170,7 @@ def rank_of(tensors: Mapping[str, Array]) -> int:
 
 
 def signs(similar: ArrayLike | None, count: int) -> Array:
-    """1 where similar, -1 where not: (count,); raises FeedbackError."""
+    """1 where similar, -1 if not: (count,); raises FeedbackError."""
     column = np.asarray(similar)
     if column.shape not in ((), (count,)) or (column.size and column.dtype.kind != "b"):
         got = f"{column.dtype} of shape {column.shape}"

@@ -47,7 +47,7 @@ class ArrayTable:
 class NpzTable:
     """An archive with an array a modality, named like it or ``X_<modality>``, and maybe one named ``ids``.
 
-    Labels (``y``, ``y_...``) are left out, and where there is an ``X_`` every other array is: one log line names them.
+    Labels (``y``, ``y_...``) are left out, and if there is an ``X_`` every other array is: one log line names them.
     """
 
     def __init__(self, path: Path, ids: Sequence[str] | None = None) -> None:
@@ -104,7 +104,7 @@ class NpzTable:
 
 
 def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[str] | None) -> int:
-    """Number of items; CatalogueError where an array is no matrix or has another number of rows."""
+    """Number of items; CatalogueError if an array is no matrix or has another number of rows."""
     for name, shape in shapes.items():
         if len(shape) != 2:
             raise CatalogueError(f"{table}: array {name!r} has shape {shape}, expected (n, d)")

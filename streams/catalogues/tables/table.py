@@ -35,7 +35,7 @@ class Chunk(NamedTuple):
 
 
 class Table(Protocol):
-    """A source of items. ``name`` is what errors call it; ``count`` is None where only reading tells.
+    """A source of items. ``name`` is what errors call it; ``count`` is None if only reading tells.
 
     ``numbered``: it holds no ids, and row numbers stand for them.
     """
@@ -69,7 +69,7 @@ def rows_at_once(table: str, rows: int, dims: Mapping[str, int]) -> int:
 def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
     """Columns grouped by prefix: ``color.0, color.1`` or ``color_0, color_1``; counted from 0 or 1, without gaps.
 
-    Names that end in no number are left out. Raises CatalogueError where a number is missing or there twice.
+    Names that end in no number are left out. Raises CatalogueError if a number is missing or there twice.
 
     Examples
     --------
@@ -93,13 +93,13 @@ def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def require_modality(table: str, found: Iterable[str], expected: str, there: Iterable[str]) -> None:
-    """Raise CatalogueError where a table holds no vectors; ``there`` is what it holds."""
+    """Raise CatalogueError if a table holds no vectors; ``there`` is what it holds."""
     if not list(found):
         raise CatalogueError(f"{table}: no modality: expected {expected}; it has {_shown(list(there)) or 'nothing'}")
 
 
 def require_columns(table: str, wanted: Iterable[str], there: Sequence[str]) -> None:
-    """Raise CatalogueError where a column is missing, or there twice."""
+    """Raise CatalogueError if a column is missing, or there twice."""
     for name in wanted:
         if there.count(name) != 1:
             told = f"{there.count(name)} columns named {name!r}, expected one; it has {_shown(there)}"

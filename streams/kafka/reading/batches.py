@@ -18,7 +18,7 @@ FIELDS_BEFORE_KEY = 4
 
 
 class Unreadable(kafka.errors.CorruptRecordError):  # type: ignore[misc]  # kafka-python has no types
-    """A batch that is damaged; ``then`` is the offset behind it, or behind its first record where nobody knows."""
+    """A batch that is damaged; ``then`` is the offset behind it, or behind its first record if nobody knows."""
 
     def __init__(self, why: str, then: int) -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
         self._too_large: TooLarge | None = None
 
     def validate_crc(self) -> bool:
-        """True; raises Unreadable where the checksum says otherwise."""
+        """True; raises Unreadable if the checksum says otherwise."""
         if not super().validate_crc():
             raise self._unreadable("its checksum does not fit")
         return True

@@ -41,7 +41,7 @@ class Epochs:
                 internals.put_position(consumer, at, offset, self.of(at, offset))
 
     def of(self, at: TopicPartition, offset: int) -> int:
-        """The epoch under which a partition was read up to this offset; -1 where nobody knows."""
+        """The epoch under which a partition was read up to this offset; -1 if nobody knows."""
         epoch, end = self._read.get(at, (-1, 0))
         return epoch if offset <= end else -1
 

@@ -40,7 +40,7 @@ class Gaps:
             raise error
 
     def accept(self, at: TopicPartition) -> bool:
-        """Go on behind the gap of a partition; False where there is none, or it is not told yet, and will be."""
+        """Go on behind the gap of a partition; False if there is none, or it is not told yet, and will be."""
         told = at in self.stopped and at not in self._untold
         if told:
             self.stopped.discard(at)

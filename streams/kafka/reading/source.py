@@ -150,7 +150,7 @@ class KafkaSource:
         ClientFailed
             One client after the other failed.
         Exception
-            What the listener raised, also where it was raised on the client's thread.
+            What the listener raised, also if it was raised on the client's thread.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -349,7 +349,7 @@ class KafkaSource:
     def _is_ours(self, batches: Mapping[TopicPartition, list[Any]]) -> bool:
         """Whether records are those of this topic, at no cost: the client reads by name, and goes on in one made anew.
 
-        Raises GapError where it surely is another; where that cannot be told for now they are polled again.
+        Raises GapError if it surely is another; if that cannot be told for now they are polled again.
         """
         seen = internals.topic_id(self._consumer, self.topic)
         if seen is None or str(seen) == self.topic_id or self._look():

@@ -106,14 +106,14 @@ class Flow:
 
 
 class Failures:
-    """Paces the making of new clients, where one failed in a way that no outage explains."""
+    """Paces the making of new clients, if one failed in a way that no outage explains."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
         self._failed_at = float("-inf")
 
     def wait(self) -> bool:
-        """Wait before another client is made, twice as long each time; at once False where that was tried enough."""
+        """Wait before another client is made, twice as long each time; at once False if that was tried enough."""
         now = time.monotonic()
         self._in_a_row = 1 if now - self._failed_at > STEADY_S else self._in_a_row + 1
         if self._in_a_row >= CLIENTS_IN_A_ROW:

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class Begin(enum.StrEnum):
-    """What an operator decides where nobody can tell what was routed."""
+    """What an operator decides if nobody can tell what was routed."""
 
     BEGINNING = "beginning"
     END = "end"

@@ -182,7 +182,7 @@ class Router:
         self._stop_by = time.monotonic() + STOP_S
 
     def run(self) -> None:
-        """Route until :meth:`stop`; raises GapError, SourceError where an operator must decide."""
+        """Route until :meth:`stop`; raises GapError, SourceError if an operator must decide."""
         self.source.subscribe(self)
         try:
             while not self.stopping:

@@ -25,7 +25,7 @@ LINGER_MS = 1000
 class KafkaTransactions:
     """A producer of transactions; the cluster lets one of each ``name`` live, and fences the one before.
 
-    As a context manager each block is one transaction: committed at its end, aborted where it raises.
+    As a context manager each block is one transaction: committed at its end, aborted if it raises.
 
     Parameters
     ----------

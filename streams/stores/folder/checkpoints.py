@@ -44,7 +44,7 @@ class CheckpointFolder:
         self.path, self.model = path, model
 
     def owner(self) -> str | None:
-        """The epoch that owns the model; None where nobody claimed it."""
+        """The epoch that owns the model; None if nobody claimed it."""
         return max(self._epochs(), default=None)
 
     def position(self) -> ModelPosition | None:

@@ -1,6 +1,6 @@
 """The journal of a model's snapshots in a folder: a file an entry, named by its number, and a file a snapshot.
 
-An entry is added by a hard link, which fails where the number is taken: that is the compare-and-set. It is written
+An entry is added by a hard link, which fails if the number is taken: that is the compare-and-set. It is written
 aside in the folder of its owner's epoch, so that an owner whose model was deleted meanwhile finds nothing to link.
 """
 
@@ -59,7 +59,7 @@ class DirectoryJournal:
                 return number, entry
 
     def last_number(self) -> int:
-        """The number of the last entry; 0 where there is none."""
+        """The number of the last entry; 0 if there is none."""
         return max(self._numbers(), default=0)
 
     def newest(self) -> Entry | None:
@@ -123,7 +123,7 @@ class DirectoryJournal:
         return [int(match[1]) for match in map(NAME.fullmatch, names) if match]
 
     def _read(self, number: int) -> Entry | None:
-        """The entry; None where it was dropped meanwhile."""
+        """The entry; None if it was dropped meanwhile."""
         path = self._path(number)
         try:
             return msgspec.json.decode(read_regular(path, DOCUMENT_BYTES), type=Entry)
@@ -153,7 +153,7 @@ class DirectoryWatch:
         self._closed = threading.Event()
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Models that have new entries; raises StoreError where the folders cannot be read."""
+        """Models that have new entries; raises StoreError if the folders cannot be read."""
         deadline = time.monotonic() + timeout_s
         while True:
             began = time.monotonic()

@@ -122,7 +122,7 @@ def _readable(options: Mapping[str, Any]) -> None:
 def run_of(client: Any) -> str:
     """What changes when the server is started anew or another one takes over: it may have forgotten something.
 
-    Empty where this user may not ask, or the server cannot tell.
+    Empty if this user may not ask, or the server cannot tell.
     """
     try:
         with client.pipeline(transaction=False) as pipeline:
@@ -133,7 +133,7 @@ def run_of(client: Any) -> str:
 
 
 def check_eviction(url: str) -> None:
-    """Raise StoreRefused where the address is a server's that may drop our keys to make room for others."""
+    """Raise StoreRefused if the address is a server's that may drop our keys to make room for others."""
     if url.partition(":")[0] not in SCHEMES:
         return
     with reaching(masked(url)), connect(without_prefix(url)[0]) as client:
@@ -147,7 +147,7 @@ def check_eviction(url: str) -> None:
 
 @contextmanager
 def reaching(where: str, model: str | None = None) -> Iterator[None]:
-    """Turn what the client raises into a StoreError that names the server, and the model where that is what is wrong,
+    """Turn what the client raises into a StoreError that names the server, and the model if that is what is wrong,
     and says what to do. The same words each time, for those who say a thing once."""
     try:
         yield

@@ -67,7 +67,7 @@ class ClaimAnswer(NamedTuple):
 
 
 def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Pointer:
-    """The pointer in the hash ``current``; raises StoreError where it is none."""
+    """The pointer in the hash ``current``; raises StoreError if it is none."""
     with understanding(fields):
         return Pointer(
             serial=int(fields[b"serial"]),
@@ -81,14 +81,14 @@ def read_pointer(fields: Mapping[bytes, bytes], store_id: bytes | None) -> Point
 
 
 def read_position(fields: Sequence[bytes]) -> ModelPosition:
-    """The position in the first three fields of a checkpoint; raises StoreError where they are none."""
+    """The position in the first three fields of a checkpoint; raises StoreError if they are none."""
     topic, partition, offset = fields[:3]
     with understanding(fields):
         return ModelPosition(Partition(topic.decode(), int(partition)), int(offset))
 
 
 def read_entry(fields: Mapping[bytes, bytes]) -> Entry:
-    """The entry in these fields of the stream ``history``; raises StoreError where they are none."""
+    """The entry in these fields of the stream ``history``; raises StoreError if they are none."""
     with understanding(fields):
         return Entry(
             what=fields[b"what"].decode(),

@@ -105,7 +105,7 @@ return 'stored'
 """
 
 MOVE = """
--- Point at a snapshot whose bytes are kept; answer the pointer, nothing where they are not, or false where the history
+-- Point at a snapshot whose bytes are kept; answer the pointer, nothing if they are not, or false if the history
 -- has grown beyond what was seen of it ('' for whatever that is).
 local current, history, blob = unpack(KEYS)
 local version, digest, publisher, what, pinned, channel, seen, actor, reason = unpack(ARGV)

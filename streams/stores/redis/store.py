@@ -8,7 +8,7 @@
 ``omdml:{shop}:newest``                                hash: version, digest, epoch of the last publication; saved
                                                        once there was a checkpoint
 ``omdml:{shop}:checkpoint``, ``:checkpoint:previous``  hash: data, home_topic, home_partition, next, version, digest,
-                                                       epoch; damaged where the newest could not be read
+                                                       epoch; damaged if the newest could not be read
 ``omdml:{shop}:epoch``                                 who owns the model: counter and nonce
 ``omdml:mark:<topic id>:<partition>``                  an offset
 ``omdml:placement:<topic id>``                         streams/placement.py, as JSON

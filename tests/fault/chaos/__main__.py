@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run faults; answers the exit code: 1 where anything was lost, doubled, or not as it was to be."""
+    """Run faults; answers the exit code: 1 if anything was lost, doubled, or not as it was to be."""
     asked = parsed(arguments)
     console = Console(width=None if sys.stdout.isatty() else 160)
     title = "Faults under load: 4 models, 4 partitions, 2 workers, 400 events/s, 1 in 8 keyless or hashed otherwise"

@@ -121,7 +121,7 @@ def trial(
     """Inject a fault so often, or until time is up, into a service of its own, each time once every model learns;
     ``tell`` is called after each.
 
-    Raises AssertionError where that is not what it was to be, in the end or in between.
+    Raises AssertionError if that is not what it was to be, in the end or in between.
     """
     chance, until = Random(f"{fault.told} {seed}"), time.monotonic() + LIMIT_S
     with stored(fault.store, servers, folder) as urls, Service(folder, servers, *urls, fault.entry) as service:

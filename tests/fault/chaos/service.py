@@ -167,7 +167,7 @@ class Service:
         return [letter.value for letter in records.read_topic(self.servers.kafka.servers, f"{self.topic}.letters")]
 
     def live(self) -> dict[str, int]:
-        """The live version of every model; -1 where there is none."""
+        """The live version of every model; -1 if there is none."""
         pointers = zip(self.models, self.store.current_all(self.models), strict=True)
         return {model: pointer.version if pointer else -1 for model, pointer in pointers}
 

@@ -20,7 +20,7 @@ class Watch(threading.Thread):
     Parameters
     ----------
     look
-        Answers the version of a model, None where there is no answer.
+        Answers the version of a model, None if there is no answer.
     moving
         Whether only another version is a sign of life, not just any answer.
 

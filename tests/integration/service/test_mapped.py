@@ -52,7 +52,7 @@ class Place:
         assert f": sent {len(said)} triplet" in self.run("feed", "--config", str(self.file), str(path))
 
     def asked(self, method, path, **body):
-        """What the node answers; None where it does not."""
+        """What the node answers; None if it does not."""
         try:
             answer = httpx.request(method, f"http://127.0.0.1:{self.port}{path}", json={"model": "shop", **body})
         except httpx.TransportError:

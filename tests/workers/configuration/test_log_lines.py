@@ -1,4 +1,4 @@
-"""Lines of a process's own log: a traceback where there is one, and no word about it where there is none."""
+"""Lines of a process's own log: a traceback if there is one, and no word about it if there is none."""
 
 from __future__ import annotations
 

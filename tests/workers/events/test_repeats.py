@@ -71,7 +71,7 @@ def resumed(specs, model):
 
 
 def records(said):
-    """Records of these events, and none where there is None: which events are held out goes by their offsets."""
+    """Records of these events, and none if there is None: which events are held out goes by their offsets."""
     return [Record(HOME, offset, encode(event)) for offset, event in enumerate(said) if event is not None]
 
 

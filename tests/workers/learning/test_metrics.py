@@ -18,7 +18,7 @@ from tests.support.worlds import World, events, living_on, paced, run_until_idle
 
 
 def read(worker, name, **labels):
-    """The value of a sample of a worker's; 0 where there is none."""
+    """The value of a sample of a worker's; 0 if there is none."""
     return worker.services.metrics.registry.get_sample_value(f"omdml_worker_{name}", labels) or 0.0
 
 

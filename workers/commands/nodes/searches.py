@@ -32,7 +32,7 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="What the node answers, for programs."),
         click.option("--token", default="", envvar="OMDML_NODE__TOKEN", show_envvar=True, help="If it asks for one."),
-        click.option("--model", help="May be left out where the node has one."),
+        click.option("--model", help="May be left out if the node has one."),
         click.option("--node", default="http://127.0.0.1:8080", show_default=True, metavar="URL"),
     ):
         command = option(command)

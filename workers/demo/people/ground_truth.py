@@ -11,7 +11,7 @@ class Truth(Protocol):
 
     @property
     def task(self) -> str | None:
-        """Sense of similar, where the model learns several; None where there is one."""
+        """Sense of similar, if the model learns several; None if there is one."""
 
     @property
     def queries(self) -> Sequence[str]:

@@ -25,7 +25,7 @@ class HeldOut:
         self._client, self._model, self._truth = client, model, truth
 
     def mean_average_precision(self) -> float:
-        """MAP over the full ranking of all that people know; raises MeasureError where the node ranks less."""
+        """MAP over the full ranking of all that people know; raises MeasureError if the node ranks less."""
         count = self._truth.answers
         ranked = [self._relevance(query, count) for query in self._truth.held_out]
         shortest = min(map(len, ranked))

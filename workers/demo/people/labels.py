@@ -25,7 +25,7 @@ class Labels:
     seed
         Of the choice of held-out items: of each label in proportion, about 200, at most an eighth of all.
     task
-        What the labels are similar by, where a model learns several such tasks.
+        What the labels are similar by, if a model learns several such tasks.
 
     Attributes
     ----------

@@ -38,7 +38,7 @@ class Habits(NamedTuple):
     marks
         Items marked as relevant, and as many as irrelevant, a search.
     relevant_shown, irrelevant_shown
-        How often a mark goes to an item of the page, where there is a fitting one; the others are found elsewhere.
+        How often a mark goes to an item of the page, if there is a fitting one; the others are found elsewhere.
     wrong
         Share of marks that say the opposite of the truth.
     """

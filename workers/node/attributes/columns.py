@@ -32,7 +32,7 @@ class Column(Protocol):
 
 
 class Numbers:
-    """Numbers; NaN where there is none."""
+    """Numbers; NaN if there is none."""
 
     expected: ClassVar = {
         **dict.fromkeys(("eq", "ne", *ORDER), "a number"),
@@ -65,7 +65,7 @@ class Numbers:
 
 
 class Flags:
-    """True and false; -1 where there is neither."""
+    """True and false; -1 if there is neither."""
 
     expected: ClassVar = dict.fromkeys(("eq", "ne", "exists"), "true or false")
 
@@ -84,7 +84,7 @@ class Flags:
 
 
 class Texts:
-    """Texts, as places in their sorted list; -1 where there is none. Dates such as 2026-11-23 are in order too."""
+    """Texts, as places in their sorted list; -1 if there is none. Dates such as 2026-11-23 are in order too."""
 
     expected: ClassVar = {
         **dict.fromkeys(("eq", "ne", *ORDER), "a text"),

@@ -278,7 +278,7 @@ class Api:
         return await self._move(request, moves.unpin)
 
     async def _move(self, request: Request, move: Callable[..., Pointer]) -> Response:
-        """Move the pointer that all nodes follow; only where there is a token to know who may."""
+        """Move the pointer that all nodes follow; only if there is a token to know who may."""
         if not self._access.moves:
             told = "this node has no node.token, nor one in node.tokens with the role operator"
             raise AccessError(f"{told}: nobody can move versions here", "forbidden")

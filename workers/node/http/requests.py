@@ -1,4 +1,4 @@
-"""What a node is asked over HTTP, checked, and what it answers where it cannot be done."""
+"""What a node is asked over HTTP, checked, and what it answers if it cannot be done."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Explain = Annotated[bool, msgspec.Meta(description="Tell what each distance is m
 
 
 class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """``GET /search``: the items closest to one item. ``model`` may be left out where there is one."""
+    """``GET /search``: the items closest to one item. ``model`` may be left out if there is one."""
 
     id: str
     model: str | None = None
@@ -304,7 +304,7 @@ def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
 
 
 def hint(body: bytes) -> str:
-    """What to do where a body that must be one JSON event seems to be several."""
+    """What to do if a body that must be one JSON event seems to be several."""
     text = body.decode(errors="replace").strip()
     several = text.startswith("[")
     if text.startswith("{"):

@@ -47,7 +47,7 @@ class Inbox:
     Parameters
     ----------
     check
-        Raises FeedbackError where no worker would learn an event.
+        Raises FeedbackError if no worker would learn an event.
     """
 
     def __init__(self, sink: Sink, check: Callable[[AnyFeedback], None], metrics: NodeMetrics) -> None:
@@ -79,9 +79,9 @@ class Inbox:
         return Event(payload.strip(), event.model)
 
     def put(self, events: Sequence[Event]) -> Future[int]:
-        """Their number, as soon as all of them are durable; the future raises SourceError where they may not be.
+        """Their number, as soon as all of them are durable; the future raises SourceError if they may not be.
 
-        Raises SourceError where too many wait already.
+        Raises SourceError if too many wait already.
         """
         done: Future[int] = Future()
         self._together.put(Delivery(events, done))

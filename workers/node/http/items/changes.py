@@ -22,7 +22,7 @@ MAX_ITEM_BYTES = 4 << 20
 
 
 class OfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Of which model's catalogue; ``model`` may be left out where there is one."""
+    """Of which model's catalogue; ``model`` may be left out if there is one."""
 
     model: str | None = None
 
