@@ -50,7 +50,8 @@ SECTIONS = {
     "route": "Routers",
     "": "Every process",
 }
-VALUES = 8  # of a label, at most, that the page names
+# The page names at most so many values of a label.
+VALUES = 8
 
 
 class Described(NamedTuple):

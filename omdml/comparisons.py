@@ -149,7 +149,8 @@ def judged(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
     raise not_accepted(event, accepts)
 
 
-CONVERSIONS: dict[str, Conversion] = {  # a learner of quadruplets takes triplets as such
+# A learner of quadruplets takes triplets as quadruplets.
+CONVERSIONS: dict[str, Conversion] = {
     "quadruplet": quadruplets,
     "triplet": triplets,
     "pair": pairs,

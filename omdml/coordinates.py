@@ -25,13 +25,16 @@ Array = NDArray[Any]
 # What the coordinates are called in configurations, files and fields.
 MAPPED = "mapped"
 LANDMARKS = 200
-COORDINATES = 512  # at most
-SAMPLE = 2048  # rows that a map is made from, at most
+# How many coordinates a map makes at most.
+COORDINATES = 512
+# How many rows a map is made from at most.
+SAMPLE = 2048
 # Of features and kernel coordinates in the sample; two rows are taken even if they have more.
 SAMPLE_NUMBERS = 1 << 24
 # Share of the largest eigenvalue below which a direction is rounding, and is left out.
 LEAST = 1e-10
-CHUNK_ROWS, CHUNK_NUMBERS = 512, 1 << 22  # mapped at a time, at most
+# How many rows, and numbers, are mapped at a time at most.
+CHUNK_ROWS, CHUNK_NUMBERS = 512, 1 << 22
 
 
 class Part(NamedTuple):

@@ -13,7 +13,8 @@ from omdml.errors import MeasureError
 
 Array = NDArray[Any]
 QUERIES_AT_ONCE = 256
-HIGHEST_GRADE = 1_000  # gains double with every grade
+# Gains double with every grade.
+HIGHEST_GRADE = 1_000
 
 
 def average_precision(relevance: ArrayLike) -> Array:

@@ -15,9 +15,12 @@ from msgspec import Meta
 
 from omdml.errors import FeedbackError
 
-MAX_EVENT_BYTES = 1 << 20  # of one event, inline vectors included
-MAX_COMPARISONS = 1000  # that one event may stand for
-MAX_SHOWN = 1000  # items of one result page
+# The most bytes of one event, inline vectors included.
+MAX_EVENT_BYTES = 1 << 20
+# The most comparisons that one event may stand for.
+MAX_COMPARISONS = 1000
+# The most items of one result page.
+MAX_SHOWN = 1000
 MESSAGEPACK = "application/msgpack"
 
 Id = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -73,7 +76,8 @@ class Page(Feedback, frozen=True, kw_only=True, tag="page", gc=False):
     positions: Annotated[tuple[Annotated[int, Meta(ge=1)], ...], Meta(max_length=MAX_SHOWN)] | None = None
 
 
-ONLY_TASK = "default"  # that of a pair which names none
+# The task of a pair that names none.
+ONLY_TASK = "default"
 
 
 class Pair(Feedback, frozen=True, kw_only=True, tag="pair", gc=False):

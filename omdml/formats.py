@@ -44,14 +44,24 @@ class Format(NamedTuple):
             )
 
 
-STATE = Format("learner state", 3)  # 1 was written while what dca keeps still changed; 3 knows dca's parents
-CHECKPOINT = Format("checkpoint", 2)  # its progress included (workers/model/owned_model.py)
+# States with number 1 were written while what dca keeps still changed. Number 3 knows the parents of dca.
+STATE = Format("learner state", 3)
+# The progress in a checkpoint is part of the format (workers/model/owned_model.py).
+CHECKPOINT = Format("checkpoint", 2)
 SNAPSHOT = Format("snapshot", 1)
-CATALOGUE = Format("catalogue", 3)  # a folder; 2 knows maps of coordinates, 3 a journal of changes
-REDIS_CATALOGUE = Format("catalogue in Redis", 3)  # the same
-MAP = Format("coordinate map", 1)  # of a catalogue
-FOLDER_STORE = Format("folder store", 1)  # its layout, marks and history entries
-REDIS_STORE = Format("Redis store", 1)  # its keys and their fields
-COMMIT = Format("committed position", 1)  # of a group that reads a log in files
-LETTER = Format("dead letter", 2)  # 2 knows letters that were dismissed
-PLACEMENT = Format("placement", 1)  # of models on partitions
+# A catalogue in a folder. Number 2 knows maps of coordinates, number 3 a journal of changes.
+CATALOGUE = Format("catalogue", 3)
+# The numbers mean the same as those of a folder.
+REDIS_CATALOGUE = Format("catalogue in Redis", 3)
+# The map of a catalogue.
+MAP = Format("coordinate map", 1)
+# The layout of a folder store, its marks and its history entries.
+FOLDER_STORE = Format("folder store", 1)
+# The keys of a Redis store and their fields.
+REDIS_STORE = Format("Redis store", 1)
+# The committed position of a group that reads a log in files.
+COMMIT = Format("committed position", 1)
+# Number 2 knows letters that were dismissed.
+LETTER = Format("dead letter", 2)
+# The placement of models on partitions.
+PLACEMENT = Format("placement", 1)

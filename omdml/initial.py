@@ -15,11 +15,14 @@ from omdml.errors import StartError
 
 Array = NDArray[Any]
 STARTS = ("pca", "wpca", "gaussian", "identity")
-SAMPLE = 10_000  # rows, and pairs of rows, that a start looks at
+# How many rows, and pairs of rows, a start looks at.
+SAMPLE = 10_000
 # Up to so many dimensions the covariance is decomposed whole.
 DENSE = 2_000
-LARGEST = 1e140  # whose squares still have a sum
-MOST_VARIANCE = 1e288  # of all coordinates: 2**53 pairs of items still have a sum
+# The squares of larger numbers have no finite sum.
+LARGEST = 1e140
+# The largest variance of all coordinates together: 2**53 pairs of items still have a finite sum.
+MOST_VARIANCE = 1e288
 # Squares below this share of the numbers' own are rounding, not variance.
 NOISE = 1e-20
 
@@ -64,7 +67,8 @@ def start_matrices(features: Mapping[str, Array], ranks: Mapping[str, int], init
 
 def check_sample(sample: Array, rows: Array, name: str) -> None:
     """Raise StartError for a value that is not finite or above 1e140; ``rows`` are the sample's row numbers."""
-    sound = np.abs(sample) <= LARGEST  # false for NaN
+    # This is false for NaN too.
+    sound = np.abs(sample) <= LARGEST
     if not sound.all():
         row, column = (int(at[0]) for at in np.nonzero(~sound))
         raise StartError(

@@ -19,9 +19,12 @@ from omdml.initial import NOISE, principal
 Array = NDArray[Any]
 # Elements that a start looks at: their residual blocks are K times as long as they are.
 SAMPLE = 2_000
-ROUNDS = 30  # of k-means
-RATIO = 2.0  # of the two largest assignments, in the median
-AT_ONCE = 1 << 22  # numbers of residual blocks held at a time
+# Rounds of k-means.
+ROUNDS = 30
+# The ratio of the two largest assignments, in the median.
+RATIO = 2.0
+# How many numbers of residual blocks are held at a time.
+AT_ONCE = 1 << 22
 
 
 def unit(vectors: Array) -> Array:

@@ -23,8 +23,10 @@ from omdml.tensor_bytes import to_safetensors
 
 Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
-BYTES = ("state", "reference")  # of a checkpoint
-UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)  # where JSON holds other things than ours
+# The fields of a checkpoint that hold bytes.
+BYTES = ("state", "reference")
+# What reading raises if JSON holds other things than ours.
+UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], kind: Format = STATE) -> bytes:
@@ -39,7 +41,8 @@ def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], kind:
 
 
 def _encode(body: Mapping[str, Any]) -> str:
-    return msgspec.json.encode(body, enc_hook=lambda array: array.tolist()).decode()  # numpy's numbers, and arrays
+    # The hook writes numpy's numbers and arrays.
+    return msgspec.json.encode(body, enc_hook=lambda array: array.tolist()).decode()
 
 
 def unpack(data: bytes, kind: Format = STATE) -> tuple[Tensors, dict[str, Any]]:

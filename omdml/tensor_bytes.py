@@ -18,7 +18,8 @@ from safetensors.numpy import save
 TYPES = {np.dtype(f"<{kind}"): (order, name) for order, (kind, name) in enumerate(
     {"u8": "U64", "i8": "I64", "f8": "F64", "f4": "F32", "u4": "U32", "i4": "I32", "u1": "U8"}.items()
 )}  # fmt: skip
-ALIGNMENT = 8  # of the first array
+# The first array begins at a multiple of this.
+ALIGNMENT = 8
 
 
 def to_safetensors(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:

@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-ASIDE = "."  # names of files that are being written begin with it
-LOOK_S = 0.01  # between two tries at a lock
+# The names of files that are being written begin with this.
+ASIDE = "."
+# Seconds between two tries at a lock.
+LOOK_S = 0.01
 
 
 def put(path: Path, data: bytes, mode: int = 0o666) -> None:

@@ -22,12 +22,15 @@ from omdml.formats import LETTER
 from omdml.streams.files.lines import Text, to_bytes, to_text
 from omdml.streams.protocols import Partition, Record, Sink
 
-OVERHEAD_BYTES = 16 << 10  # of a message, at most, beside its letter
-MAX_LETTER_BYTES = MAX_EVENT_BYTES - OVERHEAD_BYTES  # fits into a message of Kafka's default size
+# What a message takes at most beside its letter.
+OVERHEAD_BYTES = 16 << 10
+# Such a letter fits into a message of Kafka's default size.
+MAX_LETTER_BYTES = MAX_EVENT_BYTES - OVERHEAD_BYTES
 # What is kept of each part of a record that is too large for a letter.
 CUT_BYTES = 1000
 CUT_HEADERS, CUT_HEADER_BYTES = 20, 100
-WIDEST = 6  # bytes of JSON that one byte of a record can take
+# How many bytes of JSON one byte of a record can take.
+WIDEST = 6
 # Of letters that are handed to the sink at once.
 PIECE_BYTES = 1 << 20
 # Of letters that no flush has acknowledged. Beyond it, a flush is made.
@@ -107,7 +110,8 @@ class Letter(_Common, frozen=True, kw_only=True):
         )
         if error.reason == "oversize" or len(record.value) > limit:
             return letter.cut()
-        if WIDEST * letter.bytes_brought + OVERHEAD_BYTES <= limit:  # it fits, whatever it holds
+        # If so, the letter fits whatever it holds.
+        if WIDEST * letter.bytes_brought + OVERHEAD_BYTES <= limit:
             return letter
         return letter if len(letter.encode()) <= limit else letter.cut()
 
@@ -159,7 +163,8 @@ class _Line(_Common, frozen=True, kw_only=True):
     payload: Text
     key: Text | None = None
     headers: tuple[tuple[str, Text], ...] = ()
-    format: int = 0  # always another one, so that it is always written
+    # The default is another number, so the number is always written.
+    format: int = 0
 
 
 class DeadLetters:
@@ -315,7 +320,8 @@ class _Mark(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Numbered(msgspec.Struct):
-    format: int = 1  # written without a number at first
+    # At first this was written without a number.
+    format: int = 1
 
 
 _POSITION = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,20})", re.DOTALL)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from omdml.streams.protocols import Record
 
-EVENTS = 200  # that are looked at, the newest of each partition
+# How many events of each partition are looked at: the newest ones.
+EVENTS = 200
 
 
 class Newest(NamedTuple):

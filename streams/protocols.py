@@ -229,7 +229,8 @@ class Written(enum.StrEnum):
     """What became of a compare-and-set write."""
 
     STORED = "stored"
-    ALREADY = "already"  # the same bytes are there: a retry
+    # The same bytes are there: this is a retry.
+    ALREADY = "already"
     # Another epoch owns the model, or its position is ahead: nothing was written.
     FENCED = "fenced"
     # The models were placed on other partitions: nothing was written.

@@ -20,10 +20,13 @@ KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFSOCK: "a socket",
 }
-STATE_BYTES = 2 << 30  # of a checkpoint or a snapshot
-DOCUMENT_BYTES = 64 << 20  # of a manifest, a configuration, a journal's entry
+# The most bytes of a checkpoint or a snapshot.
+STATE_BYTES = 2 << 30
+# The most bytes of a manifest, a configuration, or a journal's entry.
+DOCUMENT_BYTES = 64 << 20
 SECRET_BYTES = 64 << 10
-LINE_CHARACTERS = 16 << 20  # of a line of CSV: about 700,000 numbers
+# The longest line of CSV: about 700,000 numbers.
+LINE_CHARACTERS = 16 << 20
 
 
 class Unfit(OSError):

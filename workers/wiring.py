@@ -60,7 +60,8 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 # Letters of a partition of their topic, and bytes of their files.
 LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE
-LOOK_S = 5.0  # spent on reading either
+# Seconds that reading either may take.
+LOOK_S = 5.0
 _log = structlog.get_logger(__name__)
 # Segments of dead letters: an eighth of them is deleted at a time.
 KEPT_SEGMENTS = 8

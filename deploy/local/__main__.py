@@ -14,7 +14,8 @@ KINDS: dict[str, Callable[[int | None], Server]] = {
     "redis": lambda port: RedisServer(port=port),
     "valkey": lambda port: ValkeyServer(port=port),
 }
-USUAL_PORTS = {"kafka": 9092, "redis": 6379, "valkey": 6379}  # where clients look by default
+# Where clients look by default.
+USUAL_PORTS = {"kafka": 9092, "redis": 6379, "valkey": 6379}
 
 
 def main(arguments: list[str] | None = None) -> int:

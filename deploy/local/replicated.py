@@ -10,7 +10,8 @@ from deploy.local.started import Started
 
 WAIT_LIMIT_S = 60.0
 LOOK_EVERY_S = 0.05
-NOWHERE = "1"  # a port that nobody listens at
+# Nobody listens at this port.
+NOWHERE = "1"
 
 
 class ReplicatedValkey(Started):

@@ -49,7 +49,8 @@ class Server(Started):
         self.folder = Path()
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = False
-        self._owned: IO[str] | None = None  # locked while this process owns the folder
+        # Locked while this process owns the folder.
+        self._owned: IO[str] | None = None
 
     # What a kind of server defines
 

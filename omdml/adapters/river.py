@@ -251,6 +251,7 @@ def numbers(x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
             number = math.nan if value is None else float(value)
         except (TypeError, ValueError):
             raise FeedbackError(f"feature {name!r} is {value!r}, expected a number: encode it first") from None
-        if abs(number) < HUGE:  # nor is it NaN
+        # This is false for NaN too.
+        if abs(number) < HUGE:
             found[name] = number
     return found

@@ -23,9 +23,12 @@ from omdml.blas import one_blas_thread
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.checks import expect, number, whole
 
-ROUNDS = 200  # of the outer loop at most
-LONGER = 4.0  # by how much the step grows from one round to the next
-ITERATIONS = 20_000  # of one round at most
+# The most rounds of the outer loop.
+ROUNDS = 200
+# By how much the step grows from one round to the next.
+LONGER = 4.0
+# The most iterations of one round.
+ITERATIONS = 20_000
 # The most that the step may grow by from one iteration to the next.
 RELAX = 0.9
 ROUNDING = 1e-9
@@ -94,7 +97,8 @@ class Step(NamedTuple):
 
     weight: float
     pull: list[Array]
-    rest: float  # makes the objective one of squares: never below 0
+    # This makes the objective one of squares, so it is never below 0.
+    rest: float
 
 
 class Problem:

@@ -17,7 +17,8 @@ from omdml.learners.shared.checks import expect, number
 
 ROUNDS = 500
 HALVINGS = 60
-ARMIJO = 1e-4  # share of the promised descent that a step must bring
+# The share of the promised descent that a step must bring.
+ARMIJO = 1e-4
 # Weights closer to 0 than this share of the largest may be held there.
 NEAR = 1e-3
 

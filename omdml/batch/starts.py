@@ -17,9 +17,12 @@ from omdml.learners import OMDML, Diagonal, Learner, Qwise, Signed
 from omdml.learners.shared.base import Array
 from omdml.learners.shared.full_matrices import FullMatrixLearner
 
-FROBENIUS = 1e-3  # lam of full matrices, a comparison
-LEAST = 1e-6  # lam of vectors at least, a comparison
-TOLERANCE = 1e-4  # of full matrices: mAP no longer moves
+# lam of full matrices, a comparison.
+FROBENIUS = 1e-3
+# lam of vectors is at least this, a comparison.
+LEAST = 1e-6
+# The tolerance for full matrices. With a smaller one mAP no longer moves.
+TOLERANCE = 1e-4
 Solver = Callable[[Any, Array, Mapping[str, Array], ArrayLike], dict[str, Array]]
 
 

@@ -17,7 +17,8 @@ Array = NDArray[Any]
 NEVER_CHANGED = ("names", "rule", "shape")
 # Events between flushes. It is part of the arithmetic, so changing it changes the bytes.
 BLOCK = 16
-MOST = 2**53  # events that are counted
+# The most events that can be counted.
+MOST = 2**53
 
 
 class Engine(ABC):
@@ -33,7 +34,8 @@ class Engine(ABC):
 
     # Fields that a block only grows, or changes when it closes.
     at_close: ClassVar[frozenset[str]] = frozenset()
-    remedy: ClassVar[str] = "scale the features"  # where numbers overflow
+    # What a user can do if numbers overflow.
+    remedy: ClassVar[str] = "scale the features"
     block: int = BLOCK
 
     def __init__(self, names: Sequence[str], state: Any) -> None:

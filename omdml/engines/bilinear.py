@@ -9,7 +9,8 @@ import numpy as np
 from omdml.engines.base import BLOCK, Array, Engine, fill, starts
 from omdml.kernels import bilinear as kernel
 
-GROWN = ("Q", "U")  # saved as far as they count
+# These arrays are saved only as far as they count.
+GROWN = ("Q", "U")
 
 
 class BilinearEngine(Engine):

@@ -10,7 +10,8 @@ import numpy as np
 from omdml.engines.base import BLOCK, Array, Engine, fill, starts
 from omdml.kernels import coupled, lmca
 
-GROWN = ("X", "P", "c", "task")  # saved as far as they count
+# These arrays are saved only as far as they count.
+GROWN = ("X", "P", "c", "task")
 
 
 class CoupledEngine(Engine):

@@ -20,10 +20,14 @@ from omdml.kernels.counts import FILLED, UPDATES, VERSION
 from omdml.kernels.covariance import gather, hedged, margins_of, mark_others, tally
 from omdml.metrics.cosine import projected
 
-TILE = 32  # triplets scored at a time: part of the arithmetic
-STRIDE = 10  # refreshes while as many pairs come as are remembered
-PLAIN, FADED = 5.0, 0.005  # triplets that plain features count for; a share below this one is 0
-LIMITS = {"float32": 1e36, "float64": 1e250}  # largest squared length of a centred item
+# How many triplets are scored at a time. It is part of the arithmetic: another number gives other bytes.
+TILE = 32
+# How many refreshes there are while as many pairs come as are remembered.
+STRIDE = 10
+# How many triplets plain features count for. A share below the second number is 0.
+PLAIN, FADED = 5.0, 0.005
+# The largest squared length of a centred item.
+LIMITS = {"float32": 1e36, "float64": 1e250}
 
 
 class CovarianceEngine(Engine):

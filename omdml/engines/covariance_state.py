@@ -11,8 +11,10 @@ from omdml.engines.base import Array
 from omdml.engines.distinct import SLOTS
 from omdml.engines.moments import LEARNED
 
-BLOCK = 64  # near pairs added at a time: part of the arithmetic
-RECENT = 64  # triplets among which answers to one search are told
+# How many near pairs are added at a time. It is part of the arithmetic: another number gives other bytes.
+BLOCK = 64
+# Among so many triplets, answers to one search are recognised.
+RECENT = 64
 CONSTANT = ("mean", "basis", "deviations")
 SYMMETRIC = ("near", "far", "middle")
 OPEN = ("Q", "R", "S")

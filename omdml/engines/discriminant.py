@@ -13,12 +13,18 @@ from scipy.linalg.lapack import dtrtri
 from omdml.blas import one_blas_thread
 
 Array = NDArray[Any]
-FACTOR, CAP = 0.8, 3.0  # of the shrinkage, in units of the mean variance of near pairs
-SEEN = 0.3  # coordinates whose variance lies below this share of the shrinkage are left out
-LEAST = 1e-6  # what b is above 1 at least
-TAIL = 0.005  # share of what all b are above 1 that the last directions may have together, and be dropped
-FEWEST = 64  # of 128 coordinates or fewer all directions are found as fast as those near earlier ones
-PRIOR = 0.3  # pairs a coordinate that the catalogue's variances count for
+# The factor and the cap of the shrinkage, in units of the mean variance of near pairs.
+FACTOR, CAP = 0.8, 3.0
+# Coordinates whose variance lies below this share of the shrinkage are left out.
+SEEN = 0.3
+# Directions are dropped if their b is not at least this much above 1.
+LEAST = 1e-6
+# The last directions are dropped if they have less than this share of what all b are above 1.
+TAIL = 0.005
+# Of 128 coordinates or fewer, all directions are found as fast as those near earlier ones.
+FEWEST = 64
+# How many pairs a coordinate the catalogue's variances count for.
+PRIOR = 0.3
 
 
 def shrinkage(count: float, coordinates: int) -> float:

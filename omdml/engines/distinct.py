@@ -13,7 +13,8 @@ from omdml.kernels.covariance import hash_rows
 
 Array = NDArray[Any]
 BITS = 13
-SLOTS = 1 << BITS  # about 30,000 items are told apart: more than any question here is about
+# About 30,000 items are told apart, more than any question here is about.
+SLOTS = 1 << BITS
 
 
 def mark(seen: Array, items: Array) -> None:

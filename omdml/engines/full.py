@@ -12,7 +12,8 @@ from omdml.engines.spectral import NOISE, BlockSpectrum, add_outer, clip
 from omdml.kernels import full as kernel
 from omdml.kernels.counts import FILLED
 
-GROWN = ("X", "c")  # saved as far as they count
+# These arrays are saved only as far as they count.
+GROWN = ("X", "c")
 
 
 class FullEngine(Engine):
@@ -70,7 +71,8 @@ class FullEngine(Engine):
             rates=np.zeros(m),
             pending=np.zeros(m, np.bool_),
         )
-        self._spectra: dict[int, BlockSpectrum] = {}  # of this block's first matrices
+        # The spectra of this block's first matrices.
+        self._spectra: dict[int, BlockSpectrum] = {}
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
         pairs, margins, t = near_and_far(rows), columns[0], 0

@@ -11,7 +11,8 @@ from omdml.errors import CorruptError
 from omdml.kernels import lomdml as kernel
 from omdml.kernels.counts import FILLED
 
-GROWN = ("X", "P", "c")  # saved as far as they count
+# These arrays are saved only as far as they count.
+GROWN = ("X", "P", "c")
 
 
 class LowRankEngine(Engine):

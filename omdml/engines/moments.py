@@ -16,9 +16,12 @@ from omdml.kernels.covariance import combine
 
 Array = NDArray[Any]
 PAIRS_AN_ITEM = 4
-REACH = 8.0  # squared length of a pair, in units of the catalogue's variance: two items at random differ by 2 of them
-ROUNDING = 1e-6  # share of a sum that rounding may have added or taken
-LEARNED = ("items", "far")  # experts: what near pairs are compared with
+# The largest squared length of a pair, in units of the catalogue's variance. Two random items differ by 2 of them.
+REACH = 8.0
+# The share of a sum that rounding may have added or taken.
+ROUNDING = 1e-6
+# The experts that are learned, named by what near pairs are compared with.
+LEARNED = ("items", "far")
 
 
 class Moments(NamedTuple):
@@ -94,7 +97,8 @@ class Compared(NamedTuple):
 
     kept: Array  # (k,)   which coordinates these are
     near: Array  # (k, k) covariance of near pairs
-    added: float  # variance that is added to each of its coordinates
+    # The variance that is added to each of its coordinates.
+    added: float
     others: dict[str, Array]  # (k, k) by expert: what it is compared with
 
 

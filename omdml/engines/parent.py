@@ -12,7 +12,8 @@ from omdml.engines.moments import LEARNED, ROUNDING
 from omdml.kernels.covariance import margins_of, trusted
 from omdml.metrics.cosine import CosineMetric, projected
 
-PREFIX = "parent/"  # of its arrays in a state; no modality's name holds a slash
+# How the names of a parent's arrays begin in a state. No name of a modality holds a slash.
+PREFIX = "parent/"
 
 
 class Parent(NamedTuple):

@@ -23,7 +23,8 @@ from scipy.linalg.lapack import dsyevr
 Array = NDArray[Any]
 # Up to so many dimensions LAPACK finds the lowest eigenvalue of the present matrix sooner.
 DIRECT = 160
-STEPS = 60  # Newton steps at most; five or six are usual
+# At most so many Newton steps. Five or six are usual.
+STEPS = 60
 SETTLED = 1e-14
 # Eigenvalues below this share of the largest stand apart.
 LOW = 1e-3
@@ -46,12 +47,15 @@ class BlockSpectrum:
         self.M = M.astype(np.float64)
         self.near = NEAR[M.dtype.name]
         self.now = self.M.copy() if len(M) <= DIRECT else None
-        self._taken = 0  # terms that ``now`` has taken in
+        # How many terms ``now`` has taken in.
+        self._taken = 0
         self._basis: tuple[Array, Array] | None = None
         self._shift: float | None = None
         self._factor: Array = self.M
-        self._turned: list[Array] = []  # terms in the eigenbasis
-        self._solved: list[Array] = []  # terms times the inverse of the factor
+        # The terms in the eigenbasis.
+        self._turned: list[Array] = []
+        # The terms times the inverse of the factor.
+        self._solved: list[Array] = []
 
     @property
     def basis(self) -> tuple[Array, Array]:

@@ -182,7 +182,8 @@ def flush_all(shape: Shape, state: State, W: Array, minus: Array) -> None:
     for i in range(shape.n.shape[0]):
         n, used = shape.n[i], state.used[i]
         Q, U = matrix(state.Q, shape.at_x[i], shape.events, n), matrix(state.U, shape.at_x[i], shape.events, n)
-        if used % 2:  # rows are taken by twos
+        # Rows are taken by twos.
+        if used % 2:
             Q[used] = 0.0
             U[used] = 0.0
         flush(matrix(W, shape.at_w[i], n, n), U, Q, minus, used + used % 2)

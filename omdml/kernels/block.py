@@ -14,7 +14,8 @@ from omdml.kernels.dots import project
 from omdml.kernels.memory import at_address
 
 CONTRACT = {"contract"}
-CHUNK = 2048  # columns flushed at a time: the chunk's rows of X and W stay in the first cache levels
+# How many columns are flushed at a time: the chunk's rows of X and W stay in the first cache levels.
+CHUNK = 2048
 
 
 @njit(cache=True)
@@ -56,7 +57,8 @@ def correct(D: Array, PQ: Array, X: Array, P: Array, c: Array, used: int, grams:
     """
     if used == 0:
         return
-    project(D, X[: (used + 7) // 8 * 8], grams)  # whole eights: what lies beyond `used` is not looked at
+    # Whole eights are taken: nobody looks at what lies beyond `used`.
+    project(D, X[: (used + 7) // 8 * 8], grams)
     p, q = PQ[0], PQ[1]
     for s in range(0, used, 2):
         g0, g1 = c[s] * grams[0, s], c[s + 1] * grams[0, s + 1]
@@ -70,7 +72,8 @@ def correct(D: Array, PQ: Array, X: Array, P: Array, c: Array, used: int, grams:
 @njit(cache=True)
 def store(D: Array, PQ: Array, rate: float, X: Array, P: Array, c: Array, used: int) -> None:
     """Keep the update ``W <- W - 2 rate (p a' - q b')`` as rows ``used`` and ``used + 1`` of the block."""
-    for i in range(2):  # loops: a slice assignment would go through a temporary
+    # These are loops, because a slice assignment would go through a temporary array.
+    for i in range(2):
         x, p = X[used + i], P[used + i]
         for j in range(D.shape[1]):
             x[j] = D[i, j]

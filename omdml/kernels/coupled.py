@@ -18,10 +18,14 @@ from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 from omdml.kernels.dots import inner, project
 from omdml.kernels.memory import at_address, matrix
 
-CHUNK = 1024  # columns flushed at a time: the rows stay in the first cache while the parts stream past them
-LARGEST = 1e30  # squared length of a projection: beyond it float32 is near its end
-DRIFT = 0.1  # of a threshold, as a share of the rate
-REACH = 0.25  # most that a capped step changes a pair's own projections by, as a share of them
+# How many columns are flushed at a time: the rows stay in the first cache while the parts stream past them.
+CHUNK = 1024
+# The largest squared length of a projection. Beyond it float32 is near its end.
+LARGEST = 1e30
+# How far a threshold drifts, as a share of the rate.
+DRIFT = 0.1
+# The most that a capped step changes a pair's own projections by, as a share of them.
+REACH = 0.25
 
 
 class Shape(NamedTuple):
@@ -169,7 +173,8 @@ def project_rows(part: Array, first: int, k: int, state: State, work: Work) -> N
 def correct(e: int, task: int, shape: Shape, state: State, work: Work) -> None:
     """Bring the projections of pair ``e``, made with the block's first L, up to date."""
     used = state.used[0]
-    even = used + used % 2  # what lies beyond `used` is not looked at
+    # Nobody looks at what lies beyond `used`.
+    even = used + used % 2
     project(state.X[:even], work.D[e : e + 1], work.grams[:even])
     for s in range(used):
         for k in range(shape.parts.shape[1]):
@@ -277,7 +282,8 @@ def flush_rows(part: Array, first: int, k: int, state: State, W: Array, work: Wo
             for j in range(W.shape[0]):
                 work.Q[count, j] = state.c[s, k] * state.P[s, k, j]
             count += 1
-    fours = (count + 3) // 4 * 4  # the last four may be filled up with zeros
+    # The last four may be filled up with zeros.
+    fours = (count + 3) // 4 * 4
     work.Q[count:fours] = 0.0
     for at in range(0, W.shape[1], CHUNK):
         end = min(at + CHUNK, W.shape[1])
@@ -302,7 +308,8 @@ def subtract_four(v: Array, w: Array, X: Array, s: int, Q: Array, i: int, j: int
     g0, g1, g2, g3 = Q[s, j], Q[s + 1, j], Q[s + 2, j], Q[s + 3, j]
     for m in range(v.shape[0]):
         a, b, c, d = x0[m], x1[m], x2[m], x3[m]
-        v[m] = v[m] - f0 * a - f1 * b - f2 * c - f3 * d  # each a fused multiply-add
+        # Each product is a fused multiply-add.
+        v[m] = v[m] - f0 * a - f1 * b - f2 * c - f3 * d
         w[m] = w[m] - g0 * a - g1 * b - g2 * c - g3 * d
 
 

@@ -10,9 +10,12 @@ from omdml.kernels import Array
 from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
 from omdml.kernels.memory import at_address
 
-ELDER = 10.0  # events of its own that a model's parent counts for
-EAGER = 1.5  # how fast a parent's share follows what the two score
-SLACK = 0.05  # deviation that advantages have at least
+# How many events of a model its parent counts for.
+ELDER = 10.0
+# How fast a parent's share follows what the two score.
+EAGER = 1.5
+# Advantages are taken to have at least this deviation.
+SLACK = 0.05
 
 
 @njit(cache=True)

@@ -35,9 +35,12 @@ class Rule(NamedTuple):
 
     eta: float
     lam: float
-    exact: bool  # steps capped at loss / |v|^2
-    centred: bool  # weights are drawn to their mean, not to 0
-    signed: bool  # D is linear in the difference, and weights may be negative
+    # Whether steps are capped at loss / |v|^2.
+    exact: bool
+    # Whether weights are drawn to their mean instead of 0.
+    centred: bool
+    # Whether D is linear in the difference and weights may be negative.
+    signed: bool
 
 
 class Work(NamedTuple):
@@ -150,5 +153,6 @@ def step(w: Array, v: Array, rate: float, shrink: float, centre: float, least: f
     total = 0.0
     for j in range(v.shape[0]):
         w[j] = max(least, w[j] - shrink * (w[j] - centre) - rate * v[j])
-        total += 0.0 * w[j]  # not w - w, which reordering folds away
+        # This is not ``w - w``, which reordering would fold away.
+        total += 0.0 * w[j]
     return total

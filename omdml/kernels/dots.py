@@ -13,7 +13,8 @@ from numba import njit
 
 from omdml.kernels import Array
 
-REORDER = {"reassoc", "contract", "nsz"}  # by name: "fast" would make isfinite(nan) true
+# The flags are named, because "fast" would make isfinite(nan) true.
+REORDER = {"reassoc", "contract", "nsz"}
 
 
 @njit(cache=True, fastmath=REORDER)

@@ -19,7 +19,8 @@ from omdml.kernels.dots import inner, project
 from omdml.kernels.hedge import discount, softmax
 from omdml.kernels.memory import matrix
 
-FARTHEST = 2.0**-64  # of the largest number: no entry moves further in one step, so that steps do not add up to it
+# No entry moves further in one step than this share of the largest number, so steps do not add up to it.
+FARTHEST = 2.0**-64
 
 
 class Shape(NamedTuple):
@@ -57,8 +58,10 @@ class Rule(NamedTuple):
     gamma: float
     log_beta: float
     keep: float  # 1 - 1/memory
-    exact: bool  # steps capped at loss / |V|^2
-    joint: bool  # one margin for the sum over the modalities, no weights
+    # Whether steps are capped at loss / |V|^2.
+    exact: bool
+    # Whether there is one margin for the sum over the modalities, and no weights.
+    joint: bool
 
 
 class Work(NamedTuple):

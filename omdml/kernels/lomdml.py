@@ -149,7 +149,8 @@ def update(e: int, shape: Shape, block: Block, rule: Rule, work: Work) -> bool:
             aa, bb, ab = inner(D[0], D[1])
             if rule.exact:
                 rate = exact_step(loss, pp, qq, pq, aa, bb, ab, rule.eta)
-            length = 2 * rate * (math.sqrt(pp) * math.sqrt(aa) + math.sqrt(qq) * math.sqrt(bb))  # of the step, at most
+            # The step is at most this long.
+            length = 2 * rate * (math.sqrt(pp) * math.sqrt(aa) + math.sqrt(qq) * math.sqrt(bb))
             if not math.isfinite(D.dtype.type(length * length)) or not math.isfinite(D.dtype.type(2 * rate)):
                 return False
             if rate > 0.0:

@@ -68,7 +68,8 @@ def views(flat: Array, shape: Shape) -> Net:
 def forward(X: Array, ends: Array, net: Net) -> Pooled:
     """Vectors of all groups."""
     n, K, r, groups = X.shape[0], net.A.shape[0], net.P.shape[0], ends.shape[0]
-    even = groups + groups % 2  # rows are projected by twos
+    # Rows are projected by twos.
+    even = groups + groups % 2
     U, V = np.empty((n, net.P.shape[1]), X.dtype), np.zeros((even, net.P.shape[1]), X.dtype)
     s, u, length, y = np.empty((n, K), X.dtype), np.empty(n), np.zeros(even), np.zeros(even)
     v = np.empty((even, r), X.dtype)
@@ -119,7 +120,8 @@ def residual(x: Array, s: Array, c: Array, block: Array) -> None:
 @njit(cache=True, fastmath=REORDER)
 def normalise(x: Array) -> float:
     """To unit length, in place; answers the length. A zero stays one."""
-    total = 0.0  # float64: squares of large float32 numbers do not fit their type
+    # This is float64, because squares of large float32 numbers do not fit their type.
+    total = 0.0
     for j in range(x.shape[0]):
         total += np.float64(x[j]) * np.float64(x[j])
     length = math.sqrt(total)

@@ -17,8 +17,10 @@ from omdml.kernels.dots import REORDER
 from omdml.kernels.memory import at_address
 from omdml.kernels.netvlad import Shape, axpy, backward, dot, forward, views
 
-REACH = 0.1  # how much of its start's length a block of parameters moves at most in one capped step
-FASTEST = 1e30  # a rate that float32 holds
+# How far a block of parameters moves at most in one capped step, as a share of its start's length.
+REACH = 0.1
+# The largest rate. float32 can hold it.
+FASTEST = 1e30
 
 
 class State(NamedTuple):
@@ -41,8 +43,10 @@ class Rule(NamedTuple):
     eta: float
     momentum: float
     decay: float
-    exact: bool  # steps are capped
-    memory: float  # sets that the moments go back
+    # Whether steps are capped.
+    exact: bool
+    # How many sets the moments go back.
+    memory: float
 
 
 @njit(cache=True)
@@ -118,7 +122,8 @@ def decide(
     pooled = forward(X, ends, net)
     dv = np.zeros_like(pooled.v)
     loss, f = judge(pooled.v, ends.shape[0], queries, relevant, net.logistic[0], dv, slope.logistic[0])
-    if not math.isfinite(loss + f + pooled.u.sum() + pooled.y.sum()):  # a length overflows before anything else does
+    # A length overflows before anything else does.
+    if not math.isfinite(loss + f + pooled.u.sum() + pooled.y.sum()):
         return np.nan
     backward(X, ends, pooled, net, dv, slope)
     moved = step(state, gradient, shape.blocks, loss, rule)

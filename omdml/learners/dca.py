@@ -23,7 +23,8 @@ from omdml.metrics import Metric
 from omdml.metrics.base import check_features
 from omdml.metrics.cosine import CosineMetric
 
-MOST = 4_096  # principal coordinates
+# The most principal coordinates.
+MOST = 4_096
 START = ("mean", "basis", "deviations")
 STARTS = {"pca": principal_start, "coordinates": coordinates_start}
 
@@ -103,7 +104,8 @@ class DCA(Learner):
     width: ClassVar[int] = 3
     coordinates: ClassVar[str] = "mapped"
     on_mapped: ClassVar[Mapping[str, Any]] = {"init": "coordinates"}
-    _newest: tuple[int, CosineMetric] | None = None  # the last metric that was made, and its version
+    # The last metric that was made, and its version.
+    _newest: tuple[int, CosineMetric] | None = None
 
     def __init__(
         self,

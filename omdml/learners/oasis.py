@@ -154,7 +154,8 @@ def unit_identity(name: str, features: Array, triplets: Array) -> Array:
     Raises StartError if they hold a value that is not finite.
     """
     squares = sizes = 0.0
-    with np.errstate(over="ignore", invalid="ignore"):  # found by what comes of it
+    # An overflow is found by what comes of it.
+    with np.errstate(over="ignore", invalid="ignore"):
         for part in np.array_split(triplets, PARTS):
             q, r, s = (np.asarray(features[part[:, column]], np.float64) for column in range(3))
             squares += float((np.einsum("ij,ij->i", q, r - s) ** 2).sum())

@@ -18,8 +18,10 @@ from omdml.metrics.base import check_features
 from omdml.metrics.sets import PARAMETERS, SetMetric, misshapen
 from omdml.pooling import SAMPLE, netvlad_start, shrunk_whitening
 
-LOGISTIC = {"w": 10.0, "b": -3.0}  # of the start
-MEMORY = 10_000.0  # judged sets that whitening goes back
+# The logistic part of the start.
+LOGISTIC = {"w": 10.0, "b": -3.0}
+# How many judged sets whitening goes back.
+MEMORY = 10_000.0
 
 
 class SetNet(Learner):

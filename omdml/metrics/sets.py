@@ -145,6 +145,7 @@ def misshapen(parameters: Mapping[str, Array], dims: Mapping[str, int]) -> str:
         "A": (K, D), "bias": (K,), "c": (K, D), "P": (r, K * D), "p0": (r,), "w": (), "b": (), "scale": (len(dims),)
     }  # fmt: skip
     for name, shape in expected.items():
-        if np.shape(parameters[name]) not in (shape, shape or (1,)):  # bytes hold no scalars
+        # Bytes hold no scalars, so a scalar comes back as an array with one number.
+        if np.shape(parameters[name]) not in (shape, shape or (1,)):
             return f"{name} has shape {np.shape(parameters[name])}, expected {shape}"
     return ""

@@ -42,9 +42,11 @@ from omdml.streams.disk import put, sync
 from omdml.streams.regular import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
-PREVIOUS = ".previous"  # suffix of the catalogue that the newest build took the place of
+# The suffix of the catalogue that the newest build replaced.
+PREVIOUS = ".previous"
 DIGEST_ROWS = 4096
-LOCK_S = 5.0  # that changes wait for another writer, such as one that adds many items
+# Seconds that changes wait for another writer, such as one that adds many items.
+LOCK_S = 5.0
 
 
 class MappedCatalogue(Items):
@@ -63,7 +65,8 @@ class MappedCatalogue(Items):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.offset = 0  # bytes of the journal that were read
+        # How many bytes of the journal were read.
+        self.offset = 0
         self._parts: tuple[Part, ...] = ()
         self._digests: list[Digests] = []
         self._stamp: Stamp = ()
@@ -91,7 +94,8 @@ class MappedCatalogue(Items):
         Raises CatalogueError if the folder holds another generation by now: open it anew to adopt that.
         """
         while not self._take_in(self._new_manifest()):
-            pass  # a part came before a record, and was named after the manifest had been read
+            # A part came before a record, and was named after the manifest had been read.
+            pass
 
     def _new_manifest(self) -> FolderManifest | None:
         """The manifest, if it is not the one that was read last."""
@@ -120,7 +124,8 @@ class MappedCatalogue(Items):
             ids = self._ids_of(added) if added else []
             sets = decode_sets(read_lines(self.path / SETS, self._parts, added), str(self.path / SETS))
         except CatalogueError:
-            self._stamp = ()  # to be read again, with whatever was restored meanwhile
+            # It is read again, because something may have been restored meanwhile.
+            self._stamp = ()
             raise
         for step in steps:
             self._take_step(step, ids)
@@ -186,16 +191,19 @@ class MappedCatalogue(Items):
         A crash before the last step leaves bytes that nothing names; the next writer goes over them.
         """
         rows = len(self._ids)
-        for name, matrix in vectors.items():  # 1.
+        # Step 1.
+        for name, matrix in vectors.items():
             path = self.path / f"{name}.npy"
             extend(path, rows, *matrix.shape)[:] = matrix
             sync(path)
         manifest = read_manifest(self.path)
-        if manifest.format != CATALOGUE.number:  # 2.
+        # Step 2.
+        if manifest.format != CATALOGUE.number:
             manifest = msgspec.structs.replace(manifest, format=CATALOGUE.number)
             put(self.path / MANIFEST, encode_manifest(manifest) + b"\n")
         digests = {name: digest_of(matrix) for name, matrix in vectors.items()}
-        append(self.path, self.offset, Record(rows, list(entries), digests))  # 3.
+        # Step 3.
+        append(self.path, self.offset, Record(rows, list(entries), digests))
 
 
 class Digests(NamedTuple):
@@ -254,7 +262,8 @@ def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> byte
             file.seek(sum(part.size(path.name) for part in known))
             for part in written:
                 left = os.fstat(file.fileno()).st_size - file.tell()
-                if not 0 <= part.size(path.name) <= left:  # what is asked for is taken from memory before it is read
+                # Memory for what is asked for is taken before it is read.
+                if not 0 <= part.size(path.name) <= left:
                     raise CatalogueError(
                         f"{path}: {left} bytes left, expected {part.size(path.name)}: restore or build again"
                     )

@@ -11,7 +11,8 @@ from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Feedback
 from omdml.streams.protocols import Catalogue
 
-Vectors = Mapping[str, Sequence[float]]  # of one item: modality to raw numbers
+# The vectors of one item: raw numbers by modality.
+Vectors = Mapping[str, Sequence[float]]
 
 
 class InlineTable:
@@ -22,7 +23,8 @@ class InlineTable:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._row_of: dict[int, int] = {}  # of the catalogue's rows in this table
+        # In which row of this table a row of the catalogue stands.
+        self._row_of: dict[int, int] = {}
         self._inline: list[tuple[int, dict[str, NDArray[np.float32]]]] = []
 
     def __len__(self) -> int:

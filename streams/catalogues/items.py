@@ -57,7 +57,8 @@ class Items:
         self.raw_dims = self.dims
         self.first = 0
         self.features: Mapping[str, NDArray[np.float32]] = {}
-        self.mapped = np.empty((0, 0), np.float32)  # coordinates (n, d), if there is a map
+        # Coordinates (n, d), if there is a map.
+        self.mapped = np.empty((0, 0), np.float32)
         self._ids: list[str] = []
         self._row_of: dict[str, int] = {}
         self.ids: Sequence[str] = self._ids

@@ -15,10 +15,14 @@ from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE, REDIS_CATALOGUE, Format
 from omdml.streams.catalogues.scaling import MinMax, Scaling
 
-IDS, SETS, MAP = "ids.txt", "sets.jsonl", "map.safetensors"  # files of a folder
-MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"  # it names a file and a field in Redis
-MAP_DIGITS = 8  # of a sha256: enough to tell a catalogue's maps apart
-GENERATION_DIGITS = 16  # of a sha256: enough to tell generations apart, short enough for a key of each item in Redis
+# The files of a folder.
+IDS, SETS, MAP = "ids.txt", "sets.jsonl", "map.safetensors"
+# A modality's name is a part of a file's name, and of a field in Redis.
+MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
+# Digits of a sha256: enough to tell a catalogue's maps apart.
+MAP_DIGITS = 8
+# Digits of a sha256: enough to tell generations apart, short enough for a key of each item in Redis.
+GENERATION_DIGITS = 16
 
 
 class Modality(msgspec.Struct, frozen=True):
@@ -69,7 +73,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return {f"{MAPPED}-{self.map.sha256[:MAP_DIGITS]}": self.map.dim} if self.map else {}
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True):  # so that sets changed no generation without them
+# Defaults are omitted, so catalogues without sets kept their generation when sets came.
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     """Items added together: how many, their bytes in ``ids.txt``, sha256 of these bytes and of each matrix's rows.
 
     The sets added with them have ``sets_bytes`` in ``sets.jsonl``. Changes in the first ``after`` bytes of the journal

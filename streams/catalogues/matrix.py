@@ -20,7 +20,8 @@ from omdml.errors import CatalogueError
 from omdml.streams.regular import opened
 
 DTYPE = np.dtype("<f4")
-UNREADABLE = (OSError, ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # numpy parses Python
+# What numpy raises of damaged files: it parses a header written in Python.
+UNREADABLE = (OSError, ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)
 
 
 def map_rows(path: Path, rows: int, dim: int, writable: bool = False) -> NDArray[np.float32]:

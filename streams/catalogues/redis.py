@@ -43,11 +43,15 @@ from omdml.streams.catalogues.progress import progress
 from omdml.streams.catalogues.scaling import not_finite
 from omdml.streams.catalogues.sets import ItemSet, check_sets, decode_sets, encode_sets
 
-SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}  # ours to redis-py's
-BATCH_ITEMS = 500  # of a pipeline
-TIMEOUT_S = 10.0  # of a batch, which may be many megabytes
+# Our schemes, and what redis-py calls them.
+SCHEMES = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "rediss"}
+# Items of one pipeline.
+BATCH_ITEMS = 500
+# Seconds for a batch, which may have many megabytes.
+TIMEOUT_S = 10.0
 RETRIES = 2
-BATCH_RECORDS = 100  # of the list of changes, each of which may be megabytes
+# How many records of the list of changes are read together. Each may have megabytes.
+BATCH_RECORDS = 100
 CATALOGUE_NAME = re.compile(r"[^\s:{}]+")
 
 log = structlog.get_logger(__name__)
@@ -97,7 +101,8 @@ class RedisCatalogue(Items):
         super().__init__(decode_manifest(data, Manifest, where), where, map_bytes)
         # numbers of an item in each field
         self._stored = {**self.dims, MAPPED: self.map.dim} if self.map else self.dims
-        self._listed = self._listed_sets = self._read = 0  # entries of each list that were read
+        # How many entries of each list were read.
+        self._listed = self._listed_sets = self._read = 0
         self._room: dict[str, NDArray[np.float32]] = {}
         self.refresh()
         with _reaching(where):
@@ -142,7 +147,8 @@ class RedisCatalogue(Items):
                 last = min(self._listed + BATCH_ITEMS, end) - 1
                 listed = self._client.lrange(self._keys.ids, self._listed, last)
                 if not listed:
-                    return  # somebody cut the list
+                    # Somebody cut the list.
+                    return
                 if new := [one for one in dict.fromkeys(map(_text, listed)) if one not in self]:
                     self._take_in(new)
             self._listed += len(listed)
@@ -246,19 +252,22 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
     known = catalogue.manifest
     manifest = Manifest(generation=catalogue.generation, modalities=known.modalities, map=known.map)
     with _reaching(where), progress(f"uploading {name}", len(catalogue.ids)) as advance:
-        if catalogue.map:  # 1.
+        # Step 1.
+        if catalogue.map:
             client.set(keys.map, catalogue.map.to_bytes())
         client.set(keys.manifest, encode_manifest(manifest))
         listed = set(map(_text, client.lrange(keys.ids, 0, -1)))
         client.set(keys.first, len(listed) or catalogue.first, nx=True)
         rows = [row for row, one in enumerate(catalogue.ids) if one not in listed]
         advance(len(catalogue.ids) - len(rows))
-        for start in range(0, len(rows), BATCH_ITEMS):  # 2.
+        # Step 2.
+        for start in range(0, len(rows), BATCH_ITEMS):
             batch = rows[start : start + BATCH_ITEMS]
             _upload(client, keys, catalogue, batch)
             advance(len(batch))
         _upload_sets(client, keys, sets_of(catalogue) if sets is None else sets)
-        client.set(current_key(name), catalogue.generation)  # 3.
+        # Step 3.
+        client.set(current_key(name), catalogue.generation)
     log.info("catalogue_uploaded", to=where, generation=catalogue.generation, items=len(rows))
     return len(rows)
 
@@ -343,8 +352,10 @@ def _connect(url: str, name: str | None) -> tuple[Any, str, str]:
             f"{SCHEMES[scheme.lower()]}://{rest}", socket_timeout=TIMEOUT_S, socket_connect_timeout=2.0, retry=retry
         )
         pool = client.connection_pool
-        pool.connection_class(**pool.connection_kwargs)  # options that it does not know are found out only here
-    except (ValueError, TypeError):  # its text may quote a password
+        # Only this finds options that the class does not know.
+        pool.connection_class(**pool.connection_kwargs)
+    except (ValueError, TypeError):
+        # The text of this error may quote a password.
         raise CatalogueError(f"{where}: no address, such as redis://user:password@host:6379/0#name") from None
     return client, chosen, where
 

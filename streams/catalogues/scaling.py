@@ -44,7 +44,8 @@ class UnitNorm(msgspec.Struct, frozen=True, eq=False, tag_field="kind", tag="uni
 
     def apply(self, vectors: Floats) -> Floats:
         """Vectors (n, d), scaled."""
-        largest = np.abs(vectors).max(axis=1, keepdims=True)  # divided out first: squares overflow and vanish
+        # The largest number is divided out first, because squares overflow and vanish.
+        largest = np.abs(vectors).max(axis=1, keepdims=True)
         safe = vectors / np.where(largest > 0, largest, 1.0)
         norm = np.sqrt((safe * safe).sum(axis=1, keepdims=True))
         return safe / np.where(norm > 0, norm, 1.0)

@@ -13,7 +13,8 @@ from omdml.streams.catalogues.scaling import Floats, not_finite, unfitted
 from omdml.streams.catalogues.sets import ItemSet, check_sets
 from omdml.streams.catalogues.tables.table import ID_LENGTH, Chunk, Table, chunks_of
 
-Advance = Callable[[int], None]  # told how many rows were read
+# Is told how many rows were read.
+Advance = Callable[[int], None]
 
 
 class Scan:
@@ -37,7 +38,8 @@ class Scan:
         self.taken, self.taken_sets = taken, taken_sets
         self.sets: list[ItemSet] = []
         self.row_of: dict[str, int] = {}
-        self._advice = ""  # where ids of one input are not those of another
+        # What to do if the ids of one input are not those of another.
+        self._advice = ""
         self.modalities: dict[str, Modality] = {}
 
     def read(self, tables: Sequence[Table], advance: Advance) -> None:

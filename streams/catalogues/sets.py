@@ -15,9 +15,11 @@ from omdml.feedback import Id
 from omdml.streams.catalogues.tables.table import require_columns
 from omdml.streams.regular import LINE_CHARACTERS, read_regular, text_lines
 
-SETS_BYTES = 1 << 30  # of a file of sets
+# The most bytes of a file of sets.
+SETS_BYTES = 1 << 30
 JSON_LINES = (".jsonl", ".ndjson")
-SET, ITEM = "set", "item"  # columns of a CSV
+# The columns of a CSV of sets.
+SET, ITEM = "set", "item"
 
 
 class ItemSet(msgspec.Struct, frozen=True):

@@ -119,7 +119,8 @@ def _more(
     scan = Scan("none", before, before.sets)
     scan.read_like(before.dims, tables, _untold)
     scan.take(sets)
-    scan.sets = []  # their items may not be in this folder
+    # The items of these sets may not be in this folder.
+    scan.sets = []
     modalities = before.manifest.modalities
     part, entry = append_part(folder, (), modalities, scan, tables, _untold), None
     if before.map:

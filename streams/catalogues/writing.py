@@ -103,9 +103,12 @@ def put_in_place(folder: Path, target: Path) -> None:
     """
     if target.exists() and any(target.iterdir()):
         previous = target.with_name(target.name + PREVIOUS)
-        shutil.rmtree(previous, ignore_errors=True)  # 1.
-        target.rename(previous)  # 2.
-    folder.rename(target)  # 3.
+        # Step 1.
+        shutil.rmtree(previous, ignore_errors=True)
+        # Step 2.
+        target.rename(previous)
+    # Step 3.
+    folder.rename(target)
     sync(target.parent)
 
 

@@ -10,7 +10,8 @@ from omdml.errors import ConfigurationError, FeedbackError
 
 Record = Mapping[str, Any]
 MAX_ID = 512  # characters
-CONSTANT = "="  # begins a value that is the same for every record
+# A value that begins with this is the same for every record.
+CONSTANT = "="
 
 
 class Fields:

@@ -16,7 +16,8 @@ from omdml.streams.clicklogs.entries import Bad, Clicked, Entry, PassedOver, Sho
 OPEN_PAGES = 10_000
 # Shown items of all open pages together: about 100 MB if their ids are short.
 OPEN_ITEMS = 1_000_000
-ID_CHARACTERS = 128  # that an event's id may have
+# How many characters an event's id may have.
+ID_CHARACTERS = 128
 
 
 @dataclass

@@ -36,7 +36,8 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class _Numbered(msgspec.Struct):
-    format: int = 1  # written without a number at first
+    # At first this was written without a number.
+    format: int = 1
 
 
 class GroupState:

@@ -19,7 +19,8 @@ from omdml.streams.regular import opened
 
 OFFSET_BITS = 40
 IDENTITY_BYTES = 33
-FIRST = 1  # number of a log's first segment
+# The number of a log's first segment.
+FIRST = 1
 
 
 class Log(Protocol):

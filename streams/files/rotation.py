@@ -97,7 +97,8 @@ class RotatedLog:
             try:
                 descriptor = open_regular(self._places[number].path)
             except FileNotFoundError:
-                continue  # renamed since the survey
+                # It was renamed since the survey.
+                continue
             if os.fstat(descriptor).st_ino == self._places[number].inode:
                 return descriptor
             os.close(descriptor)

@@ -25,7 +25,8 @@ from omdml.streams.protocols import Listener, Partition, Record
 from omdml.streams.regular import open_regular
 
 SEGMENT_BYTES = 256 << 20
-BUSY_PAUSE_S = 0.001  # between two looks at the file while lines keep coming
+# Seconds between two looks at the file while lines keep coming.
+BUSY_PAUSE_S = 0.001
 IDLE_PAUSE_S = 0.005
 
 _log = structlog.get_logger(__name__)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from omdml.feedback import MAX_EVENT_BYTES
 
 CHUNK_BYTES = 1 << 20
-FIRST_LINE_BYTES = 4096  # of a first line, by which segments are told apart
+# Segments are told apart by so many bytes of their first line.
+FIRST_LINE_BYTES = 4096
 # JSON may need six bytes for one. Longer lines are cut.
 MAX_LINE_BYTES = 8 * MAX_EVENT_BYTES
 # What is kept of a longer line: the decoder still refuses it as oversize.
@@ -39,8 +40,10 @@ class Tail:
         # from one byte before the start, the first newline leads to a line's beginning wherever the start points
         self._skipping = start > 0
         self._read = max(start - 1, 0)
-        self._begin = start  # of the unfinished line
-        self._rest = b""  # what was read of the unfinished line
+        # Where the unfinished line begins.
+        self._begin = start
+        # What was read of the unfinished line.
+        self._rest = b""
         # The beginning of an unfinished line that became too long.
         self._cut: bytes | None = None
         self._ready: deque[Lines] = deque()

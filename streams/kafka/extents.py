@@ -15,7 +15,8 @@ from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_con
 from omdml.streams.kafka.topic import open_admin, require
 from omdml.streams.protocols import Partition
 
-SESSION_S = 10.0  # of a consumer that never joins
+# The session of a consumer that never joins, seconds.
+SESSION_S = 10.0
 
 
 def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
@@ -32,12 +33,12 @@ def extents(options: KafkaOptions, topic: str, group: str) -> list[Extent]:
         with translated(options, f"looking at topic {topic!r}"):
             begins = consumer.beginning_offsets(places, timeout_ms=limit_ms)
             ends = consumer.end_offsets(places, timeout_ms=limit_ms)
-            committed = [consumer.committed(at, timeout_ms=limit_ms) for at in places]
+            committed = [consumer.committed(tp, timeout_ms=limit_ms) for tp in places]
     finally:
         leave(consumer, group)
     return [
-        Extent(Partition(found.id, at.partition), begins[at], ends[at], offset)
-        for at, offset in zip(places, committed, strict=True)
+        Extent(Partition(found.id, tp.partition), begins[tp], ends[tp], offset)
+        for tp, offset in zip(places, committed, strict=True)
     ]
 
 

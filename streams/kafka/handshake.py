@@ -26,7 +26,8 @@ ADVICE = {
     "CERTIFICATE_VERIFY_FAILED": "set log.ssl_cafile to the PEM file of the authority that signed their certificate",
     "CERTIFICATE_REQUIRED": f"set {OWN}: they ask for a client's certificate",
     "BAD_CERTIFICATE": f"set {OWN}: they ask for a client's certificate",
-    "CERTIFICATE_UNKNOWN": f"set {OWN} to a certificate of an authority that they trust",  # Java says it so
+    # Java says it so.
+    "CERTIFICATE_UNKNOWN": f"set {OWN} to a certificate of an authority that they trust",
     "UNKNOWN_CA": f"set {OWN} to a certificate of an authority that they trust",
     "SSL:": "correct log.security_protocol or log.servers: this is no port for TLS",
 }

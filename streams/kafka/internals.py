@@ -35,20 +35,20 @@ def drop_batch(consumer: Any) -> TopicPartition:
     return unread.topic_partition
 
 
-def position(consumer: Any, at: TopicPartition) -> OffsetAndMetadata | None:
+def position(consumer: Any, tp: TopicPartition) -> OffsetAndMetadata | None:
     """The position of a consumer with its leader's epoch; None while it has none. The public one tells no epoch."""
-    state = consumer._subscription.assignment.get(at)
+    state = consumer._subscription.assignment.get(tp)
     return None if state is None else state.position
 
 
-def put_position(consumer: Any, at: TopicPartition, offset: int, epoch: int) -> None:
+def put_position(consumer: Any, tp: TopicPartition, offset: int, epoch: int) -> None:
     """Give a consumer back the epoch of its position, which it forgets with every seek and every empty answer."""
-    consumer._subscription.assignment[at].position = OffsetAndMetadata(offset, "", epoch)
+    consumer._subscription.assignment[tp].position = OffsetAndMetadata(offset, "", epoch)
 
 
-def seek(consumer: Any, at: TopicPartition, offset: int, epoch: int) -> None:
+def seek(consumer: Any, tp: TopicPartition, offset: int, epoch: int) -> None:
     """Have a consumer go on there, once the cluster has confirmed the epoch below. The public one takes no epoch."""
-    consumer._subscription.assignment[at].seek(OffsetAndMetadata(offset, "", epoch))
+    consumer._subscription.assignment[tp].seek(OffsetAndMetadata(offset, "", epoch))
 
 
 def refresh_metadata(consumer: Any) -> None:

@@ -50,10 +50,10 @@ def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, 
     limit = milliseconds(ANSWER_LIMIT_S)
     consumer.assign(list(places))
     begins, ends = (ask(list(places), timeout_ms=limit) for ask in (consumer.beginning_offsets, consumer.end_offsets))
-    starts = {at: max(begins[at], ends[at] - most) for at in places}
-    for at, start in starts.items():
-        consumer.seek(at, start)
-    unread = {at for at in places if starts[at] < ends[at]}
+    starts = {tp: max(begins[tp], ends[tp] - most) for tp in places}
+    for tp, start in starts.items():
+        consumer.seek(tp, start)
+    unread = {tp for tp in places if starts[tp] < ends[tp]}
     records: list[Record] = []
     while unread and time.monotonic() < until:
         try:
@@ -61,9 +61,9 @@ def _read(consumer: Any, places: Mapping[TopicPartition, Partition], most: int, 
         except Unreadable as damaged:
             consumer.seek(internals.drop_batch(consumer), damaged.then)
             continue
-        for at, batch in batches.items():
-            records += as_records(places[at], batch)
-        unread -= {at for at in unread if consumer.position(at, timeout_ms=limit) >= ends[at]}
+        for tp, batch in batches.items():
+            records += as_records(places[tp], batch)
+        unread -= {tp for tp in unread if consumer.position(tp, timeout_ms=limit) >= ends[tp]}
     return Newest(records, whole=not unread and starts == begins)
 
 
@@ -83,8 +83,8 @@ def first_records(
     try:
         with translated(options, f"reading topic {topic!r}"):
             consumer.assign(list(places))
-            for at, partition in places.items():
-                consumer.seek(at, offsets[partition])
+            for tp, partition in places.items():
+                consumer.seek(tp, offsets[partition])
             while len(found) < len(places) and time.monotonic() < until:
                 try:
                     batches = consumer.poll(timeout_ms=milliseconds(SLICE_S), max_records=1)
@@ -92,9 +92,9 @@ def first_records(
                     # It is the worker that tells of damage, where it stops.
                     consumer.pause(internals.drop_batch(consumer))
                     continue
-                for at, batch in batches.items():
-                    found[places[at]] = as_records(places[at], batch)[0]
-                    consumer.pause(at)
+                for tp, batch in batches.items():
+                    found[places[tp]] = as_records(places[tp], batch)[0]
+                    consumer.pause(tp)
     finally:
         leave(consumer, group)
     return found

@@ -107,7 +107,8 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
         do = "start the broker, or correct the servers, the security protocol or the credentials"
         raise _source_error(options, doing, error, do) from error
     except kafka.errors.KafkaError as error:
-        fenced = "ProducerFencedError" in repr(error)  # another class may only quote it
+        # An error of another class may only quote it.
+        fenced = "ProducerFencedError" in repr(error)
         do = "another process has begun to do the same: leave it to that one" if fenced else "see the broker's log"
         raise _source_error(options, doing, error, do) from error
 
@@ -132,6 +133,7 @@ def refused(options: KafkaOptions, error: BaseException) -> SourceRefused:
 def _source_error(options: KafkaOptions, doing: str, error: BaseException, do: str) -> SourceError:
     import kafka.errors
 
-    named = isinstance(error, kafka.errors.KafkaError)  # these say their name themselves
+    # These errors say their own name.
+    named = isinstance(error, kafka.errors.KafkaError)
     what = options.redact(str(error) if named else f"{type(error).__name__}: {error}")
     return SourceError(f"Kafka at {options.servers} failed while {doing}: {what}; {do}")

@@ -16,7 +16,8 @@ from omdml.streams.protocols import Pointer, Why, Written
 from omdml.streams.stores.retention import Retention
 
 PUBLICATIONS = ("published", "held")
-PINNED = "pinned"  # why a snapshot is held that nothing else speaks against
+# Why a snapshot is withheld although nothing else speaks against it.
+PINNED = "pinned"
 # Entries of rollbacks, pins and notes: they are told for longer than their snapshots last.
 MOVES_KEPT = 200
 

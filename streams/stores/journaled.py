@@ -102,7 +102,8 @@ class JournaledSnapshots(ABC):
                 return pointer, read_snapshot(model, pointer, data, str(self))
             if pointer == before:
                 raise bytes_gone(model, pointer, str(self))
-            before = pointer  # dropped since we looked, perhaps: look again
+            # It may have been dropped since we looked, so we look again.
+            before = pointer
 
     def history(self, model: str) -> list[dict[str, Any]]:
         """Publications whose snapshots are kept, and moves of the pointer, oldest first."""

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from omdml.errors import CorruptError, StoreLost
 
-THREADS = 8  # disks take the syncs of several threads together
+# Disks take the syncs of several threads together.
+THREADS = 8
 
 Answer = TypeVar("Answer")
 

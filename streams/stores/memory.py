@@ -25,7 +25,8 @@ class MemoryModel:
         self._changed = changed
         self.owner: str | None = None
         self.checkpoints: list[tuple[Saved, bytes]] = []  # newest first
-        self.damaged = 0  # how many of these the last claim passed over
+        # How many of these the last claim passed over.
+        self.damaged = 0
         self._journal: dict[int, Entry] = {}
         self._last = 0
         self._bytes: dict[SnapshotKey, bytes] = {}

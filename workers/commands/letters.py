@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from omdml.streams.letters import Book, Letter, Position
     from omdml.workers.configuration import config
 
-SHOWN = 120  # characters of a payload in a list
+# How many characters of a payload a list shows.
+SHOWN = 120
 
 
 def read(configuration: config.Configuration) -> Book:

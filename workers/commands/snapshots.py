@@ -223,7 +223,8 @@ def by_me(reason: str) -> Why:
         raise ConfigurationError(f"--reason: {len(reason):,} characters, expected at most {MAX_REASON}")
     try:
         actor = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):
+        # A container's user may have no name.
         actor = f"user {os.getuid()}"
     return Why(actor, reason)
 

@@ -13,7 +13,8 @@ from omdml.workers.commands.options import configured, print_table, say, stored
 if TYPE_CHECKING:
     from omdml.workers.configuration import config
 
-PARTITIONS = 4  # of a topic, unless asked otherwise
+# How many partitions a topic has if nobody says otherwise.
+PARTITIONS = 4
 
 
 @click.group()

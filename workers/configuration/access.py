@@ -239,7 +239,8 @@ def is_loopback(host: str) -> bool:
     """Whether only this machine reaches what listens there."""
     try:
         found = socket.getaddrinfo(host, None)
-    except (OSError, UnicodeError):  # no host: what binds says so
+    except (OSError, UnicodeError):
+        # This is no host. What binds to it says so.
         return True
     return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
 

@@ -27,8 +27,10 @@ from omdml.workers.configuration.ranges import check_ranges
 from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 
 PREFIX = "OMDML_"
-COORDINATES = ("features", "mapped")  # what describes an item to a learner
-MAX_MODELS = 10_000  # of a pattern: what a worker begins in ten seconds
+# What can describe an item to a learner.
+COORDINATES = ("features", "mapped")
+# How many models a pattern may have: as many as a worker begins in ten seconds.
+MAX_MODELS = 10_000
 # What a header ``Host`` can name: a name or an address, and perhaps a port.
 HOST = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 # Among these errors are numbers of thousands of digits, and brackets nested as deep.
@@ -490,7 +492,8 @@ def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:
 
 def _table(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        shown = masked(value) if isinstance(value, str) else value  # it may be an address with a password in it
+        # It may be an address with a password in it.
+        shown = masked(value) if isinstance(value, str) else value
         raise ConfigurationError(f"{where} is {shown!r}, expected a table")
     return value
 

@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 from omdml.errors import FeedbackError
 
-MAX_NAME = 200  # characters, percent-encoded: a folder's limit is 255
+# Characters, percent-encoded. A folder's limit is 255.
+MAX_NAME = 200
 
 
 def can_be_kept(model: str) -> bool:

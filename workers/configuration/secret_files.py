@@ -54,7 +54,8 @@ def _text(path: object, where: str) -> str:
                                  "it may be the secret itself: expected the name of a file that holds it")  # fmt: skip
     try:
         text = read_regular(path, SECRET_BYTES).decode().strip()
-    except (OSError, ValueError) as error:  # no text, or a name with a NUL in it
+    except (OSError, ValueError) as error:
+        # The file holds no text, or its name holds a NUL.
         told = getattr(error, "strerror", None) or "it is no text"
         raise ConfigurationError(f"{where} {path!r}: cannot be read ({told})") from None
     if not text:

@@ -16,7 +16,8 @@ from omdml.streams.stores.retention import OF_MANY, RETENTION, Retention
 from omdml.workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
 from omdml.workers.configuration.names import check_name
 
-REMEMBERED = 4096  # names
+# How many names are remembered.
+REMEMBERED = 4096
 # Hyperparameters that a state has the shape of.
 SHAPE = ("rank", "clusters", "tasks", "groups", "dtype")
 
@@ -47,10 +48,12 @@ class Spec(NamedTuple):
     catalogue: Catalogue
     digest: str
     guard: GuardConfig
-    max_models: int  # that may exist, if the label is a pattern
+    # How many models may exist, if the label is a pattern.
+    max_models: int
     # by generation: all models of a pattern start alike, and computing a start may take seconds
     starts: dict[str, Start]
-    parent: str = ""  # the model that new ones begin from
+    # The model that new ones begin from.
+    parent: str = ""
 
     def fresh(self) -> Learner:
         """A learner at its start; raises StartError if the catalogue is too small for it."""

@@ -12,8 +12,10 @@ from numba.core import event
 from omdml.comparisons import Judgement
 from omdml.learners import LEARNERS, Learner
 
-ROWS = 64  # enough for every start
-TURNS = 40  # closes a block
+# Enough rows for every start.
+ROWS = 64
+# So many turns close a block.
+TURNS = 40
 
 
 def warm_up(learners: Iterable[tuple[str, str]]) -> None:

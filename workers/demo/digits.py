@@ -30,7 +30,8 @@ CELL = 2
 PATTERN_WINDOWS = ((0, 3), (2, 6), (5, 8))
 # Of an ink of 1. Smaller differences make no pattern.
 NOISE = 0.05
-AROUND = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))  # the neighbours of (1, 1), clockwise
+# The neighbours of (1, 1), clockwise.
+AROUND = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
 
 
 class Digits(NamedTuple):

@@ -29,7 +29,8 @@ from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.processes import Child, ProcessError, free_port
 
 MODEL = "digits"
-READY_S = 60.0  # for a process to serve
+# Seconds in which a process must serve.
+READY_S = 60.0
 LOOK_EVERY_S = 0.05
 HOST = "127.0.0.1"
 CONFIGURATION = """\
@@ -179,7 +180,8 @@ class Stage:
                 bind=quoted(address),
             )
         )
-        path.chmod(0o600)  # it holds the token, and the store's URL may hold a password
+        # The file holds the token, and the store's URL may hold a password.
+        path.chmod(0o600)
         return path
 
     def _start(self, name: str, command: Sequence[str]) -> None:

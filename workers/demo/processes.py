@@ -16,7 +16,8 @@ from omdml.errors import OmdmlError
 
 PR_SET_PDEATHSIG = 1
 LAST_LINES = 15
-STOP_S = 5.0  # from SIGTERM to SIGKILL
+# Seconds from SIGTERM to SIGKILL.
+STOP_S = 5.0
 # Below the ports that Linux gives to clients, which could end up connected to themselves.
 PORTS = range(20_000, 32_000)
 # It is loaded here, because nothing may be loaded between fork and exec.

@@ -14,7 +14,8 @@ from rich.table import Table
 from omdml.client import Freshness
 
 LINE_EVERY_S = 3.0
-BAR = 40  # characters that stand for the whole
+# How many characters stand for the whole.
+BAR = 40
 
 
 @dataclass(frozen=True, kw_only=True)

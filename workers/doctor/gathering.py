@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from omdml.workers.doctor.findings import Remark
 
-NAMED = 5  # models named beside the first one
+# How many models are named beside the first one.
+NAMED = 5
 
 
 def gathered(problems: Mapping[str, str], remark: Callable[[str], Remark]) -> list[Remark]:

@@ -29,7 +29,8 @@ def inert_rates(model: str, learner: Learner, features: Mapping[str, Array]) -> 
     rows = np.random.default_rng(0).integers(0, count, (TRIPLETS, 3))
     sizes = {modality: direction(*sampled(features[modality], rows)) for modality in learner.dims}
     if "pair" in learner.accepts:
-        sizes = {" + ".join(sizes): sum(sizes.values())}  # side by side, in one vector
+        # They stand side by side, in one vector.
+        sizes = {" + ".join(sizes): sum(sizes.values())}
     return [
         f"model {model!r}: the items of modality {modality!r} differ so little that {name}={rate:g} makes up for "
         f"{rate * size:.1g} of a comparison's margin at a step, below {INERT:g} it learns next to nothing: build the "

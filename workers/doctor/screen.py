@@ -10,8 +10,10 @@ from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.status import LogStatus, ModelsStatus, PartitionStatus, Status, StoreStatus
 
 LABEL = 11  # characters before each text
-OWNERS = 5  # lines of owners and their partitions
-NAMED = 20  # names, at most, that are handed to a line, which is then cut to the screen's width
+# Lines of owners and their partitions.
+OWNERS = 5
+# At most so many names are handed to a line. The line is then cut to the screen's width.
+NAMED = 20
 MEGABYTE = 1e6
 # Sections with several texts, a line each. The others have one, which may take two lines; what went wrong takes three.
 ONE_LINE_EACH = ("workers", "models")

@@ -28,7 +28,8 @@ from omdml.workers.operate.topics import advice as advice_on_added
 RECENT_S = 3600.0
 # So many events with the right key at home, all newer than a stray: its sender was corrected, or is rare.
 ENOUGH_RIGHT = 50
-LIBRDKAFKA = {"murmur2": "murmur2_random", "crc32": "consistent_random"}  # what librdkafka calls our partitioners
+# What librdkafka calls our partitioners.
+LIBRDKAFKA = {"murmur2": "murmur2_random", "crc32": "consistent_random"}
 
 
 class Cause(enum.StrEnum):
@@ -64,12 +65,14 @@ class Senders:
         self.partitioner, self.homes = placement.partitioner, placement.count
         self.models: set[str] = set()
         self.home = 0
-        self.keyless = self.otherwise_keyed = 0  # wherever they lie
+        # These are counted wherever they lie.
+        self.keyless = self.otherwise_keyed = 0
         # Whether an event was seen that only the configured partitioner puts where it lies.
         self.only_ours = False
         self.causes: Counter[Cause] = Counter()
         self.newest: dict[Cause, Example] = {}
-        self._right_at: list[float] = []  # times of events that are at home by their key
+        # The times of events that are at home by their key.
+        self._right_at: list[float] = []
 
     @property
     def other(self) -> str:

@@ -15,13 +15,16 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols import Partition, Record
 
 JSON = "application/json"
-UNKNOWN = "unknown"  # kind of what does not decode
+# The kind of an event that does not decode.
+UNKNOWN = "unknown"
 KINDS: dict[type, str] = {kind: str(kind.__struct_config__.tag) for kind in get_args(AnyFeedback)}
 
-PIECE = 32_000  # comparisons at most: about a second of the widest models
+# The most comparisons of a piece: about a second of the widest models.
+PIECE = 32_000
 # Of an event: what is no item's id, and an id on either side of a comparison.
 ENVELOPE_BYTES, NAME_BYTES = 64, 12
-CLOCKS_DIFFER_S = 1.0  # between machines whose clocks are right, at most
+# The most by which machines differ whose clocks are right.
+CLOCKS_DIFFER_S = 1.0
 
 
 class Refusal(NamedTuple):
@@ -47,8 +50,10 @@ class Batch:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.events: list[AnyFeedback] = []
-        self.ids: list[str] = []  # of the items compared, event by event
-        self.named: list[int] = []  # ids of each event
+        # The ids of the compared items, event by event.
+        self.ids: list[str] = []
+        # How many ids each event names.
+        self.named: list[int] = []
         self.times: list[float | None] = []  # event times, seconds since the epoch
 
     def add(self, record: Record, event: AnyFeedback, ids: list[str]) -> None:

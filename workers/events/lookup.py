@@ -20,9 +20,12 @@ from omdml.streams.protocols import Catalogue, Record
 from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as
 
 Array = NDArray[Any]
-Compared = Array | list[Judgement]  # rows (T, w) of as many comparisons, or a judgement each
-MARGIN = 1.0  # of feedback that names none (MATHS 1)
-FOLLOW_S = 1.0  # between two looks at what changed in a catalogue
+# Rows (T, w) of as many comparisons, or a judgement each.
+Compared = Array | list[Judgement]
+# The margin of feedback that names none (MATHS 1).
+MARGIN = 1.0
+# Seconds between two looks at what changed in a catalogue.
+FOLLOW_S = 1.0
 log = structlog.get_logger(__name__)
 # What was logged last of each catalogue that cannot be read, by its generation.
 _told: dict[str, str] = {}

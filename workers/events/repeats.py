@@ -23,7 +23,8 @@ ID_BYTES = 8
 ONE_BY_ONE = 50
 
 Array = NDArray[Any]
-Hashes = Sequence[int | None]  # of each event's id; None if it brings none
+# The hash of each event's id; None if it brings no id.
+Hashes = Sequence[int | None]
 
 
 class Part(NamedTuple):

@@ -21,8 +21,10 @@ from omdml.streams.letters import position_of_copy
 from omdml.streams.protocols import Partition
 from omdml.workers.events.decoding import Batch
 
-WINDOW = 4096  # offsets of refused events that a model remembers
-EARLIER = 8  # stretches before the present one that it remembers
+# A model remembers so many offsets of refused events.
+WINDOW = 4096
+# A model remembers so many stretches before the present one.
+EARLIER = 8
 OFFSET_BYTES = 8
 
 Array = NDArray[Any]

@@ -18,8 +18,10 @@ from omdml.workers.configuration.wording import amount
 from omdml.workers.events.decoding import unknown_model
 from omdml.workers.events.lookup import compared
 
-SHOWN = 20  # refused lines that are told of
-MAX_LINE_BYTES = 2 * MAX_EVENT_BYTES  # white space around the event included
+# At most so many refused lines are told of.
+SHOWN = 20
+# White space around the event is included.
+MAX_LINE_BYTES = 2 * MAX_EVENT_BYTES
 ENDLESS_BYTES = 1 << 30
 # Events. What of them is in the log after an error, nobody knows.
 FLUSH_EVERY = 1000
@@ -80,7 +82,8 @@ def send_numbered(
     """
     accepted: Counter[str] = Counter()
     refused: list[Refused] = []
-    count = number = sure = 0  # refused lines, the line at hand, and up to which line all is in the log
+    # Refused lines; the line at hand; the line up to which all is in the log.
+    count = number = sure = 0
     try:
         for number, line in lines:
             try:

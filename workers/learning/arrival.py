@@ -21,7 +21,8 @@ class Arrival:
     def __init__(self, partition: Partition, services: Services) -> None:
         self._partition = partition
         self._services = services
-        self._end = 0  # offset after the log's last record, as far as is known
+        # The offset after the log's last record, as far as is known.
+        self._end = 0
 
     def forget_end(self) -> None:
         """The log was cut: it may end earlier than is known."""

@@ -16,8 +16,10 @@ from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.telemetry.condition import STARTING, Condition
 from omdml.workers.telemetry.single_models import Told
 
-STUCK_AFTER_S = 60.0  # without a turn of the loop: longer than the timeouts of any store or log
-LOOKS = 600  # ends remembered of a partition; of more every other one is forgotten
+# Seconds without a turn of the loop. They are more than the timeouts of any store or log.
+STUCK_AFTER_S = 60.0
+# So many ends of a partition are remembered. Of more, every other one is forgotten.
+LOOKS = 600
 # What is told of single models. It is read while the loop learns, so only plain numbers are in it.
 SINGLE = {
     "version": "Comparisons learned",
@@ -40,7 +42,8 @@ class Arrivals:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[Partition, deque[tuple[float, int]]] = {}  # time, and the end then, ascending
+        # Times and the ends seen then, ascending.
+        self._seen: dict[Partition, deque[tuple[float, int]]] = {}
 
     def oldest(self, partition: Partition, position: int, end: int, now: float) -> float | None:
         """When the record at this position was first known to be there; None if nothing lies before the end."""

@@ -134,10 +134,13 @@ class WorkerMetrics:
         self.fenced = counter("fenced_total", "Writes refused because another worker owns the model")
         self.gaps = counter("gaps_accepted_total", "Gaps in the log that an operator accepted")
         self.store_changes = counter("store_changed_total", "Times that the store may have forgotten what was saved")
-        self._held: dict[str, dict[str, tuple[Partition | None, float]]] = {}  # by label: home of each, and since when
-        self._oldest: dict[Partition, float | None] = {}  # when the oldest record not taken was logged
+        # For each label, the homes of its models that wait, and since when.
+        self._held: dict[str, dict[str, tuple[Partition | None, float]]] = {}
+        # When the oldest record that was not taken was logged.
+        self._oldest: dict[Partition, float | None] = {}
         self._evicted = 0
-        self._inner = 0.0  # seconds of stages inside the one at hand
+        # Seconds of stages inside the present one.
+        self._inner = 0.0
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

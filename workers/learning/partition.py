@@ -59,9 +59,12 @@ class OwnedPartition:
     def __init__(self, partition: Partition, services: Services, placement: Placement) -> None:
         self.partition = partition
         self.services = services
-        self.crowded = False  # most events that were taken last began a model
-        self.first: int | None = None  # offset of the first record that was taken here
-        self._taken: int | None = None  # offset after the last
+        # Whether most events that were taken last began a model.
+        self.crowded = False
+        # The offset of the first record that was taken here.
+        self.first: int | None = None
+        # The offset after the last record that was taken here.
+        self._taken: int | None = None
         self._arrival = Arrival(partition, services)
         self.mark = Mark(partition, services.store)
         self._committed: int | None = None
@@ -121,7 +124,8 @@ class OwnedPartition:
         Raises StoreError if the store is out of reach: take them again then, models skip what they have taken.
         """
         if self._taken is not None and records[0].offset < self._taken:
-            records = [record for record in records if record.offset >= self._taken]  # the letters were what failed
+            # It was the letters that failed.
+            records = [record for record in records if record.offset >= self._taken]
         since = self.placement.since(self.partition.number)
         for part in ([one for one in records if one.offset < since], [one for one in records if one.offset >= since]):
             if part and (left := self._take(part)):
@@ -269,7 +273,8 @@ class OwnedPartition:
         try:
             kept = store.positions([name])
             if kept and store.peek(name) is None:
-                raise none_valid(name, str(store))  # a claim would leave a trace each time
+                # A claim would leave a trace each time.
+                raise none_valid(name, str(store))
             model = self.claim(name).model
         except CorruptError as error:
             self._blocked.add(name, offset, error)

@@ -122,7 +122,8 @@ class OwnedModels:
     def _publish(self, models: list[OwnedModel], record: bool = False) -> None:
         """What is withheld goes into the store only if it is to be on ``record``: with a checkpoint, that is."""
         metrics, new = self._services.metrics, []
-        published: dict[str, OwnedModel] = {}  # by label, the last of each
+        # The last published model of each label.
+        published: dict[str, OwnedModel] = {}
         self._take_back(models)
         with metrics.timed("publish"):
             for model in models:

@@ -13,7 +13,8 @@ from omdml.workers.events.decoding import Refusal, kind_of
 from omdml.workers.events.refusal_log import RefusalLog
 from omdml.workers.learning.metrics import WorkerMetrics
 
-FLUSH_S = 30.0  # that the dead letters' sink may take
+# Seconds that the sink of dead letters may take.
+FLUSH_S = 30.0
 
 
 class LettersAway(SourceError):

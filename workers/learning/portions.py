@@ -10,7 +10,8 @@ from typing import TypeVar
 from omdml.workers.model.owned_model import OwnedModel
 
 PORTION = 16
-PORTION_BYTES = 4_000_000  # of models in memory
+# How many bytes of models in memory make a portion.
+PORTION_BYTES = 4_000_000
 Owner = TypeVar("Owner")
 
 

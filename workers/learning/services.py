@@ -29,4 +29,5 @@ class Services:
     residents: Residents = field(default_factory=Residents)
     newcomers: Newcomers = field(default_factory=Newcomers)
     refusals: RefusalLog = field(default_factory=RefusalLog)
-    allowance: Allowance = field(default_factory=Allowance)  # bytes that checkpoints may take for now
+    # How many bytes checkpoints may take for now.
+    allowance: Allowance = field(default_factory=Allowance)

@@ -19,8 +19,10 @@ from omdml.workers.learning.services import Services
 from omdml.workers.model.claim import Claimed, claim_all
 from omdml.workers.model.newcomers import too_many_models
 
-CLAIMED = 50  # models at most that are claimed together
-CLAIMED_SHARE = 16  # models that are claimed together take one part in so many of the memory that models may take
+# At most so many models are claimed together.
+CLAIMED = 50
+# Models that are claimed together take one part in so many of the memory that models may take.
+CLAIMED_SHARE = 16
 
 log = structlog.get_logger(__name__)
 

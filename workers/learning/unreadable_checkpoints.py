@@ -9,7 +9,8 @@ from prometheus_client import Gauge
 
 from omdml.errors import CorruptError, OmdmlError
 
-AGAIN_S = 10.0  # until such a model is claimed again
+# Seconds until such a model is claimed again.
+AGAIN_S = 10.0
 
 log = structlog.get_logger(__name__)
 

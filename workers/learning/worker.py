@@ -37,10 +37,12 @@ from omdml.workers.telemetry.single_models import Told
 log = structlog.get_logger(__name__)
 # Between two tries of what the store or the dead letters refused.
 RETRY_S = 0.5
-PAUSE_S = 0.005  # when no more models may begin for now
+# Seconds to wait while no more models may begin.
+PAUSE_S = 0.005
 # What saving may take when the worker is told to stop. What is not saved is read again.
 FINISH_S = 5.0
-STOP_S = 0.1  # at most this long inside poll, so that a signal is heard
+# At most so many seconds pass inside poll, so that a signal is heard.
+STOP_S = 0.1
 # Shares of its time that a worker publishes for at most: while it keeps up, and while polls bring all that they may.
 PUBLISHING, CATCHING_UP = 0.75, 0.25
 # A poll that waited for this long and found nothing means that there is nothing.
@@ -72,22 +74,28 @@ class LearnerWorker:
         self.config = config
         self.accept_gap = accept_gap
         self.hand_over_s = hand_over_s
-        self._from_beginning = False  # a gap was accepted whose end the log does not tell
+        # A gap was accepted, and the log does not tell where it ends.
+        self._from_beginning = False
         self.partitions: dict[Partition, OwnedPartition] = {}
-        self._waiting: dict[Partition, list[Record]] = {}  # polled, not taken yet
-        self._fresh: list[Partition] = []  # assigned, version 0 not looked at yet
+        # Records that were polled and not taken yet.
+        self._waiting: dict[Partition, list[Record]] = {}
+        # Partitions that were assigned, and whose models have no version 0 yet.
+        self._fresh: list[Partition] = []
         self._stopping = False
         self._measures = Measures(services)
         self._trouble = ""
         self._placement = LogPlacement(services)
-        self._gap: GapError | None = None  # accepted, and not gone on behind yet
+        # A gap that was accepted, and that the worker has not passed yet.
+        self._gap: GapError | None = None
         # Set if what is in memory may not be this worker's, or may not have been kept.
         self._doubt: Fenced | StoreChanged | None = None
         self._published_at = self._saved_at = self._measured_at = float("-inf")
         # When the last publication is a small enough share of the time since it began.
         self._rested_at = float("-inf")
-        self._drained = False  # the last poll found nothing
-        self._behind = False  # it brought as many records as it may
+        # Whether the last poll found nothing.
+        self._drained = False
+        # Whether the last poll brought as many records as it may.
+        self._behind = False
         self._joined = False
 
     def stop(self) -> None:
@@ -413,7 +421,8 @@ class LearnerWorker:
             except (OmdmlError, Rewind) as error:
                 log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
                 if isinstance(error, StoreError | SourceError) and not isinstance(error, Fenced | StoreLost):
-                    until = -math.inf  # the others would wait for it too
+                    # Saving the others would wait for it too.
+                    until = -math.inf
             finally:
                 owned.drop_all()
                 self._give_up(partition, "revoked")

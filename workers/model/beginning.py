@@ -11,7 +11,8 @@ from omdml.streams.protocols import Store
 from omdml.workers.configuration.specs import Spec, Start
 
 NOTHING = "it has learned nothing yet"
-TOLD = 64  # reasons that are remembered
+# How many reasons are remembered.
+TOLD = 64
 
 log = structlog.get_logger(__name__)
 

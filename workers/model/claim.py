@@ -19,8 +19,10 @@ from omdml.workers.model.beginning import beginning
 from omdml.workers.model.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
-STARTS = 64  # patterns, and generations of their catalogues
-PARENTS = 4  # they make another start with each version, so that older ones are of no use
+# How many starts are kept: of patterns, and of generations of their catalogues.
+STARTS = 64
+# Parents make another start with each version, so older starts are of no use.
+PARENTS = 4
 
 log = structlog.get_logger(__name__)
 

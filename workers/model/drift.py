@@ -19,7 +19,8 @@ from river._river_rust.drift import AdaptiveWindowing
 
 from omdml.errors import CorruptError
 
-DELTA = 0.002  # these and the others are river's own defaults
+# These numbers are river's own defaults.
+DELTA = 0.002
 LEAST_RISE = 0.03
 """Rises of the mistake rate below this are not told.
 

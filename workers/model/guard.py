@@ -31,13 +31,16 @@ Array = NDArray[Any]
 FEWEST, VOTES = 32, 8
 # The newest events of so many queries overrule the others, if they surely agree: people change their minds.
 NEWEST = 40
-RENEWAL = 64  # events held out between two references
+# How many events are held out between two references.
+RENEWAL = 64
 # Of the time, for looks between two decisions.
 SHARE = 0.1
 # So few comparisons after a version that was looked at cannot make it surely worse, whatever they say.
 NEAR = 64
-GRID = 512  # comparisons between two decisions about a small model
-SMALL = 40_000  # numbers in its metric
+# Comparisons between two decisions about a small model.
+GRID = 512
+# A small model has at most so many numbers in its metric.
+SMALL = 40_000
 # A large model has up to so many times GRID between two decisions: it takes longer to judge, and to learn.
 STEPS = 4
 # So many times as much again if each decision makes a metric of sums: about 35 ms of 512 coordinates.
@@ -128,15 +131,18 @@ class Guard:
         self.reference_bytes = metric_to_bytes(reference)
         self._newest: Look | None = None
         self.take_back = False
-        self.decisions: Counter[str] = Counter()  # by reason, until who counts them takes them
-        self.margin: float | None = None  # mean gain at the last look, and how far off it may be
+        # Decisions by reason, until whoever counts them takes them.
+        self.decisions: Counter[str] = Counter()
+        # The mean gain at the last look, and how far off it may be.
+        self.margin: float | None = None
         self.doubt = 0.0
         self.yardstick = yardstick or Yardstick()
         if yardstick is None:
             self._allow(reference)
         self.step = grid(reference)
         self._looked_at, self._doubted = self.yardstick.decided, ""
-        self._next_look = -math.inf  # by a monotonic clock
+        # A time of the monotonic clock.
+        self._next_look = -math.inf
         self._deviations = NormalDist().inv_cdf(config.confidence)
 
     def another(self) -> Guard:

@@ -16,10 +16,14 @@ from omdml.margins import margins, margins_of_sets
 from omdml.metrics import Metric, SetMetric
 
 Array = NDArray[Any]
-WINDOW = 256  # events at most
-SETS = 64  # of judged sets: each holds many elements
-COMPARISONS = 8  # of an event at most, evenly chosen
-OF_A_QUERY, OF_AN_ITEM = 1 / 16, 1 / 8  # shares of the window
+# The most events of a window.
+WINDOW = 256
+# The most judged sets of a window: each holds many elements.
+SETS = 64
+# The most comparisons of an event. They are chosen evenly.
+COMPARISONS = 8
+# Shares of the window that one query, and one item, may have.
+OF_A_QUERY, OF_AN_ITEM = 1 / 16, 1 / 8
 # If a catalogue has few items, the shares are so many times what each would have if all came up alike.
 FEW_QUERIES, FEW_ITEMS = 4, 8
 

@@ -15,8 +15,10 @@ from omdml.workers.model.memory_budget import Allowance
 
 # A look at the store's list is at most so old when it decides.
 LOOK_S = 1.0
-SHARE = 20  # of the time, looks take one part in so many
-A_TURN = 100  # begin before the worker looks at its clock and its signals again
+# Looks take one part in so many of the time.
+SHARE = 20
+# So many begin before the worker looks at its clock and its signals again.
+A_TURN = 100
 
 
 class Admission(NamedTuple):

@@ -39,7 +39,8 @@ OBJECTS, COMPARISON = 10_000, 350
 TRAILS, TRAILED_S = 16, 60.0
 # What the guard compares with, the bytes of that, and the newest until it is saved.
 METRICS = 3
-Timed = Callable[[str], AbstractContextManager[None]]  # counts the time inside to a stage
+# Counts the time inside as a stage's.
+Timed = Callable[[str], AbstractContextManager[None]]
 
 
 def offsets_of(refused: Sequence[Refusal]) -> list[int]:
@@ -89,15 +90,18 @@ class OwnedModel:
         self.progress = Progress(hold_out=HoldOut(every, secret=self.draw.fingerprint), yardstick=guard.yardstick)
         self._window = self._window_over(self.progress.hold_out)
         self.drift = Drift()
-        self.drifted = ""  # what to tell the history
+        # What to tell the history about drift.
+        self.drifted = ""
         # Offsets of the events that were held out, of those taken last.
         self.held_out: frozenset[int] = frozenset()
-        self.repeated: frozenset[int] = frozenset()  # offsets of those that were taken before
+        # The offsets of events that were taken before.
+        self.repeated: frozenset[int] = frozenset()
         self.seen = SeenIds()
         self._secret = secret
         self.stretches = Stretches(secret=secret)
         self.guard = guard
-        self.withheld = ""  # why what it has learned is not live
+        # Why what it has learned is not live.
+        self.withheld = ""
         self.event_time: float | None = None
         # Of the events in no publication yet, and of the last publications.
         self.trail: Trail | None = None
@@ -110,7 +114,8 @@ class OwnedModel:
         self.unsaved_from = 0
         self.published = -1  # version
         self.size = 0  # bytes in memory
-        self._metric: tuple[tuple[Learner, int], Metric] | None = None  # and what it was made of
+        # The metric that was made last, and what it was made of.
+        self._metric: tuple[tuple[Learner, int], Metric] | None = None
         counted = ("version", "mistakes", "updates")
         self.counted = {name: getattr(learner, name) for name in counted if hasattr(learner, name)}
 
@@ -127,7 +132,8 @@ class OwnedModel:
         self.stretches = Stretches(self.progress.stretches, self._secret)
         self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
-            self.progress.hold_out.kept = []  # rows of another table
+            # These rows are of another table.
+            self.progress.hold_out.kept = []
         self._window = self._window_over(self.progress.hold_out)
         if checkpoint.reference:
             self.guard = Guard(self.guard.config, metric_from_bytes(checkpoint.reference), self.progress.yardstick)
@@ -240,7 +246,8 @@ class OwnedModel:
     def _learn(self, located: Located, held_out: deque[HeldOut], timed: Timed) -> list[Refusal]:
         """Learn events in order, each whole or not at all, and decide about every version that is due."""
         records, times = located.events.records, located.events.times
-        bad: dict[int, FeedbackError] = {}  # by event
+        # The errors, by the number of their event.
+        bad: dict[int, FeedbackError] = {}
         first = 0
         while first < len(records):
             if first in bad:

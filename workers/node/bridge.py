@@ -120,7 +120,8 @@ class Bridge:
         if k == 0:
             return closest(query.rows[:0], np.empty(0), 0)
         likely = np.argpartition(high, k - 1)[:k] if k < len(high) else np.arange(len(high))
-        within = np.sqrt(self._refined(likely, table).max(initial=0.0)) * ROUNDING  # k items are this close
+        # At least k items are this close.
+        within = np.sqrt(self._refined(likely, table).max(initial=0.0)) * ROUNDING
         rows = np.flatnonzero(low <= within)
         if len(rows) > max(4 * k, REFINED, SHARE * len(low)):
             return None

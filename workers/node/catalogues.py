@@ -25,7 +25,8 @@ class Current:
     def __init__(self, specs: Specs) -> None:
         self._specs = specs
         self._looking = threading.Lock()
-        self._told: dict[str, str] = {}  # what was logged last of each catalogue, by its generation
+        # What was logged last of each catalogue, by its generation.
+        self._told: dict[str, str] = {}
 
     def catalogue(self, model: str) -> Catalogue:
         """The catalogue of a model, with the items added since; raises ConfigurationError for an unknown model."""

@@ -59,7 +59,8 @@ class FirstViews:
         self._making = threading.Lock()
         self._made: dict[str, View] = {}
         self.ready: set[str] = set()
-        self._told: set[str] = set()  # of named models that cannot begin
+        # The named models that cannot begin.
+        self._told: set[str] = set()
 
     def view(self, model: str) -> View:
         """The view of a model that has learned nothing; raises OmdmlError if it cannot begin on its catalogue.

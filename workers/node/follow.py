@@ -13,8 +13,10 @@ from omdml.errors import StoreError
 from omdml.streams.protocols import SnapshotStore, Watch
 from omdml.workers.node.hot_swap import Refresher
 
-OVERDUE_S = 5.0  # without a turn: nobody knows then whether models are up to date
-HINT_WAIT_S = 0.2  # how long a stop may have to wait for the thread
+# After so many seconds without a turn nobody knows whether models are up to date.
+OVERDUE_S = 5.0
+# How long a stop may have to wait for the thread, seconds.
+HINT_WAIT_S = 0.2
 # Without a turn of the thread: longer than the timeouts of any store, and than most embeddings.
 STUCK_AFTER_S = 60.0
 

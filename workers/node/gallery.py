@@ -18,13 +18,16 @@ Features = Mapping[str, Array]
 ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 # Of squared distances: their parts are summed in any order.
 LARGEST = float(np.finfo(np.float32).max) / 4
-SPARE_ROWS = 256  # that a gallery can grow by at least before it is copied; memory that is not used costs nothing
+# A gallery can grow by at least so many rows before it is copied. Memory that is not used costs nothing.
+SPARE_ROWS = 256
 # Queries that one scan answers: their rough distances are held at a time.
 AT_ONCE = 16
-REFINED_ROWS = 4096  # whose differences are held in float64 at a time
+# The differences of so many rows are held in float64 at a time.
+REFINED_ROWS = 4096
 # Of a gallery's rows. If a filter leaves fewer, they are copied and compared alone: that costs less than all of them.
 FEW = 1 / 6
-VECTOR, AGGREGATE, ELEMENTS = "vector", "aggregate", "elements"  # what sets are searched by
+# What sets are searched by.
+VECTOR, AGGREGATE, ELEMENTS = "vector", "aggregate", "elements"
 
 
 class NoEmbedding(MeasureError):

@@ -83,7 +83,8 @@ class Refresher:
         self.refused: dict[str, Refusal] = {}
         self._embedder = ThreadPoolExecutor(1, thread_name_prefix="omdml-embed")
         self._embedding: set[str] = set()
-        self._told_at, self._swaps_untold = float("-inf"), 0  # of new versions, in the log
+        # When the log last told of new versions, and how many it has not told of.
+        self._told_at, self._swaps_untold = float("-inf"), 0
         self._closed = False
 
     def close(self) -> None:

@@ -26,8 +26,10 @@ from omdml.workers.telemetry.single_models import SingleModels
 
 # Events older than a day are a log replayed, or a wrong clock: they say nothing of freshness.
 OLD_NEWS_S = 86_400.0
-REMEMBERED = 1000  # swaps a model whose freshness is kept
-WEIGHT = 1000  # events that one publication counts for in histograms, at most
+# The freshness of so many swaps a model is kept.
+REMEMBERED = 1000
+# One publication counts in histograms for at most so many events.
+WEIGHT = 1000
 REFUSED = ("corrupt", "format", "catalogue", "store", "other")
 STAGES = ("log", "learn", "publish", "fetch", "swap")
 OUTCOMES = ("accepted", "refused", "failed")
@@ -99,7 +101,8 @@ class NodeMetrics:
         self.item_changes = counter("item_changes_total", "Changes of items by PUT, DELETE and POST /items", "outcome")
         at_zero(self.item_changes, ITEM_OUTCOMES)
         self.item_change = seconds("item_change", "From changes that came until this node answers with them", STORE)
-        self._recent: dict[str, deque[tuple[float, float]]] = {}  # when a view was made, and its freshness
+        # When a view was made, and how fresh it was.
+        self._recent: dict[str, deque[tuple[float, float]]] = {}
 
     def watch(self, views: Mapping[str, View], label: Callable[[str], str]) -> None:
         """Tell of what answers, at every scrape."""

@@ -114,8 +114,10 @@ class RetrievalNode:
         self.metrics.last_poll.set_function(lambda: self._follower.polled_at)
         self.metrics.not_live.set_function(lambda: len(self._refresher.refused))
         self.metrics.watch(self._refresher.views, self._label)
-        self._asked_at: dict[str, float] = {}  # of patterns' models
-        self._counting = threading.Lock()  # of memory, when a pattern's model is loaded
+        # When models of patterns were last asked for.
+        self._asked_at: dict[str, float] = {}
+        # Guards the count of memory when a pattern's model is loaded.
+        self._counting = threading.Lock()
 
     def start(self) -> None:
         """Follow the store, and take feedback. BLAS has one thread in this process from now on."""

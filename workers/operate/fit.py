@@ -30,7 +30,8 @@ class Parts(NamedTuple):
 
     first: list[Record]
     rest: Iterator[list[Record]]
-    events: int  # of the model, in the first part
+    # How many events of the model lie in the first part.
+    events: int
 
 
 def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -> Parts:
@@ -41,7 +42,8 @@ def cut(log: Iterator[list[Record]], model: str, spec: Spec, most: int = MOST) -
     """
     check_fittable(spec.learner)
     head: list[Record] = []
-    counts: dict[tuple[int, int], int] = {}  # comparisons by partition's number and offset
+    # Comparisons, by the number of the partition and the offset.
+    counts: dict[tuple[int, int], int] = {}
     for records in log:
         head += records
         batches, _ = sort_out(records, lambda name: spec.learner.accepts if name == model else None)
@@ -152,7 +154,8 @@ def publish(model: ReplayedModel, store: Store, letters: DeadLetters, platform: 
     for record, error, name, _ in model.refused:
         letters.add(record, error, name)
     letters.flush()
-    model.epoch, model.trail = claim.epoch, None  # old news: nobody measures its freshness
+    # The trail is old, and nobody measures its freshness.
+    model.epoch, model.trail = claim.epoch, None
     saved = store.save(model.checkpoint(platform), model.epoch, placement=model.placement)
     if saved is Written.MOVED:
         raise PlacementChanged(model.home.topic_id)

@@ -13,7 +13,8 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import content_type
 from omdml.workers.events.validation import check
 
-NOWHERE = ModelPosition(Partition("", 0), 0)  # of a model without a checkpoint
+# The position of a model without a checkpoint.
+NOWHERE = ModelPosition(Partition("", 0), 0)
 
 
 class Verdict(NamedTuple):

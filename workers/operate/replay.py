@@ -30,7 +30,8 @@ from omdml.workers.operate.left_out import NOTHING, LeftOut
 
 POLL_RECORDS = 1000
 POLL_S = 0.5
-STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2, 5))  # where stretches end
+# The numbers of events at which stretches end.
+STRETCHES = tuple(digit * 10**power for power in range(2, 13) for digit in (1, 2, 5))
 
 
 class Beginning:
@@ -149,7 +150,8 @@ class ReplayedModel(OwnedModel):
         self.placement = placement
         self.curve: list[Stretch] = []
         self.refused: list[Refusal] = []
-        self.start: Metric | None = None  # as it was before the first event was learned
+        # The metric before the first event was learned.
+        self.start: Metric | None = None
         # Comparisons learned and the metric, after the records in which a stretch ended; None: nobody asks.
         self.along: list[tuple[int, Metric]] | None = None
         self.left_out = left_out

@@ -25,8 +25,10 @@ KINDS = {
     "snapshot_taken_back": "rollback",
     "model_waits": "waiting",
 }
-MOST = 1000  # that wait to be sent
-FAILURE_EVERY_S = 60.0  # between two lines of the log about failures
+# At most so many messages wait to be sent.
+MOST = 1000
+# Seconds between two lines of the log about failures.
+FAILURE_EVERY_S = 60.0
 OUTCOMES = ("sent", "failed", "dropped")
 log = structlog.get_logger(__name__)
 

@@ -19,7 +19,8 @@ from omdml.streams.stores.journal import PUBLICATIONS
 # A line of a model's history.
 Line = Mapping[str, Any]
 TAKEN_BACK, REFERENCE = "taken back", re.compile(r"to what version (\d+) had")
-SHOWN_DIGITS = 12  # of a generation
+# How many digits of a generation are shown.
+SHOWN_DIGITS = 12
 
 
 class Kind(Protocol):

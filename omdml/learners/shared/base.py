@@ -27,7 +27,8 @@ ROOM = 1 << 24
 # Stands before the names of arrays that ``init`` brought; no modality's name holds a slash.
 GIVEN = "init//"
 LEARNERS: dict[str, type[Learner]] = {}
-KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}  # names of hyperparameters
+# The names of the hyperparameters of each class.
+KEYWORDS: dict[type[Learner], tuple[str, ...]] = {}
 
 
 class Outcome(NamedTuple):
@@ -51,7 +52,8 @@ class Learner(base.Base):
     name: ClassVar[str]
     # Kinds of comparison: triplet, quadruplet, pair, set.
     accepts: ClassVar[frozenset[str]]
-    width: ClassVar[int]  # items of a comparison
+    # How many items a comparison has.
+    width: ClassVar[int]
     # What of a catalogue a model learns on if its configuration does not say.
     coordinates: ClassVar[str] = "features"
     # Hyperparameters that have another default on mapped coordinates.

@@ -12,7 +12,8 @@ from omdml.errors import FeedbackError, NotStarted, ParameterError
 from omdml.initial import STARTS
 
 Array = NDArray[Any]
-MOST = 1e300  # a hyperparameter's size
+# The largest size of a hyperparameter.
+MOST = 1e300
 # The largest whole number: beyond it floats, and JSON in other languages, skip numbers.
 MOST_WHOLE = 2**53
 

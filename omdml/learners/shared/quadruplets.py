@@ -44,7 +44,8 @@ class QuadrupletLearner(Learner):
         try:
             shape = np.shape(rows)
         except ValueError:
-            shape = ()  # ragged: what checks the rows says so
+            # The rows are ragged. What checks them says so.
+            shape = ()
         width = 3 if shape[1:] == (3,) and "triplet" in self.accepts else self.width
         return self._learn(rows, features, margins(margin, shape[0] if shape else 0), width=width)
 

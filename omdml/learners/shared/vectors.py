@@ -16,7 +16,8 @@ from omdml.learners.shared.quadruplets import QuadrupletLearner
 class VectorLearner(QuadrupletLearner):
     """Learners of w_i (d_i,) a modality, of a distance that is linear in them."""
 
-    starts: ClassVar[frozenset[str]]  # names that ``init`` may have
+    # The names that ``init`` may have.
+    starts: ClassVar[frozenset[str]]
     eta: float
     lam: float
     step: str

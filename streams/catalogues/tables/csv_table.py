@@ -16,7 +16,8 @@ from omdml.errors import CatalogueError
 from omdml.streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
 from omdml.streams.regular import LINE_CHARACTERS, text_lines
 
-CHUNK_CELLS = 500_000  # text in memory at a time: about 60 bytes a cell
+# How much text is in memory at a time: about 60 bytes a cell.
+CHUNK_CELLS = 500_000
 
 log = structlog.get_logger(__name__)
 

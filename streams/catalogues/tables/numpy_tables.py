@@ -19,9 +19,12 @@ from omdml.streams.catalogues.tables.table import Chunk, require_modality, rows_
 from omdml.streams.regular import opened
 
 PREFIX = "X_"
-HEADER_BYTES = 10_000  # of a .npy file: numpy's own limit, which it looks at too late
-ID_BYTES = 1 << 30  # of all ids together
-WHOLE_BYTES = 1 << 30  # of an array that must be read at once
+# The most bytes of a header of a .npy file. It is numpy's own limit, at which numpy looks too late.
+HEADER_BYTES = 10_000
+# The most bytes of all ids together.
+ID_BYTES = 1 << 30
+# The most bytes of an array that must be read at once.
+WHOLE_BYTES = 1 << 30
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 log = structlog.get_logger(__name__)

@@ -13,17 +13,23 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
 
-CHUNK_ROWS = 4096  # raw and scaled copies of these rows are all the memory that building takes, beside the ids
+# Beside the ids, raw and scaled copies of these rows are all the memory that building takes.
+CHUNK_ROWS = 4096
 
-CHUNK_BYTES = 64 << 20  # of one modality's raw numbers, at most
-ID_LENGTH = 512  # what an event may name, see omdml.feedback.Id
-MAX_DIM = 1_000_000  # numbers of an item in one modality
-UNREADABLE = (  # what numpy (which parses Python), zipfile, zlib and pyarrow raise of bytes that are not theirs
+# The most bytes of raw numbers of one modality.
+CHUNK_BYTES = 64 << 20
+# The longest id that an event may name, see omdml.feedback.Id.
+ID_LENGTH = 512
+# The most numbers of an item in one modality.
+MAX_DIM = 1_000_000
+# What numpy (which parses Python), zipfile, zlib and pyarrow raise if bytes are not theirs.
+UNREADABLE = (
     OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError, NotImplementedError,
     RuntimeError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 
-Columns = Mapping[str, Sequence[str]]  # modality to the columns that its numbers stand in, in this order
+# For each modality the columns that its numbers stand in, in this order.
+Columns = Mapping[str, Sequence[str]]
 _NUMBERED = re.compile(r"(?P<modality>.+)[._](?P<number>\d+)")
 
 

@@ -63,7 +63,8 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
                 super()._maybe_uncompress()
         except (kafka.errors.UnsupportedCodecError, Unreadable):
             raise
-        except Exception as error:  # every codec has its own
+        except Exception as error:
+            # Every codec raises errors of its own.
             raise self._unreadable(f"it cannot be decompressed: {error!r}") from error
 
     def _pass_over(self, data: memoryview) -> None:
@@ -98,22 +99,23 @@ class RecordBatch(DefaultRecordBatch):  # type: ignore[misc]  # kafka-python has
 internals.make_batches_of(RecordBatch)
 
 
-def _make_readable(buffer: bytearray, at: int) -> None:
+def _make_readable(buffer: bytearray, index: int) -> None:
     """Put question marks for what is not UTF-8 in the header names of the record that begins there."""
     for _ in range(FIELDS_BEFORE_KEY):
-        _, at = decode_varint(buffer, at)
+        _, index = decode_varint(buffer, index)
     for _ in ("key", "value"):
-        at = _behind(buffer, at)
-    headers, at = decode_varint(buffer, at)
+        index = _behind(buffer, index)
+    headers, index = decode_varint(buffer, index)
     for _ in range(headers):
-        length, begin = decode_varint(buffer, at)
+        length, begin = decode_varint(buffer, index)
         name = buffer[begin : begin + length]
-        kept = name.decode(errors="ignore").encode().ljust(len(name), b"?")  # as long: the record's length is checked
+        # It stays as long as it was, because the record's length is checked.
+        kept = name.decode(errors="ignore").encode().ljust(len(name), b"?")
         buffer[begin : begin + length] = kept
-        at = _behind(buffer, begin + length)
+        index = _behind(buffer, begin + length)
 
 
-def _behind(buffer: bytearray, at: int) -> int:
+def _behind(buffer: bytearray, index: int) -> int:
     """Where the bytes end whose length stands here; -1 is that of none."""
-    length, begin = decode_varint(buffer, at)
+    length, begin = decode_varint(buffer, index)
     return int(begin + max(length, 0))

@@ -17,7 +17,8 @@ from omdml.streams.kafka.reading.sharing import SharedOut
 from omdml.streams.protocols import Partition, Record
 
 ANSWER_LIMIT_S = 3.0
-FETCH_BYTES = 16 << 20  # what may lie in memory unread
+# How many unread bytes may lie in memory.
+FETCH_BYTES = 16 << 20
 FETCH_PARTITION_BYTES = 1 << 20
 # The member is out of the group: it must not write any more.
 EXPELLED = (
@@ -81,10 +82,10 @@ class Rebalance:
 ConsumerRebalanceListener.register(Rebalance)
 
 
-def offset_range(consumer: Any, at: TopicPartition) -> tuple[int, int]:
+def offset_range(consumer: Any, tp: TopicPartition) -> tuple[int, int]:
     """First offset that the log holds, and its end."""
-    begins = consumer.beginning_offsets([at], timeout_ms=milliseconds(ANSWER_LIMIT_S))
-    return begins[at], consumer.end_offsets([at], timeout_ms=milliseconds(ANSWER_LIMIT_S))[at]
+    begins = consumer.beginning_offsets([tp], timeout_ms=milliseconds(ANSWER_LIMIT_S))
+    return begins[tp], consumer.end_offsets([tp], timeout_ms=milliseconds(ANSWER_LIMIT_S))[tp]
 
 
 def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:

@@ -19,32 +19,33 @@ class Epochs:
     """
 
     def __init__(self) -> None:
-        self._read: dict[TopicPartition, tuple[int, int]] = {}  # an epoch, and below where it was read under
+        # An epoch, and the offset up to which records were read under it.
+        self._read: dict[TopicPartition, tuple[int, int]] = {}
 
-    def know(self, at: TopicPartition, committed: OffsetAndMetadata | None) -> None:
+    def know(self, tp: TopicPartition, committed: OffsetAndMetadata | None) -> None:
         """What an earlier reader committed is all that is known of a partition."""
-        self._read[at] = (committed.leader_epoch, committed.offset) if committed else (-1, 0)
+        self._read[tp] = (committed.leader_epoch, committed.offset) if committed else (-1, 0)
 
-    def forget(self, at: TopicPartition) -> None:
+    def forget(self, tp: TopicPartition) -> None:
         """What was read of a partition is not what the log holds by now."""
-        self._read.pop(at, None)
+        self._read.pop(tp, None)
 
     def note(self, consumer: Any, owned: Iterable[TopicPartition]) -> None:
         """Keep the epochs of a consumer's positions, and give back those that it forgot."""
-        for at in owned:
-            position = internals.position(consumer, at)
+        for tp in owned:
+            position = internals.position(consumer, tp)
             if position is None:
                 continue
             offset, epoch = position.offset, position.leader_epoch
-            self._read[at] = max(self._read.get(at, (-1, 0)), (epoch, offset))
+            self._read[tp] = max(self._read.get(tp, (-1, 0)), (epoch, offset))
             if epoch < 0:
-                internals.put_position(consumer, at, offset, self.of(at, offset))
+                internals.put_position(consumer, tp, offset, self.of(tp, offset))
 
-    def of(self, at: TopicPartition, offset: int) -> int:
+    def of(self, tp: TopicPartition, offset: int) -> int:
         """The epoch under which a partition was read up to this offset; -1 if nobody knows."""
-        epoch, end = self._read.get(at, (-1, 0))
+        epoch, end = self._read.get(tp, (-1, 0))
         return epoch if offset <= end else -1
 
-    def seek(self, consumer: Any, at: TopicPartition, offset: int) -> None:
+    def seek(self, consumer: Any, tp: TopicPartition, offset: int) -> None:
         """Have a consumer go on there, once the cluster has confirmed what lies below."""
-        internals.seek(consumer, at, offset, self.of(at, offset))
+        internals.seek(consumer, tp, offset, self.of(tp, offset))

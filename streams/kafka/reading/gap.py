@@ -26,31 +26,31 @@ class Gaps:
         self.stopped: set[TopicPartition] = set()
         self._untold: dict[TopicPartition, Callable[[], GapError]] = {}
 
-    def add(self, at: TopicPartition, describe: Callable[[], GapError]) -> None:
+    def add(self, tp: TopicPartition, describe: Callable[[], GapError]) -> None:
         """A partition stopped; why is asked when it is told of, which may fail while the cluster is away."""
-        self.stopped.add(at)
-        self._untold[at] = describe
+        self.stopped.add(tp)
+        self._untold[tp] = describe
 
     def tell(self) -> None:
         """Raise the next error that was not told of yet, if there is one."""
         if self._untold:
-            at = min(self._untold)
-            error = self._untold[at]()
-            del self._untold[at]
+            tp = min(self._untold)
+            error = self._untold[tp]()
+            del self._untold[tp]
             raise error
 
-    def accept(self, at: TopicPartition) -> bool:
+    def accept(self, tp: TopicPartition) -> bool:
         """Go on behind the gap of a partition; False if there is none, or it is not told yet, and will be."""
-        told = at in self.stopped and at not in self._untold
+        told = tp in self.stopped and tp not in self._untold
         if told:
-            self.stopped.discard(at)
+            self.stopped.discard(tp)
         return told
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         """These are others' by now."""
-        for at in gone:
-            self.stopped.discard(at)
-            self._untold.pop(at, None)
+        for tp in gone:
+            self.stopped.discard(tp)
+            self._untold.pop(tp, None)
 
 
 def out_of_range(
@@ -75,19 +75,19 @@ def cut(
     partition: Partition,
     position: int | None,
     available: tuple[int, int],
-    at: int | None,
+    cut_at: int | None,
     command: str = WORKER,
 ) -> GapError:
     """The log was cut below the position, and written on: by a leader that had not everything.
 
     Parameters
     ----------
-    at
+    cut_at
         Where it was cut, as far as the cluster knows.
     """
     end = available[1]
-    resume = at if at is not None else end if position is None else min(position, end)
-    known = f"at offset {at}" if at is not None else f"somewhere below offset {resume}"
+    resume = cut_at if cut_at is not None else end if position is None else min(position, end)
+    known = f"at offset {cut_at}" if cut_at is not None else f"somewhere below offset {resume}"
     return GapError(
         f"topic {topic!r} partition {partition.number} was cut {known}: its new leader lacks the newest events, "
         f"others have the offsets of events that were read; `{command} --accept-gap` goes on at {resume}",

@@ -113,7 +113,8 @@ class KafkaSource:
         self._gaps = gap.Gaps()
         self._ends: dict[TopicPartition, int] = {}
         self._epochs = Epochs()
-        self._unread: dict[TopicPartition, int | None] = {}  # where a batch could not be read
+        # The offset at which a batch could not be read.
+        self._unread: dict[TopicPartition, int | None] = {}
         self._looked_at = float("-inf")
         self._outage, self._absence = Outage(options.servers), Absence(options.servers, topic)
         self._flow = Flow()
@@ -162,13 +163,13 @@ class KafkaSource:
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Continue at ``offset``; accepts the gap at which the partition stopped, if one was told."""
-        at = self._where(partition)
-        if at is None:
+        tp = self._where(partition)
+        if tp is None:
             raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
-        if self._gaps.accept(at):
-            self._epochs.forget(at)
-        self._epochs.seek(self._consumer, at, offset)
-        self._consumer.resume(at)
+        if self._gaps.accept(tp):
+            self._epochs.forget(tp)
+        self._epochs.seek(self._consumer, tp, offset)
+        self._consumer.resume(tp)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
         """Record offsets, the topic's id, the leader's epoch; False when not owned, None when nobody can tell now."""
@@ -180,7 +181,7 @@ class KafkaSource:
         if self._outage.told:
             return None
         epoch, topic_id = self._epochs.of, self.topic_id
-        wanted = {at: OffsetAndMetadata(offsets[one], topic_id, epoch(at, offsets[one])) for one, at in places.items()}
+        wanted = {tp: OffsetAndMetadata(offsets[one], topic_id, epoch(tp, offsets[one])) for one, tp in places.items()}
         with translated(self.options, f"committing to group {self.group!r}"):
             try:
                 self._consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
@@ -204,9 +205,9 @@ class KafkaSource:
         """
         until = time.monotonic() + LOOK_LIMIT_S
         return {
-            partition: (position, max(position, self._ends[at]))
-            for at, partition in self._owned.items()
-            if (position := self._position(at, max(0.0, until - time.monotonic()))) is not None
+            partition: (position, max(position, self._ends[tp]))
+            for tp, partition in self._owned.items()
+            if (position := self._position(tp, max(0.0, until - time.monotonic()))) is not None
         }
 
     @property
@@ -266,18 +267,18 @@ class KafkaSource:
             self._stop(error.args[0], gap.out_of_range)
             return []
         except kafka.errors.LogTruncationError as error:
-            for at, kept in error.divergent_offsets.items():
-                position, cut = self._position(at), kept and kept.offset
+            for tp, kept in error.divergent_offsets.items():
+                position, cut = self._position(tp), kept and kept.offset
                 # Otherwise it is a late answer: the position was gone back to already.
                 if cut is None or position is None or cut < position:
-                    self._stop({at: position}, partial(gap.cut, at=cut))
+                    self._stop({tp: position}, partial(gap.cut, cut_at=cut))
             return []
         except Unreadable as error:
-            at = internals.drop_batch(self._consumer)
-            before, self._unread[at] = self._unread.get(at), self._position(at)
+            tp = internals.drop_batch(self._consumer)
+            before, self._unread[tp] = self._unread.get(tp), self._position(tp)
             # Damage may come from the way here, so a batch is fetched once more before it counts as damaged.
-            if before is not None and before == self._unread[at]:
-                self._stop({at: before}, partial(gap.unreadable, error=error))
+            if before is not None and before == self._unread[tp]:
+                self._stop({tp: before}, partial(gap.unreadable, error=error))
             return []
         except kafka.errors.RetriableError:
             # This is an outage; the looks tell when it begins and ends.
@@ -295,32 +296,32 @@ class KafkaSource:
             return []
         self._epochs.note(self._consumer, self._owned)
         self._flow.delivered(batches)
-        return [record for at, batch in batches.items() for record in as_records(self._owned[at], batch)]
+        return [record for tp, batch in batches.items() for record in as_records(self._owned[tp], batch)]
 
     def _take_over(self) -> None:
         """Ask the listener where to start what the last rebalance gave, and start there."""
-        given = {at: Partition(self.topic_id, at.partition) for at in self._given}
-        self.partitions = max(self.partitions, *(at.partition + 1 for at in given))
+        given = {tp: Partition(self.topic_id, tp.partition) for tp in self._given}
+        self.partitions = max(self.partitions, *(tp.partition + 1 for tp in given))
         limit = milliseconds(ANSWER_LIMIT_S)
         begins = self._consumer.beginning_offsets(list(given), timeout_ms=limit)
         ends = self._consumer.end_offsets(list(given), timeout_ms=limit)
-        committed = {at: self._consumer.committed(at, metadata=True, timeout_ms=limit) for at in given}
-        elsewhere = {at for at, kept in committed.items() if kept and kept.metadata not in ("", self.topic_id)}
-        known = {at: kept.offset for at, kept in committed.items() if kept and at not in elsewhere}
-        starts = self._listener.assigned({partition: known.get(at) for at, partition in given.items()})
+        committed = {tp: self._consumer.committed(tp, metadata=True, timeout_ms=limit) for tp in given}
+        elsewhere = {tp for tp, kept in committed.items() if kept and kept.metadata not in ("", self.topic_id)}
+        known = {tp: kept.offset for tp, kept in committed.items() if kept and tp not in elsewhere}
+        starts = self._listener.assigned({partition: known.get(tp) for tp, partition in given.items()})
         self._given.clear()
-        given = {at: partition for at, partition in given.items() if partition in starts}
+        given = {tp: partition for tp, partition in given.items() if partition in starts}
         self._owned |= given
         self._ends |= ends
-        for at, partition in given.items():
+        for tp, partition in given.items():
             start = starts[partition]
-            self._epochs.know(at, committed[at] if at in known else None)
-            self._epochs.seek(self._consumer, at, begins[at] if start is None else start)
+            self._epochs.know(tp, committed[tp] if tp in known else None)
+            self._epochs.seek(self._consumer, tp, begins[tp] if start is None else start)
         self._consumer.resume(*(given.keys() - elsewhere))
-        for at in elsewhere & given.keys():
-            available, ids = (begins[at], ends[at]), {"before": committed[at].metadata, "now": self.topic_id}
-            where = self.topic, given[at], committed[at].offset, available
-            self._gaps.add(at, partial(gap.created_anew, *where, **ids, command=self.command))
+        for tp in elsewhere & given.keys():
+            available, ids = (begins[tp], ends[tp]), {"before": committed[tp].metadata, "now": self.topic_id}
+            where = self.topic, given[tp], committed[tp].offset, available
+            self._gaps.add(tp, partial(gap.created_anew, *where, **ids, command=self.command))
         self._gaps.tell()
 
     def _look(self) -> bool:
@@ -354,15 +355,15 @@ class KafkaSource:
         seen = internals.topic_id(self._consumer, self.topic)
         if seen is None or str(seen) == self.topic_id or self._look():
             return True
-        for at, batch in batches.items():
-            self._epochs.seek(self._consumer, at, batch[0].offset)
+        for tp, batch in batches.items():
+            self._epochs.seek(self._consumer, tp, batch[0].offset)
         return False
 
     def _restart_if_stuck(self) -> None:
         flowing = self._owned.keys() - self._gaps.stopped
-        progress = {at: (position, self._ends[at]) for at in flowing if (position := self._position(at)) is not None}
+        progress = {tp: (position, self._ends[tp]) for tp in flowing if (position := self._position(tp)) is not None}
         if stuck := self._flow.look(progress):
-            numbers = sorted(at.partition for at in stuck)
+            numbers = sorted(tp.partition for tp in stuck)
             log.error("kafka_fetching_stopped", topic=self.topic, partitions=numbers, do="making a new client")
             self._make_client()
 
@@ -379,7 +380,8 @@ class KafkaSource:
 
     def _make_client(self) -> None:
         leave(self._consumer, self.group)
-        self._take(list(self._owned), self._listener.lost)  # those that leaving did not tell of
+        # Leaving may not have told of these.
+        self._take(list(self._owned), self._listener.lost)
         self._given.clear()
         self._consumer, self._flow = self._connect(), Flow()
         self.subscribe(self._listener, self._read)
@@ -391,30 +393,30 @@ class KafkaSource:
         # A topic that was created anew is told of as such.
         self._look()
         self._consumer.pause(*positions)
-        for at, position in positions.items():
-            self._gaps.add(at, partial(self._told, at, position, tell))
+        for tp, position in positions.items():
+            self._gaps.add(tp, partial(self._told, tp, position, tell))
 
-    def _told(self, at: TopicPartition, position: int | None, tell: Callable[..., GapError]) -> GapError:
-        return tell(self.topic, self._owned[at], position, offset_range(self._consumer, at), command=self.command)
+    def _told(self, tp: TopicPartition, position: int | None, tell: Callable[..., GapError]) -> GapError:
+        return tell(self.topic, self._owned[tp], position, offset_range(self._consumer, tp), command=self.command)
 
     def _created_anew(self, now: str) -> GapError:
         """Stop everything: positions in the old topic mean nothing in the new one. Every poll says so again."""
         self._looked_at = float("-inf")
         if self._owned:
             self._consumer.pause(*self._owned)
-        at = min(self._owned, default=TopicPartition(self.topic, 0))
-        partition = Partition(self.topic_id, at.partition)
+        tp = min(self._owned, default=TopicPartition(self.topic, 0))
+        partition = Partition(self.topic_id, tp.partition)
         return gap.created_anew(
-            self.topic, partition, self._position(at), offset_range(self._consumer, at),
+            self.topic, partition, self._position(tp), offset_range(self._consumer, tp),
             before=self.topic_id, now=now, command=self.command,
         )  # fmt: skip
 
     # The client's thread
 
     def _give(self, given: Collection[TopicPartition]) -> None:
-        for at in given:
+        for tp in given:
             # With no position at all, the client would raise before we can ask for one.
-            self._consumer.seek(at, 0)
+            self._consumer.seek(tp, 0)
         self._consumer.pause(*given)
         self._given |= set(given)
         # They may be partitions of a topic that was created anew.
@@ -423,7 +425,7 @@ class KafkaSource:
     def _take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
         self._given -= set(taken)
         self._gaps.forget(taken)
-        gone = [self._owned.pop(at) for at in sorted(taken) if at in self._owned]
+        gone = [self._owned.pop(tp) for tp in sorted(taken) if tp in self._owned]
         if gone:
             try:
                 tell(gone)
@@ -439,14 +441,14 @@ class KafkaSource:
             raise error
 
     def _where(self, partition: Partition) -> TopicPartition | None:
-        at = TopicPartition(self.topic, partition.number)
-        return at if self._owned.get(at) == partition else None
+        tp = TopicPartition(self.topic, partition.number)
+        return tp if self._owned.get(tp) == partition else None
 
-    def _position(self, at: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
-        if at not in self._owned:
+    def _position(self, tp: TopicPartition, limit_s: float = LOOK_LIMIT_S) -> int | None:
+        if tp not in self._owned:
             return None
         position: int | None = None
         # After a change of leader the client asks the broker, which may be away.
         with suppress(kafka.errors.KafkaError):
-            position = self._consumer.position(at, timeout_ms=milliseconds(limit_s))
+            position = self._consumer.position(tp, timeout_ms=milliseconds(limit_s))
         return position

@@ -10,9 +10,12 @@ from kafka import TopicPartition
 
 from omdml.errors import SourceRefused
 
-ABSENT_S = 10.0  # that a topic may be missing from a cluster that answers
-OUTAGE_AFTER_S = 2.0  # shorter ones are not worth a line in the log
-STUCK_LOOKS = 10  # a second apart, while nothing else is delivered
+# How long a topic may be missing from a cluster that answers, seconds.
+ABSENT_S = 10.0
+# Shorter outages are not worth a line in the log.
+OUTAGE_AFTER_S = 2.0
+# So many looks, a second apart, while nothing else is delivered.
+STUCK_LOOKS = 10
 STUCK_BUSY_LOOKS = 60
 CLIENTS_IN_A_ROW = 6
 # A client that worked for so long is no longer in a row with the one before.
@@ -89,20 +92,20 @@ class Flow:
     def delivered(self, partitions: Collection[TopicPartition]) -> None:
         """Records of these came: they flow, also where who reads them seeks back."""
         self._idle = self._idle and not partitions
-        for at in partitions:
-            self._still.pop(at, None)
+        for tp in partitions:
+            self._still.pop(tp, None)
 
     def look(self, progress: Mapping[TopicPartition, tuple[int, int]]) -> list[TopicPartition]:
         """Take note of positions and ends; answers the partitions that are stuck."""
         before, idle = self._still, self._idle
         self._idle = True
         self._still = {}
-        for at, (position, end) in progress.items():
+        for tp, (position, end) in progress.items():
             if position < end:
-                last, looks, quiet = before.get(at, (position, 0, 0))
+                last, looks, quiet = before.get(tp, (position, 0, 0))
                 moved = last != position
-                self._still[at] = (position, 1, 0) if moved else (position, looks + 1, quiet + 1 if idle else 0)
-        return [at for at, (_, looks, quiet) in self._still.items() if quiet >= STUCK_LOOKS or looks > STUCK_BUSY_LOOKS]
+                self._still[tp] = (position, 1, 0) if moved else (position, looks + 1, quiet + 1 if idle else 0)
+        return [tp for tp, (_, looks, quiet) in self._still.items() if quiet >= STUCK_LOOKS or looks > STUCK_BUSY_LOOKS]
 
 
 class Failures:

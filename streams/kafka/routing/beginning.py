@@ -82,7 +82,7 @@ def _decide(
     first, end = (_offsets(admin, places, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
     if begin is None and first != end and any(written.values()):
         raise forgotten(options, origin, group)
-    starts = {at: OffsetAndMetadata((end if begin is Begin.END else first)[at], topic_id, -1) for at in places}
+    starts = {tp: OffsetAndMetadata((end if begin is Begin.END else first)[tp], topic_id, -1) for tp in places}
     for error in admin.alter_group_offsets(group, starts).values():
         if error is not kafka.errors.NoError:
             raise error(f"writing down where group {group!r} begins")
@@ -114,4 +114,4 @@ def _places(topic: str, partitions: int) -> list[TopicPartition]:
 
 
 def _offsets(admin: KafkaAdminClient, places: Sequence[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-    return {at: found.offset for at, found in admin.list_partition_offsets(dict.fromkeys(places, spec)).items()}
+    return {tp: found.offset for tp, found in admin.list_partition_offsets(dict.fromkeys(places, spec)).items()}

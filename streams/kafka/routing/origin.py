@@ -39,8 +39,8 @@ class RoutedSource(KafkaSource):
     def books(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a transaction has to say to the group about these partitions, as :meth:`commit` would."""
         return {
-            (at := TopicPartition(self.topic, partition.number)): OffsetAndMetadata(
-                offset, self.topic_id, self._epochs.of(at, offset)
+            (tp := TopicPartition(self.topic, partition.number)): OffsetAndMetadata(
+                offset, self.topic_id, self._epochs.of(tp, offset)
             )
             for partition, offset in offsets.items()
         }
@@ -53,14 +53,14 @@ class RoutedSource(KafkaSource):
         """
         self._look()
         internals.forget_offset_answers(self._consumer)
-        for at, partition in list(self._owned.items()):
-            if at in self._gaps.stopped:
+        for tp, partition in list(self._owned.items()):
+            if tp in self._gaps.stopped:
                 continue
             with translated(self.options, f"looking up the offsets of group {self.group!r}"):
-                committed = self._consumer.committed(at, timeout_ms=milliseconds(ANSWER_LIMIT_S))
+                committed = self._consumer.committed(tp, timeout_ms=milliseconds(ANSWER_LIMIT_S))
                 if committed is None:
                     self.require_known()
-                start = offset_range(self._consumer, at)[0] if committed is None else committed
+                start = offset_range(self._consumer, tp)[0] if committed is None else committed
             self.seek(partition, start)
 
     def require_known(self) -> None:

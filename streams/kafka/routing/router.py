@@ -41,7 +41,8 @@ GATHER_BYTES = 8 << 20
 STEP_S = 10.0
 # Of a transaction. So long readers wait behind what a killed router left open.
 OPEN_S = 10.0
-CONNECT_S = 3.0  # for one try
+# Seconds for one try to connect.
+CONNECT_S = 3.0
 RETRY_S = 0.5
 # For what was gathered, after the process was asked to end.
 STOP_S = 5.0

@@ -28,7 +28,8 @@ NUMBERS, MARKS = ("format", "store-id", "secret"), "marks"
 PARTS = (*NUMBERS, "placements", "models", MARKS)
 # Over a model whose files are dropped while they are read.
 PASSES = 100
-PART = (".", "..", "")  # of a path: none of these leads to a file of ours
+# Parts of a path that do not lead to a file of ours.
+PART = (".", "..", "")
 
 File = tuple[str, bytes]
 

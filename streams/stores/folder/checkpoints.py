@@ -24,7 +24,8 @@ from omdml.streams.stores.folder.states import read_state
 EPOCH = re.compile(r"\d{10}-[0-9a-f]{16}")
 NAME = re.compile(r"(\d{12})\.(\d+)\.(\d+)\.([0-9a-f]{64})\.(.+)\.(checkpoint|damaged)")
 KEPT = 2
-EVER = "saved"  # a file that is there once a checkpoint was
+# This file is there once a checkpoint was saved.
+EVER = "saved"
 
 
 class CheckpointFile(NamedTuple):

@@ -129,7 +129,8 @@ class DirectoryJournal:
             return msgspec.json.decode(read_regular(path, DOCUMENT_BYTES), type=Entry)
         except FileNotFoundError:
             return None
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: a number of 5,000 digits
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            # ValueError is what a number of 5,000 digits raises.
             raise StoreError(f"{path}: damaged ({error}): remove it, the entry before it counts then") from error
 
 

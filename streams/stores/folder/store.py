@@ -46,7 +46,8 @@ from omdml.streams.stores.many import the_only, together
 from omdml.streams.stores.retention import RETENTION, RetentionOf
 
 MAX_NUMBER_BYTES = 100
-RESTORE_S = 60.0  # that an owner waits for a backup to be put in place
+# Seconds that an owner waits until a backup is in place.
+RESTORE_S = 60.0
 
 
 class DirectoryStore(JournaledSnapshots):

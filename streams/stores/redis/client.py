@@ -17,7 +17,8 @@ from redis.retry import Retry
 from omdml.errors import ConfigurationError, StoreError, StoreRefused
 from omdml.streams.addresses import SCHEMES, masked, without_prefix
 
-TIMEOUT_S = 2.0  # to connect, and of each answer
+# Seconds to connect, and seconds until each answer.
+TIMEOUT_S = 2.0
 # All that is sent twice is a compare-and-set, or means the same twice.
 RETRIES = 1
 # An idle connection is asked for a sign of life before it is used.
@@ -39,7 +40,8 @@ CLIENT_CERTIFICATE = "it asks for a client's certificate: ?ssl_certfile=client.p
 # By what the message says, the first that fits, because the client has no class for these refusals.
 REFUSAL_ADVICE = {
     "ACL failure in script": RIGHTS,
-    "The user executing the script can't": RIGHTS,  # Redis 7.0
+    # Redis 7.0 says it so.
+    "The user executing the script can't": RIGHTS,
     "Hostname mismatch": "name the server in store.url as its certificate does",
     "IP address mismatch": "name the server in store.url as its certificate does",
     "CERTIFICATE_VERIFY_FAILED": "name the file of the authority that signed its certificate: ?ssl_ca_certs=ca.pem",
@@ -104,7 +106,8 @@ def connect(url: str, timeout_s: float = TIMEOUT_S, retries: int = RETRIES) -> A
         # Options that the class does not know are found out only here.
         pool.connection_class(**pool.connection_kwargs)
         _readable(pool.connection_kwargs)
-    except (ValueError, KeyError, TypeError):  # their texts may quote a password
+    except (ValueError, KeyError, TypeError):
+        # The texts of these errors may quote a password.
         raise ConfigurationError(
             f"store.url: {masked(url)!r} (user, password and options left out) is no address of a server: expected "
             "redis://user:password@host:6379/0, with percent-encoding where a password has special characters"

@@ -283,7 +283,8 @@ class RedisStore(RedisMarks):
                 return pointer, read_snapshot(model, pointer, data, self._where)
             if pointer == before:
                 raise bytes_gone(model, pointer, self._where)
-            before = pointer  # dropped since we looked, perhaps: look again
+            # It may have been dropped since we looked, so we look again.
+            before = pointer
 
     def history(self, model: str) -> list[dict[str, Any]]:
         """Publications whose snapshots are kept, and moves of the pointer, oldest first."""

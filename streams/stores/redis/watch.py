@@ -14,7 +14,8 @@ from omdml.streams.stores.redis.client import connect
 
 # Of an attempt to subscribe. A wait may take so much longer than its timeout.
 PATIENCE_S = 1.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0  # between two attempts
+# Seconds between two attempts.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 # A server that leaves a ping unanswered for so long is gone, whatever TCP says.
 ANSWER_S = 5.0
 

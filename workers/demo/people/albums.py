@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from omdml.workers.demo.people.labels import Labels
 
-SIZES = (2, 3, 4, 5)  # items of a set, in turn
+# How many items sets have, in turn.
+SIZES = (2, 3, 4, 5)
 
 
 class Albums:

@@ -11,8 +11,10 @@ from pathlib import Path
 from omdml.errors import ConfigurationError
 from omdml.streams.regular import LINE_CHARACTERS, text_lines
 
-HELD_OUT = 200  # queries kept back, at most
-HELD_OUT_SHARE = 1 / 8  # of a label's items, at most
+# At most so many queries are kept back.
+HELD_OUT = 200
+# At most this share of a label's items is kept back.
+HELD_OUT_SHARE = 1 / 8
 
 
 class Labels:

@@ -372,7 +372,8 @@ async def _no_route(request: Request, error: HTTPException) -> Response:
 
 
 async def _gone(_: Request, __: ClientDisconnect) -> Response:
-    return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
+    # Nobody reads the answer.
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -24,8 +24,10 @@ MAX_QUERY_BYTES = 1 << 20
 MAX_FEEDBACK_BYTES = 16 << 20
 MAX_MOVE_BYTES = 1 << 12
 MAX_QUERIES = 100
-MAX_EVENTS = 10_000  # in one request
-MAX_ERRORS = 20  # told about one request
+# The most events of one request.
+MAX_EVENTS = 10_000
+# The most errors that one answer tells of.
+MAX_ERRORS = 20
 MinVersion = Annotated[
     Annotated[int, msgspec.Meta(ge=0)] | None,
     msgspec.Meta(
