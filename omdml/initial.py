@@ -167,8 +167,8 @@ def check_axes(basis: Array, deviations: Array) -> None:
     if not longest < 1.01:
         raise ValueError(f"basis has a row of squared length {longest:g}, expected rows of length 1")
     if not (deviations.min() >= 0 and variances < MOST_VARIANCE):
-        told = f"from {deviations.min():g} to {deviations.max():g}"
-        raise ValueError(f"deviations {told}, expected 0 at least, and squares of at most {MOST_VARIANCE:g} together")
+        extent = f"from {deviations.min():g} to {deviations.max():g}"
+        raise ValueError(f"deviations {extent}, expected 0 at least, and squares of at most {MOST_VARIANCE:g} together")
 
 
 def _centred_sample(features: Mapping[str, Array], seed: int) -> tuple[Array, Array, float]:

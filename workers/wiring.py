@@ -217,8 +217,8 @@ def require_stopped(log: FileLog | KafkaLog) -> None:
         if reader := GroupState(open_log(log.path), log.group).reader():
             raise ConfigurationError(f"process {reader} learns from {log.path}: stop the worker first")
     elif found := workers_of(log):
-        told = ", ".join(map(str, found))
-        raise ConfigurationError(f"group {log.group!r} has members ({told}): stop the workers first")
+        members = ", ".join(map(str, found))
+        raise ConfigurationError(f"group {log.group!r} has members ({members}): stop the workers first")
 
 
 def open_letters(log: FileLog | KafkaLog) -> DeadLetters:

@@ -212,6 +212,6 @@ class KafkaCluster(Started):
             except KafkaError as error:
                 why = f" ({type(error).__name__})"
             if time.monotonic() > deadline:
-                told = f"waited {WAIT_LIMIT_S:.0f} s for {what}{why}"
-                raise ServiceError(told, where=f"Kafka cluster {self.servers}", do="see its brokers' logs")
+                problem = f"waited {WAIT_LIMIT_S:.0f} s for {what}{why}"
+                raise ServiceError(problem, where=f"Kafka cluster {self.servers}", do="see its brokers' logs")
             time.sleep(LOOK_EVERY_S)

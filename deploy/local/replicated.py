@@ -50,8 +50,8 @@ class ReplicatedValkey(Started):
         deadline = time.monotonic() + WAIT_LIMIT_S
         while "master_link_status:up" not in self.replica.ask("INFO replication"):
             if time.monotonic() > deadline:
-                told = f"it did not catch up with {self.primary.address} within {WAIT_LIMIT_S:.0f} s"
-                raise ServiceError(told, where=f"replica {self.replica.address}", do="see its log")
+                problem = f"it did not catch up with {self.primary.address} within {WAIT_LIMIT_S:.0f} s"
+                raise ServiceError(problem, where=f"replica {self.replica.address}", do="see its log")
             time.sleep(LOOK_EVERY_S)
 
     def take_over(self) -> None:
@@ -78,5 +78,5 @@ class ReplicatedValkey(Started):
     def _tell(self, server: ValkeyServer, command: str) -> None:
         answer = server.ask(command)
         if not answer.startswith("+OK"):
-            told = f"{command} was answered {answer[:80]!r}, expected +OK"
-            raise ServiceError(told, where=f"valkey at {server.address}", do="see its log")
+            problem = f"{command} was answered {answer[:80]!r}, expected +OK"
+            raise ServiceError(problem, where=f"valkey at {server.address}", do="see its log")

@@ -100,20 +100,20 @@ def fit_pairs(
         No pairs; two items of a dissimilar pair are the same in every coordinate; clarabel is not installed.
     """
     expect(number(lam) and lam > 0, "lam", lam, "a weight above 0")
-    told = np.asarray(similar)
-    expect(told.shape == np.shape(pairs)[:1] and told.dtype == bool, "similar", told.shape, "a bool for each pair")
+    signs = np.asarray(similar)
+    expect(signs.shape == np.shape(pairs)[:1] and signs.dtype == bool, "similar", signs.shape, "a bool for each pair")
     rows = np.asarray(pairs)
     contrasts = Contrasts.of(rows[:, [0, 0, 0, 1]] if rows.shape[1:] == (2,) else rows, features)
     vectors = contrasts.vectors(np.square, group)
-    alike = np.flatnonzero(~told & ~vectors.any(axis=1))
+    alike = np.flatnonzero(~signs & ~vectors.any(axis=1))
     if alike.size:
         raise StartError(f"pair {alike[0]} is dissimilar, but its items are the same: no weights can part them")
     unit, size = spread(vectors), vectors.shape[1]
     found = quadratic_program(
         sparse.eye_array(size) * (lam / unit**2),
-        vectors[told].sum(axis=0) / unit,
-        sparse.vstack([sparse.csc_array(-vectors[~told] / unit), -sparse.eye_array(size)]),
-        np.repeat([-1.0, 0.0], [int((~told).sum()), size]),
+        vectors[signs].sum(axis=0) / unit,
+        sparse.vstack([sparse.csc_array(-vectors[~signs] / unit), -sparse.eye_array(size)]),
+        np.repeat([-1.0, 0.0], [int((~signs).sum()), size]),
     )
     return contrasts.split(np.maximum(found, 0.0) / unit, group)
 

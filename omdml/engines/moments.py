@@ -129,9 +129,9 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     # Items stand for the far pairs that near ones came without. Else half of what a model of a thousand pairs serves
     # would be what the first far pair says.
     pairs_far = max(pairs, total_far)
-    told = total_far / pairs_far
+    mean_far = total_far / pairs_far
     far = moments.far[block] / pairs_far
-    far[diagonal] += told * added
-    if told < 1:
-        far += (1 - told) * items
+    far[diagonal] += mean_far * added
+    if mean_far < 1:
+        far += (1 - mean_far) * items
     return Compared(kept, near, added, {"items": items, "far": far})

@@ -108,8 +108,8 @@ def scaled_item(
 def _check_modalities(
     item: str, vectors: Iterable[str], expected: Mapping[str, int], needed: Mapping[str, int]
 ) -> None:
-    told = f"the catalogue has {', '.join(expected)}"
+    expectation = f"the catalogue has {', '.join(expected)}"
     if missing := sorted(needed.keys() - set(vectors)):
-        raise FeedbackError(f"item {item!r} lacks modality {missing[0]!r}: {told}", reason="missing_modality")
+        raise FeedbackError(f"item {item!r} lacks modality {missing[0]!r}: {expectation}", reason="missing_modality")
     if unknown := sorted(set(vectors) - expected.keys()):
-        raise FeedbackError(f"item {item!r} has an unknown modality {unknown[0]!r}: {told}")
+        raise FeedbackError(f"item {item!r} has an unknown modality {unknown[0]!r}: {expectation}")

@@ -93,8 +93,8 @@ def _converted(where: str, one: Any, items: Iterable[Any]) -> ItemSet:
     try:
         return msgspec.convert({"set": one, "items": list(items)}, ItemSet)
     except msgspec.ValidationError as error:
-        told = "has no elements: name at least one item, or leave it out" if not list(items) else str(error)
-        raise CatalogueError(f"{where}: set {one!r:.80} {told}") from error
+        problem = "has no elements: name at least one item, or leave it out" if not list(items) else str(error)
+        raise CatalogueError(f"{where}: set {one!r:.80} {problem}") from error
 
 
 def _read_csv(path: Path) -> dict[str, list[str]]:

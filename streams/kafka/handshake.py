@@ -66,5 +66,5 @@ def _readable(option: str, path: str) -> None:
         with opened(path):
             pass
     except OSError as error:
-        told = f"log.{option} {path}: cannot be read ({error.strerror}); expected a PEM file"
-        raise SourceRefused(told) from error
+        message = f"log.{option} {path}: cannot be read ({error.strerror}); expected a PEM file"
+        raise SourceRefused(message) from error

@@ -53,8 +53,8 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             asked |= {option: getattr(self, option) for option in TLS}
         for option, value in asked.items():
             if value:
-                told = f"log.{option} is set, and log.security_protocol = {self.security_protocol!r} does not use it"
-                raise ConfigurationError(f"{told}: expected 'SASL_SSL' or its like")
+                message = f"log.{option} is set, and log.security_protocol = {self.security_protocol!r} does not use it"
+                raise ConfigurationError(f"{message}: expected 'SASL_SSL' or its like")
         if self.ssl_keyfile and not self.ssl_certfile:
             raise ConfigurationError("log.ssl_keyfile is set without log.ssl_certfile: expected both, or neither")
 

@@ -79,8 +79,8 @@ def offsets_kept_s(options: KafkaOptions) -> float | None:
         with translated(options, "describing the brokers"):
             brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
             asked = [ConfigResource(ConfigResourceType.BROKER, broker, configs={key: None}) for broker in brokers]
-            told = admin.describe_configs(asked, config_filter="all")["broker"]
+            answer = admin.describe_configs(asked, config_filter="all")["broker"]
     finally:
         admin.close()
     # The answer about a broker is empty if this user has no right to it.
-    return min((60.0 * int(settings[key]["value"]) for settings in told.values() if key in settings), default=None)
+    return min((60.0 * int(settings[key]["value"]) for settings in answer.values() if key in settings), default=None)

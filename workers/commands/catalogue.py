@@ -65,8 +65,10 @@ def build(
     modalities = ", ".join(f"{name} {size}" for name, size in built.dims.items())
     sets = f", {amount(len(built.sets), 'set')}" if built.sets else ""
     coordinates = f", {amount(built.map.dim, 'mapped coordinate')}" if built.map else ""
-    told = f"{amount(built.shown.items, 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
-    say(f"{masked(target)}: {told}")
+    summary = (
+        f"{amount(built.shown.items, 'item')}{sets}, {modalities}{coordinates}, generation {built.generation[:12]}"
+    )
+    say(f"{masked(target)}: {summary}")
 
 
 @catalogue.command("put")
@@ -124,8 +126,8 @@ def _change(target: str, changes: Iterable[Change]) -> None:
 
     process.configure_log()
     changed, total = change_at(target, changes)
-    told = f"{total.put:,} put, {total.attributes:,} with other attributes, {total.deleted:,} deleted"
-    say(f"{masked(target)}: {told}, {amount(changed.shown.items, 'item')}, position {changed.shown.position:,}")
+    summary = f"{total.put:,} put, {total.attributes:,} with other attributes, {total.deleted:,} deleted"
+    say(f"{masked(target)}: {summary}, {amount(changed.shown.items, 'item')}, position {changed.shown.position:,}")
     if total.unknown:
         more = f" and {len(total.unknown) - 10:,} more" if len(total.unknown) > 10 else ""
         say(f"not there: {', '.join(total.unknown[:10])}{more}")

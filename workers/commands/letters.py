@@ -83,8 +83,8 @@ def list_letters(
     ]  # fmt: skip
     print_table(("position", "logged", "reason", "model", "since then", "event"), rows)
     counts = Counter(letter.reason for letter in found)
-    told = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
-    say(f"{told}; {len(unsettled):,} still open" if told else "no dead letters")
+    summary = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
+    say(f"{summary}; {len(unsettled):,} still open" if summary else "no dead letters")
 
 
 def since_then(book: Book, at: Position) -> str:
@@ -113,7 +113,7 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     standing = passed([letter], wiring.open_stores(configuration))
     again, verdict = at in book.resent, learnable(letter, wiring.specs(configuration), standing)
     would = "would be learned" if again else "would be learned: omdml letters resend"
-    told = {
+    fields = {
         "reason": letter.reason,
         "error": letter.error,
         "model": letter.model or "",
@@ -125,7 +125,7 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
         "now": would if verdict.event else verdict.why,
         "event": letter.payload.decode(errors="replace"),
     }
-    print_table(("", f"{at[0]}/{at[1]}"), [(name, text) for name, text in told.items() if text])
+    print_table(("", f"{at[0]}/{at[1]}"), [(name, text) for name, text in fields.items() if text])
 
 
 @letters.command()

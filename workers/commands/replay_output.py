@@ -84,11 +84,11 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
         with closing(wiring.open_letters(configuration.log)) as letters:
             fit.publish(models[0], store, letters, process.platform(), options.replace)
         version, offset = models[0].learner.version, models[0].next
-        told = f"{name}: version {version:,} is live; a worker goes on from offset {offset}"
+        summary = f"{name}: version {version:,} is live; a worker goes on from offset {offset}"
         if options.left_out != NOTHING:
             digest = hashlib.sha256(models[0].learner.to_bytes()).hexdigest()
-            told += f". {models[0].passed_over:,} events were left out; sha256 of what was learned: {digest}"
-        console.print(process.visible(told), markup=False)
+            summary += f". {models[0].passed_over:,} events were left out; sha256 of what was learned: {digest}"
+        console.print(process.visible(summary), markup=False)
 
 
 def write_page(path: Path, text: str) -> None:

@@ -168,7 +168,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
 def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, Any]:
     """A snapshot's provenance, in words."""
     metric, size = snapshot.metric, len(snapshot.to_bytes())
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "learner": snapshot.learner,
         "version": f"{snapshot.version:,} comparisons learned",
         "metric": f"{metric.kind}, {', '.join(f'{name} {d}' for name, d in metric.dims.items())}",
@@ -181,9 +181,9 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
         "digest": snapshot.digest,
     }
     if pointer is not None:
-        told["published"] = when(pointer.published_at)
-        told["pinned"] = "yes" if pointer.pinned else ""
-    return {name: value for name, value in told.items() if value != ""}
+        fields["published"] = when(pointer.published_at)
+        fields["pinned"] = "yes" if pointer.pinned else ""
+    return {name: value for name, value in fields.items() if value != ""}
 
 
 @click.command()

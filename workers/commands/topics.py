@@ -115,8 +115,8 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     wiring.require_stopped(configuration.log)
     extents = wiring.look_at_topic(configuration.log)
     if not yes:
-        told = f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them again?"
-        click.confirm(told, abort=True)
+        question = f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them again?"
+        click.confirm(question, abort=True)
     store = wiring.open_stores(configuration)
     named = [name for name in store.models() if configuration.match(name)]
     partitioner = wiring.partitioner(configuration.log)

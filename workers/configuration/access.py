@@ -89,10 +89,10 @@ class Access:
         if not self._tokens:
             origin = headers.get("origin")
             if origin is not None and not is_local(origin) and origin not in self.origins:
-                told = (
+                message = (
                     f"a page of {origin!r} may not write here: set node.token, and send it, or name it in node.origins"
                 )
-                raise AccessError(told, "forbidden")
+                raise AccessError(message, "forbidden")
             return ""
         name = self._brings(headers)
         if not name:
@@ -222,8 +222,8 @@ def check_pages(private: bool, origins: Collection[str], named: Mapping[str, Nam
     for name, one in named.items():
         # Below one a second, a token would have to wait for longer than it is told.
         if not (one.max_per_s == 0 or 1 <= one.max_per_s <= MAX_PER_S):
-            told = f"{one.max_per_s:g}, expected 1 to {MAX_PER_S:,} requests a second, or 0 for any number"
-            raise ConfigurationError(f"node.tokens.{name}.max_per_s is {told}")
+            problem = f"{one.max_per_s:g}, expected 1 to {MAX_PER_S:,} requests a second, or 0 for any number"
+            raise ConfigurationError(f"node.tokens.{name}.max_per_s is {problem}")
 
 
 def check_reach(host: str, access: Access) -> None:

@@ -359,8 +359,8 @@ def _converted(table: Mapping[str, Any]) -> Configuration:
     try:
         return msgspec.convert(table, Configuration, strict=False)
     except msgspec.ValidationError as error:
-        told = re.sub("enum value '(.*)'", lambda found: f"value: {shown(found[1])}", str(error))
-        raise ConfigurationError(f"configuration: {told}") from None
+        message = re.sub("enum value '(.*)'", lambda found: f"value: {shown(found[1])}", str(error))
+        raise ConfigurationError(f"configuration: {message}") from None
 
 
 def _check_all_but_models(found: Configuration) -> None:

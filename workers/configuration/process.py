@@ -129,8 +129,8 @@ def serve_metrics(
     try:
         serve_probes(host, port, registry, condition, models)
     except (OSError, UnicodeError) as error:
-        told = f"{where} {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
-        raise ConfigurationError(told) from error
+        message = f"{where} {bind}: {getattr(error, 'strerror', error)}; choose another port, or '' to serve none"
+        raise ConfigurationError(message) from error
 
 
 def address(bind: str, where: str) -> tuple[str, int]:

@@ -56,8 +56,8 @@ def _text(path: object, where: str) -> str:
         text = read_regular(path, SECRET_BYTES).decode().strip()
     except (OSError, ValueError) as error:
         # The file holds no text, or its name holds a NUL.
-        told = getattr(error, "strerror", None) or "it is no text"
-        raise ConfigurationError(f"{where} {path!r}: cannot be read ({told})") from None
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigurationError(f"{where} {path!r}: cannot be read ({reason})") from None
     if not text:
         raise ConfigurationError(f"{where} {path!r}: the file is empty")
     return text

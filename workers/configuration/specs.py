@@ -161,8 +161,8 @@ class Specs:
         if label not in self._found:
             learner, catalogue = LEARNERS[config.learner], self._seen[config.catalogue, config.coordinates]
             guard, most = self.configuration.guard, config.max_models
-            told = config.parameters, catalogue, config.digest(), guard, most
-            self._found[label] = Spec(label, learner, *told, {}, config.parent)
+            settings = config.parameters, catalogue, config.digest(), guard, most
+            self._found[label] = Spec(label, learner, *settings, {}, config.parent)
         return self._found[label]
 
     def accepts(self, model: str) -> frozenset[str] | None:

@@ -80,11 +80,11 @@ def run_simulation(
     crowd = Crowd(task, *known.truths, form=known.form)
     try:
         with interruptible(), Observer(task, known.truths, PRECISION) as observer, open_screen(console) as show, crowd:
-            told = observer.watch(crowd, show).last_line
+            last_line = observer.watch(crowd, show).last_line
         exit_code = 0
     except Interrupted as interrupted:
-        told, exit_code = "interrupted", interrupted.exit_code
-    console.print(f"{load(crowd)}\n{told}", highlight=False, soft_wrap=True)
+        last_line, exit_code = "interrupted", interrupted.exit_code
+    console.print(f"{load(crowd)}\n{last_line}", highlight=False, soft_wrap=True)
     return exit_code
 
 

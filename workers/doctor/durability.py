@@ -27,14 +27,17 @@ def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
     if isinstance(log, FileLog):
         return f"{log.path} is as safe as its disk"
     options, feedback = wiring.connection(log), topic_safety(wiring.connection(log), log.topic)
-    told = [*unsafe_topic(log.topic, feedback)]
+    remarks = [*unsafe_topic(log.topic, feedback)]
     if look_up(options, letters := wiring.letters_topic(log)):
-        told += unsafe_topic(letters, topic_safety(options, letters), LETTERS)
+        remarks += unsafe_topic(letters, topic_safety(options, letters), LETTERS)
     for origin in wiring.routed_topics(log):
         if look_up(options, origin):
             safety = topic_safety(options, origin)
-            told += [*unsafe_topic(origin, safety, ROUTED), *forgotten_routers(origin, safety, offsets_kept_s(options))]
-    return [warning(text) for text in told] or (
+            remarks += [
+                *unsafe_topic(origin, safety, ROUTED),
+                *forgotten_routers(origin, safety, offsets_kept_s(options)),
+            ]
+    return [warning(text) for text in remarks] or (
         f"{feedback.replicas} copies, {feedback.min_insync} of them acknowledge, events are kept {kept_for(feedback)}"
     )
 

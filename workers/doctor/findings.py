@@ -65,8 +65,8 @@ def look(check: str, examine: Callable[[], str | Iterable[Remark]]) -> list[Find
         return [Finding(check, Level.ERROR, str(problem))]
     except Exception as problem:
         # a doctor reports what it finds, also what nobody foresaw
-        told = f"{type(problem).__name__}: {problem}; omdml does not foresee this: report it"
-        return [Finding(check, Level.ERROR, told)]
+        sentence = f"{type(problem).__name__}: {problem}; omdml does not foresee this: report it"
+        return [Finding(check, Level.ERROR, sentence)]
 
 
 def all_well(findings: Iterable[Finding]) -> bool:

@@ -23,8 +23,8 @@ def gathered(problems: Mapping[str, str], remark: Callable[[str], Remark]) -> li
     if not problems:
         return []
     first, *others = problems
-    told = problems[first]
+    problem = problems[first]
     if others:
         named = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED:,} more" if others[NAMED:] else "")
-        told += f". Likewise: {named}"
-    return [remark(told)]
+        problem += f". Likewise: {named}"
+    return [remark(problem)]

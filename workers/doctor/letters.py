@@ -39,8 +39,8 @@ def unsent(book: Book, whole: bool, now: float) -> str | list[Remark]:
 def counted(letters: Sequence[Letter]) -> str:
     """How many events there are of each reason."""
     reasons = Counter(letter.reason for letter in letters).most_common()
-    told = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
-    return f"{amount(len(letters), 'event')} ({told})"
+    counted = ", ".join(f"{count:,} {reason}" for reason, count in reasons)
+    return f"{amount(len(letters), 'event')} ({counted})"
 
 
 def newest(letter: Letter) -> str:

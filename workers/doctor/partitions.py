@@ -36,13 +36,13 @@ def partitions(
     """
     count = placement.count if placement else len(lines)
     known, added = lines[:count], lines[count:]
-    told = foreign(placement, partitioner) + unread(added, count, len(lines)) + stopped(known)
+    remarks = foreign(placement, partitioner) + unread(added, count, len(lines)) + stopped(known)
     if learning:
-        told += unowned([line for line in known if not line.worker and not line.wrong])
-        told += behind([line for line in known if line.worker and not line.wrong], since, now)
+        remarks += unowned([line for line in known if not line.worker and not line.wrong])
+        remarks += behind([line for line in known if line.worker and not line.wrong], since, now)
     workers, lag = sorted({line.worker for line in lines if line.worker}), sum(line.lag for line in lines)
     by = f"by {', '.join(workers)}" if workers else "no worker reads them now"
-    return told or f"{amount(len(lines), 'partition')}, {amount(lag, 'event')} to be learned, {by}"
+    return remarks or f"{amount(len(lines), 'partition')}, {amount(lag, 'event')} to be learned, {by}"
 
 
 def foreign(placement: Placement | None, partitioner: str) -> list[Remark]:

@@ -57,15 +57,17 @@ def file_log(config: FileLog, found: Reading, now: float) -> str | list[Remark]:
         return f"everything in {config.path} is learned and saved; " + (
             f"process {reader} reads it" if reader else "no worker reads it now"
         )
-    told = f"{'more than ' * (count > MOST)}{amount(min(count, MOST), 'event')} in {config.path} from offset {first} on"
+    events = (
+        f"{'more than ' * (count > MOST)}{amount(min(count, MOST), 'event')} in {config.path} from offset {first} on"
+    )
     since = f", the first since {when(oldest)} ({span(now - oldest)})" if oldest is not None else ""
     if not reader:
-        return [error(f"no worker is running (group {config.group!r}), and {told} wait to be learned{since}: start "
+        return [error(f"no worker is running (group {config.group!r}), and {events} wait to be learned{since}: start "
                       "one, omdml worker. If one should be running, its log says why it ended")]  # fmt: skip
     if oldest is None or now - oldest < BEHIND_S:
         return f"process {reader} reads {config.path}; {amount(min(count, MOST), 'event')} not yet saved"
-    return [warning(f"process {reader} holds the log, but {told} are not learned or not saved{since}. Run this again: "
-                    "if the number does not fall, a model waits (see checkpoints), the store refuses writes, or the "
+    return [warning(f"process {reader} holds the log, but {events} are not learned or not saved{since}. Run this "
+                    "again: if the number does not fall, a model waits (see checkpoints), the store refuses writes, or the "
                     "process hangs: read its log")]  # fmt: skip
 
 

@@ -51,8 +51,8 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
     if status.catalogues is None:
         yield "catalogues", [problems["catalogues"]]
     else:
-        told = [f"{one.name}: {one.items:,} items, generation {one.generation}" for one in status.catalogues]
-        yield "catalogues", ["; ".join(told) or "none configured"]
+        lines = [f"{one.name}: {one.items:,} items, generation {one.generation}" for one in status.catalogues]
+        yield "catalogues", ["; ".join(lines) or "none configured"]
     yield "doctor", [findings(status)]
 
 
@@ -84,8 +84,8 @@ def lags(partitions: Sequence[PartitionStatus]) -> str:
     """How far behind each of these is."""
     if not partitions:
         return "owns no partition"
-    told = [f"{one.number} (lag {one.lag:,})" if one.lag else str(one.number) for one in partitions]
-    return f"partition{'s' * (len(told) > 1)} {', '.join(told)}"
+    numbers = [f"{one.number} (lag {one.lag:,})" if one.lag else str(one.number) for one in partitions]
+    return f"partition{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
 
 
 def models_texts(models: ModelsStatus, now: float) -> Iterator[str]:
@@ -112,14 +112,14 @@ def names(of: Sequence[str]) -> str:
 
 def store_text(store: StoreStatus) -> str:
     """The store in a line or two."""
-    told = [f"{store.address}: {store.kind}"]
+    facts = [f"{store.address}: {store.kind}"]
     if store.used_bytes is not None:
         limit = f" of {store.limit_bytes / MEGABYTE:,.0f}" if store.limit_bytes else ""
-        told.append(f"{store.used_bytes / MEGABYTE:,.1f}{limit} MB of memory")
+        facts.append(f"{store.used_bytes / MEGABYTE:,.1f}{limit} MB of memory")
     if store.free_bytes is not None:
-        told.append(f"{store.free_bytes / MEGABYTE:,.0f} MB free on its disk")
-    told.append("durable" if store.durable else "not durable")
-    return ", ".join(told)
+        facts.append(f"{store.free_bytes / MEGABYTE:,.0f} MB free on its disk")
+    facts.append("durable" if store.durable else "not durable")
+    return ", ".join(facts)
 
 
 def findings(status: Status) -> str:

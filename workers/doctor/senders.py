@@ -164,15 +164,15 @@ def advise(senders: Senders, learned: bool, now: float) -> str | list[Remark]:
         Cause.OTHER_COUNT: other_count,
         Cause.UNKNOWN: unknown,
     }
-    told = []
+    sentences = []
     for cause, count in senders.causes.most_common():
         example = senders.newest[cause]
         age = now - (example.record.timestamp or now)
         right = senders.right_since(example)
         over = age >= RECENT_S or right >= ENOUGH_RIGHT
         sentence = f"{advice[cause](senders, count, looked, learned)} {fate(example, age, right, over)}"
-        told.append(warning(sentence) if over else error(sentence))
-    return told
+        sentences.append(warning(sentence) if over else error(sentence))
+    return sentences
 
 
 def fate(example: Example, age: float, right: int, over: bool) -> str:

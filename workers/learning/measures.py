@@ -124,7 +124,7 @@ class Measures:
 
     def _single(self, owned: OwnedPartition, model: OwnedModel) -> dict[str, float]:
         unsaved = model.name in owned.models.unsaved
-        told = {
+        counts = {
             "version": model.learner.version,
             "published_version": model.published,
             "mistake_ratio": model.progress.mistakes.recent_mistake_rate,
@@ -134,8 +134,8 @@ class Measures:
             "partition": owned.partition.number,
         }
         if model.guard.margin is not None:
-            told |= {"guard_margin": model.guard.margin, "guard_doubt": model.guard.doubt}
-        return told
+            counts |= {"guard_margin": model.guard.margin, "guard_doubt": model.guard.doubt}
+        return counts
 
     def tell_waiting(self, error: OmdmlError | None) -> None:
         """Say what learning waits for, by what a turn ended with."""

@@ -71,12 +71,12 @@ class Mark:
             raise self._changed(marks.get(self._partition), self.offset, marks.run)
 
     def _changed(self, found: int | None, left: int | None, run: str) -> StoreChanged:
-        told = f"its mark is {found}, left at {left}"
+        difference = f"its mark is {found}, left at {left}"
         if run != self._run:
-            told += f"; its run is {run!r}, was {self._run!r}"
+            difference += f"; its run is {run!r}, was {self._run!r}"
         return StoreChanged(
-            f"partition {self._partition}: the store changed under this worker: {told}: it was restarted, emptied or "
-            "brought back from a copy"
+            f"partition {self._partition}: the store changed under this worker: {difference}: it was restarted, "
+            "emptied or brought back from a copy"
         )
 
     @property

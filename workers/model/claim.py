@@ -126,8 +126,8 @@ def took_on(
     # of a pattern's new models, of which there may be thousands a second, whoever claims them tells together
     tell = log.debug if checkpoint is None and is_pattern(spec.label) else log.info
     parent = start and start.parent
-    told = {} if parent is None else {"parent": spec.parent, "parent_version": parent}
-    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch, **told)
+    beginning_of = {} if parent is None else {"parent": spec.parent, "parent_version": parent}
+    tell("model_claimed", model=name, version=learner.version, next=model.next, epoch=epoch, **beginning_of)
     return Claimed(model, fell_back, changes, from_parent=parent is not None)
 
 

@@ -61,7 +61,7 @@ class Drift:
 
     def add(self, scores: NDArray[Any]) -> str:
         """Take in f of comparisons, f > 0 being a mistake; says from what to what mistakes rose, if that matters."""
-        count, mistakes, told = self._window.get_width(), self._window.get_total(), ""
+        count, mistakes, message = self._window.get_width(), self._window.get_total(), ""
         for number, wrong in enumerate((scores > 0).tolist(), start=1):
             count, mistakes = count + 1, mistakes + wrong
             if not self._window.update(wrong):
@@ -72,6 +72,6 @@ class Drift:
             count, mistakes = self._window.get_width(), self._window.get_total()
             if count and mistakes / count - before >= LEAST_RISE:
                 self.later = len(scores) - number
-                told = f"mistakes went from {before:.1%} to {mistakes / count:.1%} of comparisons"
+                message = f"mistakes went from {before:.1%} to {mistakes / count:.1%} of comparisons"
                 self._window, count, mistakes = AdaptiveWindowing(delta=DELTA, **LOOKS), 0, 0.0
-        return told
+        return message

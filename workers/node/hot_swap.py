@@ -225,13 +225,17 @@ class Refresher:
 
     def _tell(self, move: str, model: str, before: View | None, view: View) -> None:
         """Log a move of what is served: an operator's at once, new versions of all models once a minute together."""
-        told = {"model": model, "version": view.snapshot.version, "before": before.snapshot.version if before else None}
+        fields = {
+            "model": model,
+            "version": view.snapshot.version,
+            "before": before.snapshot.version if before else None,
+        }
         if before is None or move != "new_version":
-            _log.info(move, **told)
+            _log.info(move, **fields)
             return
         self._swaps_untold += 1
         if time.monotonic() - self._told_at >= TELL_EVERY_S:
-            _log.info(move, **told, swaps=self._swaps_untold)
+            _log.info(move, **fields, swaps=self._swaps_untold)
             self._told_at, self._swaps_untold = time.monotonic(), 0
 
     def take_in(self) -> None:

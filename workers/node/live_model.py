@@ -150,8 +150,8 @@ class View:
             parts = explained(self.indexes[task], query, rows) if options.explain else None
             answers.append(self._found(rows, distances, parts))
         took_s = time.perf_counter() - began
-        told = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers
-        return Answers(*told, self.parent.model, self.parent.version) if self.parent else Answers(*told)
+        head = self.snapshot.model, self.snapshot.version, self.pointer.serial, took_s, answers
+        return Answers(*head, self.parent.model, self.parent.version) if self.parent else Answers(*head)
 
     def _shown(self, hits: Hits, hidden: Set[str], part: slice) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The part of the hits that a page asks for, without what must not be answered."""
@@ -163,8 +163,8 @@ class View:
     def _found(
         self, rows: NDArray[np.int64], distances: NDArray[np.float64], parts: Sequence[dict[str, float]] | None
     ) -> list[Found]:
-        ids, told = self.names, parts or repeat(None, len(rows))
-        columns = zip(rows.tolist(), distances.tolist(), told, strict=True)
+        ids, shares = self.names, parts or repeat(None, len(rows))
+        columns = zip(rows.tolist(), distances.tolist(), shares, strict=True)
         return [Found(ids[row], distance, part) for row, distance, part in columns]
 
     def items(self, ids: Sequence[str]) -> Query:

@@ -31,8 +31,8 @@ class PastViews:
         with self._making:
             loaded = self._store.load(model, version)
             if loaded is None:
-                told = f"model {model!r}: version {version} is not kept; GET /models/{model}/history says which are"
-                raise SearchError(told, "not_kept")
+                message = f"model {model!r}: version {version} is not kept; GET /models/{model}/history says which are"
+                raise SearchError(message, "not_kept")
             pointer, snapshot = loaded
             catalogue = self._catalogues(model)
             key = (model, version, pointer.digest)
@@ -41,8 +41,8 @@ class PastViews:
                 try:
                     view = embedded_view(pointer, snapshot, catalogue, view, self._patience_s)
                 except CorruptError as error:
-                    told = f"model {model!r}: version {version} cannot be served: {error}"
-                    raise SearchError(told, "unservable") from error
+                    message = f"model {model!r}: version {version} cannot be served: {error}"
+                    raise SearchError(message, "unservable") from error
             self._made[key] = view
             while len(self._made) > KEPT:
                 del self._made[next(iter(self._made))]

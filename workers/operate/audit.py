@@ -284,33 +284,35 @@ def _limits(audit: Audit, cut: list[str]) -> list[str]:
     earlier = {model.name: model.before for model in audit.models.values() if model.before}
     begun = {name: count for name, count in earlier.items() if (tally := audit.models[name].tally) and tally.anew}
     before = {name: count for name, count in earlier.items() if name not in begun}
-    told = []
+    lines = []
     if begun:
-        told.append(
+        lines.append(
             f"{sum(begun.values()):,} events of {_listed(begun)} lie before the first one that was learned: unless the "
             "model was deleted or rewound since, they were lost. To learn them: omdml replay --publish --replace, with "
             "--model"
         )
     if before:
-        told.append(
+        lines.append(
             f"{sum(before.values()):,} events of {_listed(before)} lie before the place where counting began: "
             "the model was reset, copied, rewound, rehomed, or saved by a release that did not count"
         )
     if elsewhere := [model.name for model in audit.models.values() if model.elsewhere]:
-        told.append(
+        lines.append(
             f"{_listed(elsewhere)} learned from another log than this one, and took no event of this one: what was "
             "learned there is not compared"
         )
     if cut:
-        told.append(f"the log begins after the counts of {_listed(cut)} do: retention deleted events that were learned")
+        lines.append(
+            f"the log begins after the counts of {_listed(cut)} do: retention deleted events that were learned"
+        )
     if audit.unknown:
-        told.append(
+        lines.append(
             f"{sum(audit.unknown.values()):,} events are about {_listed(audit.unknown)}, which the store does "
             "not hold: deleted since, if nobody lost it"
         )
     if not audit.letters.complete:
-        told.append("the dead letters are not all there, or too many to remember: events without one may have had one")
-    return told
+        lines.append("the dead letters are not all there, or too many to remember: events without one may have had one")
+    return lines
 
 
 def _listed(names: Iterable[str], most: int = 3) -> str:

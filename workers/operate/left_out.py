@@ -55,11 +55,11 @@ class LeftOut(NamedTuple):
         if self.version is None or reached == self.version:
             return
         if reached < self.version:
-            told = f"the log leads to version {reached} and no further: what was learned before has left the log"
+            reason = f"the log leads to version {reached} and no further: what was learned before has left the log"
         else:
-            told = f"no event of the log ends there, the first one beyond leads to {reached}"
-        raise StoreError(f"model {name!r}: version {self.version}: {told}. Nothing was changed: name another version, "
-                         "or put a backup back (omdml restore)")  # fmt: skip
+            reason = f"no event of the log ends there, the first one beyond leads to {reached}"
+        raise StoreError(f"model {name!r}: version {self.version}: {reason}. Nothing was changed: name another "
+                         "version, or put a backup back (omdml restore)")  # fmt: skip
 
 
 NOTHING = LeftOut()

@@ -330,5 +330,5 @@ def prequential_table(models: Iterable[ReplayedModel], fitted: int = 0) -> Table
 def refusals(model: ReplayedModel) -> str:
     """One line about the events that a learner did not take."""
     reasons = Counter(error.reason for _, error, *_ in model.refused)
-    told = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
-    return f"{model.learner.name}: refused {told}" if told else ""
+    counted = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+    return f"{model.learner.name}: refused {counted}" if counted else ""

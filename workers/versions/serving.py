@@ -153,16 +153,16 @@ def loadable(
     versions = {line["version"] for line in lines if line["what"] in PUBLICATIONS}
     stands_for = {version: destination(entries, version, live) for version in versions}
     problems = {version: unservable(store, model, version, kind_of) for version in versions}
-    told = []
+    reasons = []
     for line in lines:
         version, problem = line["version"], problems.get(line["version"])
         if line["what"] not in PUBLICATIONS:
-            told.append("")
+            reasons.append("")
         elif (meant := stands_for[version]) and line["digest"] != meant.digest:
-            told.append("no: another one of this version takes its place")
+            reasons.append("no: another one of this version takes its place")
         elif problem:
-            told.append(f"no: {problem.text}")
+            reasons.append(f"no: {problem.text}")
         else:
             reset_at = before_reset(every, version, line["digest"])
-            told.append("yes" if reset_at is None else "yes, from before the reset")
-    return told
+            reasons.append("yes" if reset_at is None else "yes, from before the reset")
+    return reasons

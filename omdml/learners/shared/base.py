@@ -115,8 +115,8 @@ class Learner(base.Base):
             try:
                 sampled = {name: array.astype(self.dtype) for name, array in self._sampled(features).items()}
             except np.linalg.LinAlgError as error:
-                told = f"init={self.init!r} of these features cannot be computed ({error})"
-                raise StartError(f"{told}: scale them, or give init as arrays") from error
+                message = f"init={self.init!r} of these features cannot be computed ({error})"
+                raise StartError(f"{message}: scale them, or give init as arrays") from error
         for name, array in sampled.items():
             if not np.isfinite(array).all():
                 raise StartError(f"{name}: init={self.init!r} is not finite in {self.dtype}: scale the features")

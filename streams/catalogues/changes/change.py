@@ -229,11 +229,11 @@ def _find_unfit(names: Sequence[str], changes: Sequence[Change], scale: Any) -> 
 
 def _check_shape(dims: Mapping[str, int], change: Change) -> None:
     features = change.features or {}
-    told = f"the catalogue has {', '.join(f'{name} {dim}' for name, dim in dims.items())}"
+    expected = f"the catalogue has {', '.join(f'{name} {dim}' for name, dim in dims.items())}"
     if not features:
-        raise ChangeError(f"item {change.id!r} brings vectors of no modality: {told}", "missing_modality")
+        raise ChangeError(f"item {change.id!r} brings vectors of no modality: {expected}", "missing_modality")
     if unknown := sorted(features.keys() - dims.keys()):
-        raise ChangeError(f"item {change.id!r} has an unknown modality {unknown[0]!r}: {told}")
+        raise ChangeError(f"item {change.id!r} has an unknown modality {unknown[0]!r}: {expected}")
     for name, dim in dims.items():
         if name in features and len(features[name]) != dim:
             raise ChangeError(

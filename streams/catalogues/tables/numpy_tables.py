@@ -113,8 +113,8 @@ def row_count(table: str, shapes: Mapping[str, tuple[int, ...]], ids: Sequence[s
             raise CatalogueError(f"{table}: array {name!r} has shape {shape}, expected (n, d)")
     counts = {name: shape[0] for name, shape in shapes.items()} | ({} if ids is None else {"ids": len(ids)})
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise CatalogueError(f"{table}: not one vector an item in each array; rows: {told}")
+        counted = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise CatalogueError(f"{table}: not one vector an item in each array; rows: {counted}")
     return next(iter(counts.values()), 0)
 
 

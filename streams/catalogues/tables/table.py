@@ -108,8 +108,8 @@ def require_columns(table: str, wanted: Iterable[str], there: Sequence[str]) -> 
     """Raise CatalogueError if a column is missing, or there twice."""
     for name in wanted:
         if there.count(name) != 1:
-            told = f"{there.count(name)} columns named {name!r}, expected one; it has {_shown(there)}"
-            raise CatalogueError(f"{table}: {told}")
+            problem = f"{there.count(name)} columns named {name!r}, expected one; it has {_shown(there)}"
+            raise CatalogueError(f"{table}: {problem}")
 
 
 def _shown(names: Sequence[str]) -> str:

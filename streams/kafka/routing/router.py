@@ -288,8 +288,8 @@ class Router:
         else:
             log.warning("routing_again", reason=str(error), action="going on where the group's offsets are")
             if not isinstance(error.__cause__, kafka.errors.CommitFailedError) and not self._failures.wait():
-                told = f"{error}; it was tried again and again, without success: start this again"
-                raise ClientFailed(told) from error
+                message = f"{error}; it was tried again and again, without success: start this again"
+                raise ClientFailed(message) from error
         if self._stop_by is None:
             time.sleep(RETRY_S)
 

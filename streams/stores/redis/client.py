@@ -156,10 +156,10 @@ def reaching(where: str, model: str | None = None) -> Iterator[None]:
         yield
     except redis.RedisError as error:
         # The rest of the command is left out, because it may hold a random value.
-        told = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")
+        message = PIPELINED.sub(r"\1: ", str(error)).rstrip(".")
         advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
-        if any(sign in told for sign in MISFITS):
+        if any(sign in message for sign in MISFITS):
             where, advice = where if model is None else f"{where}: model {model!r}", MISFIT_ADVICE
-        refusal = next((advice for sign, advice in REFUSAL_ADVICE.items() if sign in told), "")
+        refusal = next((advice for sign, advice in REFUSAL_ADVICE.items() if sign in message), "")
         kind = StoreRefused if refusal or isinstance(error, REFUSALS) else StoreError
-        raise kind(f"store {where}: {told}: {refusal or advice}") from error
+        raise kind(f"store {where}: {message}: {refusal or advice}") from error

@@ -114,16 +114,17 @@ def compare(
     with connected(node, token, model) as client:
         if client.model is None:
             client.model = client.search(item, 1).model
-        told = client.compare(item, before, after, k)
+        comparison = client.compare(item, before, after, k)
     if as_json:
-        say(encoded(told))
+        say(encoded(comparison))
         return
     print_table(
-        ["id", f"version {told.before.version}", f"version {told.after.version}", "moved"], map(moved, told.moved)
+        ["id", f"version {comparison.before.version}", f"version {comparison.after.version}", "moved"],
+        map(moved, comparison.moved),
     )
-    count = len(told.moved)
-    say(f"{told.model}, like {told.id}: {count} items of either version's first {k} moved" if count else
-        f"{told.model}, like {told.id}: the first {k} are the same in both versions")  # fmt: skip
+    count = len(comparison.moved)
+    say(f"{comparison.model}, like {comparison.id}: {count} items of either version's first {k} moved" if count else
+        f"{comparison.model}, like {comparison.id}: the first {k} are the same in both versions")  # fmt: skip
 
 
 def connected(node: str, token: str, model: str | None) -> Client:

@@ -11,5 +11,5 @@ PROBLEM = "application/problem+json"
 
 def problem(status: HTTPStatus, error: str, message: str, **more: object) -> bytes:
     """The body of a refusal: ``error`` is a code that never changes, ``message`` a sentence."""
-    told = {"title": status.phrase, "status": status.value, "detail": message, "error": error, "message": message}
-    return msgspec.json.encode({**told, **more})
+    problem = {"title": status.phrase, "status": status.value, "detail": message, "error": error, "message": message}
+    return msgspec.json.encode({**problem, **more})

@@ -225,8 +225,10 @@ def search_of_body(body: bytes) -> Search:
     for number, query in enumerate(asked.queries, start=1):
         _check_query(query, f"query {number}")
     if (asked.k + asked.offset) * len(asked.queries) > MAX_K:
-        told = f"{len(asked.queries)} queries of {asked.k + asked.offset} items each (k and offset): expected at most"
-        raise SearchError(f"{told} {MAX_K} items together; split them", "bad_k")
+        message = (
+            f"{len(asked.queries)} queries of {asked.k + asked.offset} items each (k and offset): expected at most"
+        )
+        raise SearchError(f"{message} {MAX_K} items together; split them", "bad_k")
     return asked
 
 
@@ -300,8 +302,8 @@ def check_events(inbox: Inbox, body: bytes, kind: str) -> Checked:
         try:
             checked.events.append(inbox.check(payload, event_type))
         except FeedbackError as error:
-            told = f"{error}" if kind in (MESSAGEPACK, *JSON_LINES) else f"{error}{hint(body)}"
-            checked.bad.append(BadEvent(number, error.reason, told.removeprefix("event: ")))
+            message = f"{error}" if kind in (MESSAGEPACK, *JSON_LINES) else f"{error}{hint(body)}"
+            checked.bad.append(BadEvent(number, error.reason, message.removeprefix("event: ")))
     return checked
 
 

@@ -71,5 +71,5 @@ class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 def single(found: Answers) -> Answer:
     """The answer to the only query."""
-    told = found.model, found.version, found.serial, found.took_s, found.answers[0]
-    return Answer(*told, found.parent, found.parent_version)
+    head = found.model, found.version, found.serial, found.took_s, found.answers[0]
+    return Answer(*head, found.parent, found.parent_version)
