@@ -67,8 +67,8 @@ def file_log(config: FileLog, found: Reading, now: float) -> str | list[Remark]:
     if oldest is None or now - oldest < BEHIND_S:
         return f"process {reader} reads {config.path}; {amount(min(count, MOST), 'event')} not yet saved"
     return [warning(f"process {reader} holds the log, but {events} are not learned or not saved{since}. Run this "
-                    "again: if the number does not fall, a model waits (see checkpoints), the store refuses writes, or the "
-                    "process hangs: read its log")]  # fmt: skip
+                    "again: if the number does not fall, a model waits (see checkpoints), the store refuses writes, or "
+                    "the process hangs: read its log")]  # fmt: skip
 
 
 def waiting(reader: LogReader, start: int) -> tuple[int, int, float | None]:
