@@ -123,4 +123,4 @@ def test_help_lists_the_tables_with_their_titles(toy, capsys):
         runner.main(["--help"])
     told = capsys.readouterr().out
     assert "  toy             A toy\n" in told
-    assert "3 where a table is left out" in told
+    assert "3 if a table is left out" in told
