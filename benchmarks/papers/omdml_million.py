@@ -26,7 +26,7 @@ from omdml.streams.letters import DeadLetters
 from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
 from omdml.streams.protocols import Pointer
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.services import Services

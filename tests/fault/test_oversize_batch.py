@@ -13,7 +13,7 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.letters import read_letters
 from omdml.streams.stores.opening import open_store
 from omdml.workers import wiring
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.operate.replay import read_whole
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events

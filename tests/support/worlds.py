@@ -26,7 +26,8 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols import Record
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers import wiring
-from omdml.workers.configuration.config import Configuration, FileLog, WorkerConfig, load
+from omdml.workers.configuration.config import Configuration, FileLog, WorkerConfig
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.services import Services

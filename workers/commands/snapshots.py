@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def open_known(configuration: config.Configuration, model: str) -> Store:
     """The store, which knows the model; raises StoreError if it does not."""
     from omdml.workers import wiring
-    from omdml.workers.configuration.config import suggestion
+    from omdml.workers.configuration.suggestion import suggestion
 
     store = wiring.open_stores(configuration)
     if store.current(model) is None:

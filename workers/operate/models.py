@@ -9,8 +9,8 @@ from omdml.learners import Learner
 from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.streams.protocols import Partition, Store, Written
-from omdml.workers.configuration.config import suggestion
 from omdml.workers.configuration.specs import Spec, Specs
+from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.model.beginning import beginning
 from omdml.workers.model.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel

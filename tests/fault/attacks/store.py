@@ -13,7 +13,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from omdml.workers import wiring
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import Run, omdml
 from tests.support import worlds

@@ -19,7 +19,7 @@ from omdml.streams.placement import Placement
 from omdml.streams.protocols import Partition
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.doctor import installation
 from omdml.workers.doctor.findings import Level
 from tests.support.processes import wait_for

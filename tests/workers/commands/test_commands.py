@@ -13,7 +13,7 @@ from omdml.errors import ConfigurationError
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers import wiring
 from omdml.workers.cli import main
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from tests.support.worlds import catalogue, run_until_idle
 
 

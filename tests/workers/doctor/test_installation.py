@@ -14,7 +14,7 @@ from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.files.reader import open_log
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers import wiring
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.doctor import installation
 from omdml.workers.doctor.findings import Level
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle

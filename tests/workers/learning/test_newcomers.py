@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from omdml.errors import ConfigurationError, StoreError
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.model import newcomers
 from omdml.workers.model.newcomers import Newcomers
 from omdml.workers.operate import models as upkeep

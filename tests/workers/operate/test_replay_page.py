@@ -14,7 +14,8 @@ from omdml.streams.protocols import Partition
 from omdml.workers import wiring
 from omdml.workers.commands import replay_output
 from omdml.workers.commands.replay_output import in_small_pieces, share_read
-from omdml.workers.configuration.config import GuardConfig, load
+from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.configuration.loading import load
 from omdml.workers.operate.replay import ReplayedModel, replayed_spec
 from omdml.workers.operate.replay_page import apart, page
 from tests.support.replays import ALONE, LoggedShop

@@ -12,7 +12,7 @@ import pytest
 from omdml.errors import ConfigurationError
 from omdml.workers import wiring
 from omdml.workers.configuration.access import Access, NamedToken, check_reach, check_tokens, is_loopback
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.node.http import limits
 from omdml.workers.node.http.limits import MAX_AHEAD
 from omdml.workers.node.http.openapi import openapi
