@@ -23,7 +23,7 @@ from omdml.streams.extents import Extent
 from omdml.streams.letters import DeadLetters, read_letters
 from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Record
+from omdml.streams.protocols.log import Record
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import Configuration, FileLog, WorkerConfig
 from omdml.workers.configuration.loading import load

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from omdml.streams.files.log import FIRST, OFFSET_BITS
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.workers.commands.options import print_table, say
 from omdml.workers.commands.replay_output import shown
 from omdml.workers.configuration.config import Configuration, FileLog

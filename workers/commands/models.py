@@ -12,7 +12,7 @@ from omdml.workers.commands.options import print_table, say, stored
 from omdml.workers.configuration.wording import span
 
 if TYPE_CHECKING:
-    from omdml.streams.protocols import Store
+    from omdml.streams.protocols.store import Store
     from omdml.workers.configuration import config
     from omdml.workers.versions.serving import KindOf
 

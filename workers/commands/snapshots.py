@@ -19,7 +19,8 @@ from omdml.workers.configuration.wording import when
 
 if TYPE_CHECKING:
     from omdml.snapshot import Snapshot
-    from omdml.streams.protocols import Catalogue, Pointer, Store, Why
+    from omdml.streams.protocols.catalogue import Catalogue
+    from omdml.streams.protocols.store import Pointer, Store, Why
     from omdml.workers.configuration import config
     from omdml.workers.operate.export.manifest import Format
     from omdml.workers.versions.targets import Kind
@@ -216,7 +217,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
 
 def by_me(reason: str) -> Why:
     """Why a version moves: the operating system's user does it, for this reason; raises ConfigurationError."""
-    from omdml.streams.protocols import Why
+    from omdml.streams.protocols.store import Why
     from omdml.workers.versions.moves import MAX_REASON
 
     if len(reason) > MAX_REASON:

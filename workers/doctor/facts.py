@@ -10,7 +10,9 @@ from omdml.streams.extents import Extent, Member
 from omdml.streams.files.reader import has_begun
 from omdml.streams.letters import Book, read_book
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Catalogue, Partition, Store
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.redis.safety import ServerSafety
 from omdml.workers.configuration.config import Configuration, FileLog
 from omdml.workers.configuration.specs import Specs

@@ -14,7 +14,7 @@ from omdml.streams.addresses import masked
 from omdml.streams.catalogues.redis import is_redis_url
 from omdml.streams.files.reader import has_begun
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.client import check_eviction
 from omdml.workers.configuration.access import check_reach

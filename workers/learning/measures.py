@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from omdml.errors import OmdmlError, StoreError
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.learning.partition import OwnedPartition
 from omdml.workers.learning.pending_letters import LettersAway
 from omdml.workers.learning.services import Services

@@ -34,7 +34,8 @@ import structlog
 
 from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols import ModelPosition, Partition, Record
+from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.checkpoints import none_valid
 from omdml.workers.events.decoding import Batch, Refusal, span_of
 from omdml.workers.learning.arrival import Arrival

@@ -14,7 +14,8 @@ import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
 from omdml.workers.learning.interruptions import Rewind
 from omdml.workers.learning.metrics import HELD
 from omdml.workers.learning.pending_letters import PendingLetters

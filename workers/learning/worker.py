@@ -21,7 +21,7 @@ from omdml.errors import (
     StoreRefused,
 )
 from omdml.streams.placement import PlacementChanged
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events.decoding import by_partition, piece
 from omdml.workers.learning.interruptions import Rewind, StoreChanged

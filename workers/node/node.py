@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import OmdmlError, StoreError
 from omdml.feedback import AnyFeedback
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import Catalogue, Sink, SnapshotStore
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.log import Sink
+from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.suggestion import suggestion

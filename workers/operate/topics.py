@@ -8,7 +8,7 @@ from typing import NamedTuple
 from omdml.errors import ConfigurationError, StoreError
 from omdml.streams.extents import Extent, Member
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 
 GROW = "omdml topics grow --partitions"
 REHOME = "stop the senders and the workers, then omdml topics rehome"

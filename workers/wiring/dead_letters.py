@@ -16,7 +16,7 @@ from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import create_topic, look_up
 from omdml.streams.letters import DeadLetters, Sender
 from omdml.streams.newest import Newest
-from omdml.streams.protocols import Source
+from omdml.streams.protocols.log import Source
 from omdml.workers.configuration.config import FileLog, KafkaLog
 from omdml.workers.wiring.feedback_log import LOOK_S, open_bystander, open_sink
 from omdml.workers.wiring.kafka_topic import connection

@@ -19,7 +19,8 @@ from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.newest import EVENTS, Newest
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record, Sink, Source, Store
+from omdml.streams.protocols.log import Partition, Record, Sink, Source
+from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.config import FileLog, KafkaLog
 from omdml.workers.operate.topics import Line
 from omdml.workers.wiring.kafka_topic import connection, workers_of

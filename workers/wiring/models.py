@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from omdml.errors import CatalogueError, ConfigurationError
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.config import Configuration
 
 # Learners bring numba and scipy, a second of processor, which most commands do not need.

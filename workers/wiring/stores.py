@@ -7,7 +7,7 @@ from contextlib import suppress
 import structlog
 
 from omdml.errors import StoreError, StoreRefused
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store
 from omdml.workers.configuration.config import Configuration
 

@@ -6,7 +6,7 @@ import pytest
 
 from omdml.errors import SourceError
 from omdml.streams.letters import Letter
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.wiring.dead_letters import open_letters, open_letters_to_read, open_sender
 

@@ -13,7 +13,8 @@ import redis
 from deploy.local import RedisServer
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
 from omdml.streams.stores.journal import MOVES_KEPT
 from omdml.streams.stores.redis import scripts
 from omdml.streams.stores.redis.store import RedisStore

@@ -7,7 +7,7 @@ import structlog
 from omdml.errors import FeedbackError
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Letter, read_letters
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.events import decoding
 from omdml.workers.events.decoding import Refusal

@@ -14,7 +14,7 @@ from omdml.errors import CorruptError
 from omdml.feedback import decode, encode
 from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.configuration.loading import load

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import SourceError, StoreError
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.workers.learning.measures import Arrivals
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.pending_letters import LettersAway

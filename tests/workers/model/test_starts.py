@@ -9,7 +9,7 @@ import pytest
 from omdml import LEARNERS
 from omdml.comparisons import conversion
 from omdml.feedback import encode
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch

@@ -9,7 +9,7 @@ from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import Triplet, encode
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Letter, headers_again
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.operate.letters import learnable, passed
 from omdml.workers.operate.replay import read_whole
