@@ -125,7 +125,7 @@ class DirectoryStore(JournaledSnapshots):
         """Keep this checkpoint and the one before it.
 
         A look at the placement and a write: what a process that slept in between wrote is refused by its model's new
-        home (workers/learning/arrival.py).
+        home (workers/learning/partition/arrival.py).
         """
         with self._reaching():
             if self.owner_of(checkpoint.model) != epoch:
