@@ -1,6 +1,6 @@
 """Writes the reference pages that follow from the code: ``python -m docs.reference.pages``.
 
-``http.md`` comes from the node's OpenAPI document. ``configuration.md`` comes from the JSON schema of the configuration,
+``http.md`` comes from the OpenAPI document of nodes. ``configuration.md`` comes from the JSON schema of configurations,
 and the meaning of each option from the sample file, ``deploy/omdml.toml``. A test compares the pages with the code.
 """
 
