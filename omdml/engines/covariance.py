@@ -10,7 +10,17 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill, with_copies
-from omdml.engines.covariance_state import BLOCK, CONSTANT, OPEN, PARTLY_USED, RECENT, SYMMETRIC, State, new_state
+from omdml.engines.covariance_state import (
+    BLOCK,
+    CONSTANT,
+    OPEN,
+    PARTLY_USED,
+    RECENT,
+    SYMMETRIC,
+    State,
+    new_state,
+    next_refresh,
+)
 from omdml.engines.discriminant import discriminant_rows, shrinkage
 from omdml.engines.distinct import codes
 from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs
@@ -394,9 +404,3 @@ def pairs_among(q: Array, r: Array, s: Array) -> tuple[Array, Array]:
     mark_others(q, r, near)
     mark_others(q, s, far)
     return near, far
-
-
-def next_refresh(version: int) -> int:
-    """The version after this one at which what scores is made again: 7 % more triplets, 20 % beyond a thousand."""
-    percent = 107 if version < 1_000 else 120
-    return max(version + 1, -(-version * percent // 100))
