@@ -119,9 +119,9 @@ class Shelf(World):
             self.sink.send(encode(event), event.model)
         self.sink.flush()
 
-    def work(self, registry=None, **config):
+    def work(self, **config):
         """A worker on the log in files."""
-        worker = self.worker(source=Mortal(self.folder), registry=registry)
+        worker = self.worker(source=Mortal(self.folder))
         worker.config = type(worker.config)(**config)
         return worker
 
@@ -169,7 +169,7 @@ def test_a_node_answers_each_with_its_own_metric_task_by_task(shelf):
 def test_the_metrics_page_names_models_and_the_weights_they_have(shelf):
     shelf.tell(*everything())
     registry = CollectorRegistry()
-    run_until_idle(shelf.work(registry))
+    run_until_idle(shelf.worker(source=Mortal(shelf.folder), registry=registry))
     page = generate_latest(registry).decode()
     for name, learner in LEARNERS.items():
         twin = learned_directly(name, shelf.catalogue)
