@@ -26,6 +26,7 @@ from omdml.streams.kafka import topic as topics
 from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading import gap
 from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.kafka.reading.client_health import Absence, Failures, Flow, Outage
 from omdml.streams.kafka.reading.consumer import (
     ANSWER_LIMIT_S,
     EXPELLED,
@@ -39,7 +40,6 @@ from omdml.streams.kafka.reading.consumer import (
     replaced,
 )
 from omdml.streams.kafka.reading.epochs import Epochs
-from omdml.streams.kafka.reading.watch import Absence, Failures, Flow, Outage
 from omdml.streams.protocols.log import Listener, Partition, Record
 
 # How often it looks at the ends, the topic's identity and the way to the cluster.
