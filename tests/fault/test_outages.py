@@ -1,4 +1,4 @@
-"""Servers that go away for longer than a session lasts, and damaged files: nothing is lost, and everything goes on by itself."""
+"""Servers that go away for longer than a session lasts, and damaged files: nothing is lost, all goes on by itself."""
 
 from __future__ import annotations
 
