@@ -8,13 +8,16 @@ from omdml.errors import SourceError
 from tests.support.worlds import events
 
 MOST = 200_000  # events a load can send
+# Each burst is one publication and one swap: more of them keep the processors busy and show nothing more.
+BURST = 20
 
 
 class Load(threading.Thread):
-    """Sends some hundred events a second until :meth:`end`, which answers how many; by default of 1970."""
+    """Sends twenty events, pauses, and so on until :meth:`end`, which answers how many; by default events of 1970."""
 
-    def __init__(self, sink, made=None):
+    def __init__(self, sink, made=None, pause_s=0.1):
         super().__init__()
+        self.pause_s = pause_s
         self.sink, self.sent, self.enough = sink, 0, threading.Event()
         self.events = made or events(MOST)
         self.start()
@@ -22,8 +25,7 @@ class Load(threading.Thread):
     def run(self):
         while True:
             self.send_one()
-            # A pause now and then keeps the load at what workers can follow.
-            if self.sent % 20 == 0 and self.enough.wait(0.03):
+            if self.sent % BURST == 0 and self.enough.wait(self.pause_s):
                 break
         self.sink.flush(240)
 

@@ -80,7 +80,7 @@ def test_a_node_that_starts_while_the_store_is_away(watched):
 
 def test_robots_that_click_what_does_not_fit(watched):
     # Given a model that has learned enough for the guard to judge by
-    service = watched.begin()
+    service = watched.begin(pause_s=0.03)
     service.silent("OmdmlGuardHolds")
     wait_for(lambda: (version_served(service.port) or 0) > 6000, "a model to judge", 120)
     service.load.end()
@@ -98,7 +98,7 @@ def test_robots_that_click_what_does_not_fit(watched):
 
 
 def test_clicks_that_no_longer_mean_anything(watched):
-    service = watched.begin()
+    service = watched.begin(pause_s=0.03)
     # A minute of the test is twenty of the rule's day, in which mistakes are as usual.
     quiet = time.monotonic() + 60
     wait_for(lambda: time.monotonic() > quiet, "a usual time", 90)

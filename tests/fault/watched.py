@@ -53,12 +53,16 @@ class Watched:
         self.ends = [self.sink.close]
         self.jobs = {WORKER: [], NODE: []}
 
-    def begin(self, **sections):
-        """Start everything, and return when the node serves what was learned."""
+    def begin(self, pause_s=0.2, **sections):
+        """Start everything, and return when the node serves what was learned.
+
+        The load is what alerts need to see, for as long as they wait. A test that needs much learned asks for a shorter
+        ``pause_s``.
+        """
         self.worker = self.run("worker", **sections)
         self.node = self.run("node", **sections)
         self.port = self.jobs[NODE][0]
-        self.load = Load(self.sink, clicks())
+        self.load = Load(self.sink, clicks(), pause_s)
         self.ends.append(self.load.end)
         wait_for(lambda: (version_served(self.port) or 0) > 50, "learning to begin", 60, self.worker)
         self.ends.append(Searches(self.port).end)

@@ -143,7 +143,7 @@ def test_a_demo_that_is_killed_takes_its_processes_along(demo):
     assert not running(children)
 
 
-@pytest.mark.parametrize("role", deep_after(1, ["worker", "valkey", "node"]))
+@pytest.mark.parametrize("role", deep_after(1, ["worker", "node"]))
 def test_a_process_that_dies_ends_the_demo_and_is_quoted(demo, role):
     process = demo()
     children = process.children()
