@@ -10,15 +10,25 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill, with_copies
-from omdml.engines.covariance_state import BLOCK, CONSTANT, OPEN, PARTLY_USED, RECENT, SYMMETRIC, State, new_state
+from omdml.engines.covariance_state import (
+    BLOCK,
+    CONSTANT,
+    OPEN,
+    PARTLY_USED,
+    RECENT,
+    SYMMETRIC,
+    State,
+    new_state,
+    next_refresh,
+)
 from omdml.engines.discriminant import discriminant_rows, shrinkage
 from omdml.engines.distinct import factors
-from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs
+from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs, pairs_among
 from omdml.engines.parent import Parent
 from omdml.initial import check_axes
 from omdml.kernels.blas import GEMM
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
-from omdml.kernels.covariance import TILE, learn, mark_others, take
+from omdml.kernels.covariance import TILE, learn, take
 from omdml.kernels.experts import hedged
 from omdml.metrics.cosine import projected
 
@@ -361,16 +371,3 @@ class CovarianceEngine(Engine):
         if not 0 <= made <= version < due <= next_refresh(made):
             raise ValueError(f"counts are {self.state.counts.tolist()}, refreshed at {made}, then at {due}")
         return super()._filled()
-
-
-def pairs_among(q: Array, r: Array, s: Array) -> tuple[Array, Array]:
-    """Which triplets (n, D) have a near pair, and which have a far one: (n,) truth values each."""
-    near, far = np.empty(len(q), bool), np.empty(len(q), bool)
-    mark_others(q, r, near)
-    mark_others(q, s, far)
-    return near, far
-
-
-def next_refresh(version: int) -> int:
-    """The version after this one at which what scores is made again: a fifth more triplets."""
-    return version + max(1, -(-version // 5))

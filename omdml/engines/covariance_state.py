@@ -71,3 +71,8 @@ def new_state(start: Mapping[str, Array]) -> State:
         next=np.ones(1, np.int64),
         counts=np.zeros(4, np.int64),
     )
+
+
+def next_refresh(version: int) -> int:
+    """The version after this one at which what scores is made again: a fifth more triplets."""
+    return version + max(1, -(-version // 5))
