@@ -57,16 +57,16 @@ class WeighedEngine(CovarianceEngine):
         items = [block[:filled] for block in self._open()]
         near, _ = pairs_among(*items)
         for named in items[:2]:
-            to.mark(named[near])
+            to.mark(named, near)
         closed = self.version - filled
         weights = np.array(self.triplet_weights[closed : self.version])
         q, r, s = (item.astype(np.float64) for item in items)
         middles = np.empty(q.shape)
         for matrix, x, y in ((to.near, q, r), (to.far, q, s)):
             differences = np.empty(q.shape)
-            combine(x, y, 1.0, -1.0, self._most(), differences)
+            combine(x, y, 1.0, -1.0, self.most, differences)
             matrix += differences.T @ (weights[:, None] / 2 * differences)
-        combine(q, r, 0.5, 0.5, self._most(), middles)
+        combine(q, r, 0.5, 0.5, self.most, middles)
         to.middle[:] += middles.T @ (weights[:, None] * middles)
         to.centre[:] += weights @ middles
         to.sums[[0, 2]] += weights.sum()

@@ -22,16 +22,16 @@ from omdml.engines.covariance_state import (
     next_refresh,
 )
 from omdml.engines.discriminant import discriminant_rows, shrinkage
-from omdml.engines.distinct import codes
+from omdml.engines.distinct import factors
 from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs, pairs_among
 from omdml.engines.parent import Parent
 from omdml.initial import check_axes
+from omdml.kernels.blas import GEMM
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
-from omdml.kernels.covariance import gather, hedged, margins_of, tally
+from omdml.kernels.covariance import TILE, learn, take
+from omdml.kernels.experts import hedged
 from omdml.metrics.cosine import projected
 
-# How many triplets are scored at a time. It is part of the arithmetic: another number gives other bytes.
-TILE = 32
 # How many refreshes there are while as many pairs come as are remembered.
 STRIDE = 10
 # How many triplets plain features count for. A share below the second number is 0.
@@ -73,6 +73,9 @@ class CovarianceEngine(Engine):
         super().__init__(list(dims), new_state(start))
         self.weights = np.zeros(len(LEARNED))
         self.limit = LIMITS[start["mean"].dtype.name]
+        self.gemm = GEMM[start["mean"].dtype.name]
+        self.nobody = Parent.nobody(start["mean"])
+        self.most = self._most()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """An engine that learns by itself; what it knows of the catalogue, which nobody changes, is shared."""
@@ -107,57 +110,27 @@ class CovarianceEngine(Engine):
         return [*(block[:filled] for block in self._open()), *self._rows()]
 
     def _walk(self, rows: Array, addresses: Array, columns: Sequence[Array], scores: Array) -> int:
-        state, t, items = self.state, 0, self._tile()
-        # projections of what is too large overflow; the triplet is then refused
-        with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+        state, t = self.state, 0
+        known = self.shape, self.limit, factors(state.mean), self.rule, self.gemm
+        parent = self.parent or self.nobody
+        # Made for each call, so that thousands of models need not keep their own.
+        items = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype)
+        products = np.empty(items.size, items.dtype)
+        with one_blas_thread():
             while t < len(rows):
-                filled, version = int(state.counts[FILLED]), int(state.counts[VERSION])
-                due = int(state.next[0]) - version
-                end = min(len(rows), t + TILE - filled % TILE, t + due)
-                done = self._learn_tile(rows[t:end], addresses, items, filled, scores[t:end])
+                free = BLOCK - int(state.counts[FILLED])
+                due = int(state.next[0]) - int(state.counts[VERSION])
+                end = min(len(rows), t + free, t + due)
+                done = learn(rows[t:end], addresses, *known, state, parent, items, products, scores[t:end])
                 if t + done < end:
-                    return t + done
+                    return t + int(done)
                 if end - t == due:
                     self._flush()
                     self.refresh()
-                elif filled + end - t == BLOCK:
+                elif end - t == free:
                     self._flush()
                 t = end
         return t
-
-    def _tile(self) -> Array:
-        """Room for the items of a tile: made for each call, so that thousands of models need not keep theirs."""
-        return np.zeros((3 * TILE, self.state.W.shape[2]), self.state.W.dtype)
-
-    def _learn_tile(self, rows: Array, addresses: Array, items: Array, filled: int, scores: Array) -> int:
-        """Score some triplets of one tile and keep their near pairs; how many were sound."""
-        state, first, count = self.state, filled % TILE, len(rows)
-        sound = gather(rows, addresses, self.shape, state.mean, first, items, self.limit)
-        if sound < count:
-            return int(sound)
-        self._keep_items(items, filled, first, count)
-        margins = np.zeros((1 + len(LEARNED), count))
-        # The whole tile is multiplied whatever is in it. A triplet has its own rows, so its bytes depend neither on
-        # how many share the call nor on what they are.
-        if state.share[0] > 0:
-            margins_of(projected(items, state.basis), first, margins[0])
-        for of_one, matrix in zip(margins[1:], self._rows(), strict=True):
-            if len(matrix):
-                margins_of(items @ matrix.T, first, of_one)
-        elder = np.zeros(count)
-        if self.parent:
-            self.parent.margins(items, state.basis, first, elder)
-        near, far = pairs_among(*(items[3 * first + side : 3 * (first + count) : 3] for side in range(3)))
-        asked = codes(items[3 * first : 3 * (first + count) : 3])
-        share, made = float(state.share[0]), int(state.made[0])
-        known = state.asked, made, state.hedge, self.weights
-        rest = scores, state.counts, elder, self._trust
-        return int(tally(margins, share, self.rule, near & far, asked, *known, *rest))
-
-    def _keep_items(self, items: Array, filled: int, first: int, count: int) -> None:
-        """Take the items of triplets of the tile, from the one in place ``first`` on, into the open block."""
-        for side, block in enumerate(self._open()):
-            block[filled : filled + count] = items[3 * first + side : 3 * (first + count) : 3]
 
     def _open(self) -> list[Array]:
         """Queries, what was relevant, and what was not, of the open block."""
@@ -178,15 +151,16 @@ class CovarianceEngine(Engine):
         FeedbackError
             A pair whose numbers are not finite or too large; ``row`` says which. Those before it were added.
         """
-        state, counts, items = self.state, self.state.counts, self._tile()
+        state, counts = self.state, self.state.counts
+        items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
         rows = np.ascontiguousarray(pairs[:, (0, 1, 0)])
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
-                tile, filled = rows[start : start + TILE], int(counts[FILLED])
-                sound = int(gather(tile, addresses, self.shape, state.mean, 0, items, self.limit))
-                self._keep_items(items, filled, 0, sound)
-                state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes(items[: 3 * sound : 3])
+                tile = rows[start : start + TILE]
+                known_items = addresses, self.shape, self.limit, factors(state.mean)
+                sound = int(take(tile, *known_items, 0, items, state, codes))
+                state.asked[(int(counts[VERSION]) + np.arange(sound)) % RECENT] = codes[:sound]
                 for place in (FILLED, VERSION, UPDATES):
                     counts[place] += sound
                 if sound < len(tile):
@@ -258,9 +232,9 @@ class CovarianceEngine(Engine):
         items = [block[:filled] for block in self._open()]
         near, far = pairs_among(*items)
         for named in items[:2]:
-            to.mark(named[near])
+            to.mark(named, near)
         q, r, s = (projected(item, state.basis) for item in items)
-        to.add(q, r, s, near, far, self.rule, self._most())
+        to.add(q, r, s, near, far, self.rule, self.most)
 
     def _most(self) -> float:
         """Squared length that a pair counts with at most."""
@@ -380,7 +354,8 @@ class CovarianceEngine(Engine):
             triangle = np.zeros(d * (d + 1) // 2)
             fill(triangle, tensors[name], name)
             getattr(state, name)[np.triu_indices(d)] = triangle
-        self._moments().check(self.version, self._most())
+        self.most = self._most()
+        self._moments().check(self.version, self.most)
         for name in OPEN:
             items = getattr(state, name)[:filled]
             fill(items, tensors[name], name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.kernels.covariance import hash_rows
+from omdml.kernels.covariance import hash_rows, set_bits
 
 Array = NDArray[Any]
 BITS = 13
@@ -17,18 +17,24 @@ BITS = 13
 SLOTS = 1 << BITS
 
 
-def mark(seen: Array, items: Array) -> None:
-    """Note that items (n, D) were seen: one bit of ``seen`` (SLOTS / 8,) each, chosen by a hash of all their bytes."""
-    slots = codes(items) >> np.uint64(64 - BITS)
-    np.bitwise_or.at(seen, slots >> np.uint64(3), np.uint8(1) << (slots & np.uint64(7)).astype(np.uint8))
+def mark(seen: Array, items: Array, chosen: Array) -> None:
+    """Note that the ``chosen`` (n,) ones of items (n, D) were seen.
+
+    Each sets one bit of ``seen`` (SLOTS / 8,), which a hash of all its bytes numbers.
+    """
+    set_bits(seen, codes(items)[chosen], BITS)
 
 
 def codes(items: Array) -> Array:
     """A hash (n,) of all bytes of each item (n, D)."""
-    words = np.ascontiguousarray(items).view(np.uint32)
-    hashes = np.empty(len(words), np.uint64)
-    hash_rows(words, _factors(words.shape[1]), hashes)
+    hashes = np.empty(len(items), np.uint64)
+    hash_rows(np.ascontiguousarray(items).view(np.uint32), factors(items), hashes)
     return hashes
+
+
+def factors(items: Array) -> Array:
+    """What the words of such items (..., D), of 32 bits each, are multiplied by in their hashes."""
+    return _factors(items.shape[-1] * items.itemsize // np.dtype(np.uint32).itemsize)
 
 
 def distinct(seen: Array) -> float:

@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dpotrf
 
 from omdml.engines.discriminant import catalogue_share, shrinkage, told_apart
 from omdml.engines.distinct import distinct, mark
-from omdml.kernels.covariance import combine, mark_others
+from omdml.kernels.covariance import combine, fade, mark_others
 
 Array = NDArray[Any]
 PAIRS_AN_ITEM = 4
@@ -40,29 +40,20 @@ class Moments(NamedTuple):
         ``q`` and ``r`` (n, d) are the near ones; ``q`` and ``s`` the far ones. ``near`` and ``far`` (n,) are truth
         values: which of these there are.
         """
-        weights, weights_far = faded(near, rule), faded(far, rule)
-        fade, fade_far = rule ** int(near.sum()), rule ** int(far.sum())
         differences, middles, apart = np.empty(q.shape), np.empty(q.shape), np.empty(q.shape)
         combine(q, r, 1.0, -1.0, most, differences)
         combine(q, r, 0.5, 0.5, most, middles)
         combine(q, s, 1.0, -1.0, most, apart)
-        differences[~near], middles[~near], apart[~far] = 0.0, 0.0, 0.0
-        self.centre[:] = fade * self.centre + weights @ middles
-        total, squares, total_far = weights.sum(), (weights**2).sum(), weights_far.sum()
-        self.sums[:] = np.array([fade, fade**2, fade_far]) * self.sums + [total, squares, total_far]
-        for matrix, factor, vectors, kept, each in (
-            (self.near, 0.5, differences, fade, weights),
-            (self.middle, 1.0, middles, fade, weights),
-            (self.far, 0.5, apart, fade_far, weights_far),
-        ):
-            if rule < 1:
-                vectors *= np.sqrt(each)[:, None]
-            # BLAS counts columns: its lower triangle of the transpose is our upper one
-            dsyrk(factor, vectors.T, kept, matrix.T, lower=1, overwrite_c=1)
+        kept, kept_far = fade(near, far, rule, differences, middles, apart, self.centre, self.sums)
+        # BLAS counts columns first: its lower triangle of the transpose is our upper one.
+        dsyrk(0.5, differences.T, kept, self.near.T, lower=1, overwrite_c=1)
+        dsyrk(1.0, middles.T, kept, self.middle.T, lower=1, overwrite_c=1)
+        if far.any():
+            dsyrk(0.5, apart.T, kept_far, self.far.T, lower=1, overwrite_c=1)
 
-    def mark(self, items: Array) -> None:
-        """Note that items (n, D), as they are given, were in near pairs."""
-        mark(self.seen, items)
+    def mark(self, items: Array, near: Array) -> None:
+        """Note which items (n, D), as they are given, were in near pairs: those with a True in ``near`` (n,)."""
+        mark(self.seen, items, near)
 
     def check(self, version: int, most: float) -> None:
         """Raise ValueError for sums that ``version`` pairs of squared lengths up to ``most`` cannot have."""
@@ -84,12 +75,6 @@ class Moments(NamedTuple):
         near[np.diag_indices(len(near))] += ROUNDING * float(near.diagonal().mean())
         if near.any() and dpotrf(near.T, lower=1, clean=0, overwrite_a=1)[1]:
             raise ValueError("near is no sum of squares: it has negative eigenvalues")
-
-
-def faded(there: Array, rule: float) -> Array:
-    """Weights (n,): ``rule`` to the power of how many come later, for each pair that is ``there``; 0 for the others."""
-    found: Array = rule ** (there[::-1].cumsum()[::-1] - 1.0 * there) * there
-    return found
 
 
 class Compared(NamedTuple):

@@ -9,8 +9,8 @@ import numpy as np
 
 from omdml.engines.base import Array, fill
 from omdml.engines.moments import LEARNED, ROUNDING
-from omdml.kernels.covariance import margins_of, trusted
-from omdml.metrics.cosine import CosineMetric, projected
+from omdml.kernels.experts import trusted
+from omdml.metrics.cosine import CosineMetric
 
 # How the names of a parent's arrays begin in a state. No name of a modality holds a slash.
 PREFIX = "parent/"
@@ -23,7 +23,7 @@ class Parent(NamedTuple):
     sizes: Array  # (2,)      how many of them each expert has, in the order of LEARNED
     shares: Array  # (3,)     of the plain coordinates, then of each learned expert
     version: Array  # (1,)    of the parent
-    trust: Array  # (4,)      see :func:`omdml.kernels.covariance.trusted`
+    trust: Array  # (4,)      see :func:`omdml.kernels.experts.trusted`
 
     @classmethod
     def of(cls, metric: CosineMetric, version: int, mean: Array, basis: Array) -> Parent:
@@ -41,6 +41,17 @@ class Parent(NamedTuple):
             shares=np.array(shares),
             version=np.array([version], np.int64),
             trust=np.zeros(4),
+        )
+
+    @classmethod
+    def nobody(cls, mean: Array) -> Parent:
+        """What stands for no parent in compiled code, which wants one of the same types: its ``trust`` is empty."""
+        return cls(
+            rows=np.zeros((0, len(mean)), mean.dtype),
+            sizes=np.zeros(len(LEARNED), np.int64),
+            shares=np.zeros(1 + len(LEARNED)),
+            version=np.zeros(1, np.int64),
+            trust=np.zeros(0),
         )
 
     @classmethod
@@ -76,14 +87,6 @@ class Parent(NamedTuple):
         found = {"plain": (float(self.shares[0]), basis)}
         found |= {name: (float(share), each[name]) for name, share in zip(LEARNED, self.shares[1:], strict=True)}
         return {name: (share, matrix) for name, (share, matrix) in found.items() if share > 0}
-
-    def margins(self, items: Array, basis: Array, first: int, written: Array) -> None:
-        """Write what it says of the triplets (e,) of a tile of ``items``, from the one in place ``first`` on."""
-        of_one = np.zeros(len(written))
-        written[:] = 0.0
-        for share, matrix in self.experts(basis).values():
-            margins_of(projected(items, matrix), first, of_one)
-            written += share * of_one
 
     def beside(
         self, own: Mapping[str, tuple[float, Array]], share: float, basis: Array

@@ -1,21 +1,174 @@
-"""The compiled parts of second-order learning: items of triplets, and what unit-length embeddings say (MATHS 12)."""
+"""The compiled parts of second-order learning: the walk over triplets, and the pairs that are summed up (MATHS 12)."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 from numba import njit
 
 from omdml.kernels import Array
-from omdml.kernels.counts import FILLED, MISTAKES, UPDATES, VERSION
-from omdml.kernels.memory import at_address
+from omdml.kernels.blas import times_transposed
+from omdml.kernels.counts import FILLED
+from omdml.kernels.experts import margins_of, squared, tally
+from omdml.kernels.memory import at_address, matrix
 
-# How many events of a model its parent counts for.
-ELDER = 10.0
-# How fast a parent's share follows what the two score.
-EAGER = 1.5
-# Advantages are taken to have at least this deviation.
-SLACK = 0.05
+# How many triplets are scored at a time. It is part of the arithmetic: another number gives other bytes.
+TILE = 32
+
+
+@njit(cache=True, nogil=True)
+def learn(
+    rows: Array,
+    addresses: Array,
+    n: Array,
+    limit: float,
+    factors: Array,
+    rule: float,
+    gemm: int,
+    state: Any,
+    parent: Any,
+    items: Array,
+    products: Array,
+    scores: Array,
+) -> int:
+    """Score triplets in order, each before it is learned, and take their items into the open block.
+
+    The whole tile is multiplied, whatever is in it. A triplet has its own rows of it, by its number in the block, so
+    its bytes depend neither on how many share the call nor on what they are.
+
+    Parameters
+    ----------
+    rows : (e, 3)
+        Query, relevant, irrelevant; the open block has room for them.
+    addresses, n, limit
+        See :func:`gather`.
+    factors
+        See :func:`hash_rows`.
+    rule
+        What losses fade by with each triplet.
+    gemm
+        The entry of ``GEMM`` for the type of the items.
+    state
+        A ``State``. Its open block, ``hedge``, ``asked`` and ``counts`` change in place.
+    parent
+        A ``Parent``; one of an empty ``trust`` stands for none. Its ``trust`` changes in place.
+    items : (3 TILE, D)
+        Working space, of the type of the items; every number in it is finite.
+    products
+        Working space, of that type: as many numbers as the widest projection of all items of a tile has.
+    scores : (e,)
+        Written.
+
+    Returns
+    -------
+    e, or the index of the first triplet that holds a value, or has a score, not finite or too large.
+    """
+    m = state.used.shape[0]
+    margins, elder, codes = np.zeros((1 + m, TILE)), np.zeros(TILE), np.zeros(TILE, np.uint64)
+    near, far, weights = np.zeros(TILE, np.bool_), np.zeros(TILE, np.bool_), np.zeros(m)
+    done = 0
+    while done < rows.shape[0]:
+        filled = state.counts[FILLED]
+        first = filled % TILE
+        count = min(TILE - first, rows.shape[0] - done)
+        tile = rows[done : done + count]
+        sound = take(tile, addresses, n, limit, factors, first, items, state, codes)
+        if sound < count:
+            return done + sound
+        if state.share[0] > 0:
+            margins_by(state.basis, items, first, products, gemm, margins[0, :count])
+        for j in range(m):
+            if state.used[j] > 0:
+                margins_by(state.W[j][: state.used[j]], items, first, products, gemm, margins[1 + j, :count])
+        if parent.trust.shape[0] > 0:
+            margins_of_parent(parent, state.basis, items, first, products, gemm, elder[:count])
+        q = state.Q[filled : filled + count]
+        mark_others(q, state.R[filled : filled + count], near)
+        mark_others(q, state.S[filled : filled + count], far)
+        # A triplet of one pair alone has the score 0, and tells Hedge nothing.
+        near &= far
+        scored = tally(
+            margins,
+            state.share[0],
+            rule,
+            near,
+            codes,
+            state.asked,
+            state.made[0],
+            state.hedge,
+            weights,
+            scores[done : done + count],
+            state.counts,
+            elder,
+            parent.trust,
+        )
+        if scored < count:
+            return done + scored
+        done += count
+    return done
+
+
+@njit(cache=True)
+def take(
+    rows: Array,
+    addresses: Array,
+    n: Array,
+    limit: float,
+    factors: Array,
+    first: int,
+    items: Array,
+    state: Any,
+    codes: Array,
+) -> int:
+    """Centre the items of triplets, and copy them into the open block behind those that are there.
+
+    ``first`` is the place of the first triplet in the tile ``items``; see :func:`gather`. The queries' codes (e,) are
+    written. Returns e, or the index of the first triplet that is refused; those before it are in the block.
+    """
+    sound = gather(rows, addresses, n, state.mean, first, items, limit)
+    filled = state.counts[FILLED]
+    for e in range(sound):
+        place = 3 * (first + e)
+        state.Q[filled + e] = items[place]
+        state.R[filled + e] = items[place + 1]
+        state.S[filled + e] = items[place + 2]
+    hash_rows(state.Q[filled : filled + sound].view(np.uint32), factors, codes)
+    return sound
+
+
+@njit(cache=True)
+def margins_by(W: Array, items: Array, first: int, products: Array, gemm: int, margins: Array) -> None:
+    """Write the margins (e,) of triplets of a tile by the expert with the rows W (r, D); (0, D) is the identity.
+
+    ``products`` is working space for the projections of all items of the tile.
+    """
+    if W.shape[0] == 0:
+        margins_of(items, first, margins)
+        return
+    projected = matrix(products, 0, items.shape[0], W.shape[0])
+    times_transposed(items, W, projected, gemm)
+    margins_of(projected, first, margins)
+
+
+@njit(cache=True)
+def margins_of_parent(
+    parent: Any, basis: Array, items: Array, first: int, products: Array, gemm: int, margins: Array
+) -> None:
+    """Write the margins (e,) of triplets of a tile by all experts of a model's parent, by their shares."""
+    of_one = np.zeros(margins.shape[0])
+    margins[:] = 0.0
+    if parent.shares[0] > 0:
+        margins_by(basis, items, first, products, gemm, of_one)
+        margins += parent.shares[0] * of_one
+    start = 0
+    for j in range(parent.sizes.shape[0]):
+        end = start + parent.sizes[j]
+        if parent.shares[1 + j] > 0:
+            margins_by(parent.rows[start:end], items, first, products, gemm, of_one)
+            margins += parent.shares[1 + j] * of_one
+        start = end
 
 
 @njit(cache=True)
@@ -48,9 +201,7 @@ def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, ite
         x = at_address(addresses[i], 1 << 40, n[i], items)
         for e in range(rows.shape[0]):
             for side in range(3):
-                source, target = x[rows[e, side]], items[3 * (first + e) + side]
-                for j in range(n[i]):
-                    target[at + j] = source[j] - mean[at + j]
+                subtract(x[rows[e, side]], mean[at : at + n[i]], items[3 * (first + e) + side, at : at + n[i]])
         at += n[i]
     for e in range(rows.shape[0]):
         place = 3 * (first + e)
@@ -59,6 +210,13 @@ def gather(rows: Array, addresses: Array, n: Array, mean: Array, first: int, ite
                 items[place : place + 3] = 0
                 return e
     return rows.shape[0]
+
+
+@njit(cache=True)
+def subtract(x: Array, y: Array, difference: Array) -> None:
+    """``difference = x - y``, of vectors."""
+    for j in range(difference.shape[0]):
+        difference[j] = x[j] - y[j]
 
 
 @njit(cache=True)
@@ -95,180 +253,69 @@ def combine(x: Array, y: Array, a: float, b: float, most: float, written: Array)
             row *= math.sqrt(most / length) if length > 0 else 0.0
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})
-def squared(x: Array) -> float:
-    """``|x|^2`` of a vector, summed as float64."""
-    total = 0.0
-    for j in range(x.shape[0]):
-        total += float(x[j]) * float(x[j])
-    return total
-
-
-@njit(cache=True, fastmath={"reassoc", "contract"})
-def inner(x: Array, y: Array) -> float:
-    """``x . y``, summed as float64."""
-    total = 0.0
-    for j in range(x.shape[0]):
-        total += float(x[j]) * float(y[j])
-    return total
+@njit(cache=True)
+def set_bits(seen: Array, hashes: Array, bits: int) -> None:
+    """Set the bit of ``seen`` (uint8) that the first ``bits`` bits of each hash (n,), uint64, number."""
+    for e in range(hashes.shape[0]):
+        slot = hashes[e] >> np.uint64(64 - bits)
+        seen[slot >> np.uint64(3)] |= np.uint8(1 << (slot & np.uint64(7)))
 
 
 @njit(cache=True)
-def margins_of(projected: Array, first: int, margins: Array) -> None:
-    """``D(q, r) - D(q, s)`` by one expert, D being the squared distance of projections brought to unit length.
+def fade(
+    near: Array, far: Array, rule: float, y: Array, m: Array, g: Array, centre: Array, sums: Array
+) -> tuple[float, float]:
+    """Weigh the pairs of a block: each makes those of its kind that came before it fade.
 
     Parameters
     ----------
-    projected : (3 tile, k)
-        Of query, relevant, irrelevant of each triplet of the tile.
-    first
-        Place of the first triplet in it.
-    margins : (e,)
-        Written.
-    """
-    for e in range(margins.shape[0]):
-        place = 3 * (first + e)
-        query, relevant, irrelevant = projected[place], projected[place + 1], projected[place + 2]
-        qq, rr, ss = squared(query), squared(relevant), squared(irrelevant)
-        near, far = inner(query, relevant), inner(query, irrelevant)
-        near = near / math.sqrt(qq) / math.sqrt(rr) if qq > 0 and rr > 0 else 0.0
-        far = far / math.sqrt(qq) / math.sqrt(ss) if qq > 0 and ss > 0 else 0.0
-        zeros = (1.0 if rr > 0 else 0.0) - (1.0 if ss > 0 else 0.0)
-        margins[e] = zeros + 2 * (far - near)
-
-
-@njit(cache=True)
-def hedged(hedge: Array, weights: Array) -> None:
-    """Write the weights (m,) that Hedge gives to experts: by their losses, at a rate that falls with the count.
-
-    ``hedge`` begins with the loss of each expert, that of all as weighed, and the triplets that these are of.
-    """
-    m = weights.shape[0]
-    rate = math.sqrt(8.0 * math.log(m) / (hedge[m + 1] + 1.0))
-    least, total = hedge[:m].min(), 0.0
-    for j in range(m):
-        weights[j] = math.exp(rate * (least - hedge[j]))
-        total += weights[j]
-    for j in range(m):
-        weights[j] /= total
-
-
-@njit(cache=True)
-def known(code: int, asked: Array, version: int, made: int) -> bool:
-    """Whether what was made at version ``made`` knows a triplet of this query, as far back as ``asked`` reaches."""
-    size = asked.shape[0]
-    found = False
-    for earlier in range(max(0, version - size), made):
-        found |= asked[earlier % size] == code
-    return found
-
-
-@njit(cache=True)
-def trusted(trust: Array, version: int) -> float:
-    """What a model's parent counts for, from 0 to 1, before its own event of this number, counted from 0.
-
-    ``trust`` (4,) is about triplets that both scored before they were learned: sums of the parent's advantages, of
-    their squares and of their weights, and the number of triplets. An advantage is the model's own margin less its
-    parent's. Newer triplets weigh more, in proportion to their number.
-    """
-    ahead, squares, weight = trust[0], trust[1], max(trust[2], 1.0)
-    mean = ahead / weight
-    deviation = math.sqrt(max(squares / weight - mean * mean, 0.0) + SLACK * SLACK)
-    behind = -EAGER * mean / deviation * math.sqrt(weight)
-    # beyond that, the parent counts for nothing anyway
-    return ELDER / (ELDER + version * math.exp(min(behind, 500.0)))
-
-
-@njit(cache=True)
-def compare(trust: Array, advantage: float, rule: float) -> None:
-    """Count a triplet at which a model's parent was ahead by so much."""
-    count = trust[3] + 1.0
-    if rule < 1.0:
-        count = min(count, 1.0 / (1.0 - rule))
-    keep = 1.0 - 1.0 / count
-    trust[0] = keep * trust[0] + advantage
-    trust[1] = keep * trust[1] + advantage * advantage
-    trust[2] = keep * trust[2] + 1.0
-    trust[3] = count
-
-
-@njit(cache=True)
-def tally(
-    margins: Array,
-    plain: float,
-    rule: float,
-    ordered: Array,
-    codes: Array,
-    asked: Array,
-    made: int,
-    hedge: Array,
-    weights: Array,
-    scores: Array,
-    counts: Array,
-    elder: Array,
-    trust: Array,
-) -> int:
-    """Score triplets in order, count them as learned, and let Hedge learn from what each expert said of them.
-
-    Parameters
-    ----------
-    margins : (1 + m, e)
-        Of the plain coordinates, and of m experts.
-    plain
-        Share of the plain coordinates.
+    near, far : (n,)
+        Which triplets have a near pair, and which have a far one.
     rule
-        What losses fade by with each triplet.
-    ordered : (e,)
-        Whether each says which of two pairs is nearer. What is one pair alone has the score 0, and tells Hedge nothing.
-    codes : (e,)
-        Of the queries.
-    asked : (a,)
-        The last codes before, by version. Changed in place.
-    made
-        The version at which the experts' rows were made.
-    hedge
-        See :func:`hedged`. Changed in place.
-    weights : (m,)
-        Scratch.
-    scores : (e,)
-        Written: the margins of all as weighed before each triplet.
-    counts
-        Changed in place.
-    elder : (e,)
-        Margins of the parent.
-    trust : (4,)
-        See :func:`trusted`; (0,) if there is no parent. Changed in place.
+        What a pair leaves of those before it, at most 1.
+    y, m, g : (n, d)
+        Differences of near pairs, their midpoints, and differences of far pairs. Changed in place: multiplied by the
+        root of the weight that is left at the end of the block; 0 if there is no such pair.
+    centre, sums
+        Of ``Moments``. Changed in place: they know the block then.
 
     Returns
     -------
-    e, or the index of the first triplet whose score is not finite.
+    What the block leaves of the near pairs before it, and of the far pairs.
     """
-    m = weights.shape[0]
-    for e in range(scores.shape[0]):
-        version = counts[VERSION] + e
-        hedged(hedge, weights)
-        learned = 0.0
-        for j in range(m):
-            learned += weights[j] * margins[1 + j, e]
-        own = plain * margins[0, e] + (1.0 - plain) * learned
-        share = trusted(trust, version) if trust.shape[0] else 0.0
-        scores[e] = share * elder[e] + (1.0 - share) * own if ordered[e] else 0.0
-        if not math.isfinite(scores[e]):
-            return e
-        if scores[e] > 0:
-            counts[MISTAKES] += 1
-        # rows that know other answers to this search would be praised for that, and not for what they know of others
-        if ordered[e] and not known(codes[e], asked, version, made):
-            hedge[m] *= rule
-            for j in range(m):
-                # what is symmetric under a swap of the answers is not misled by wrong ones
-                loss = 0.5 + 0.5 * min(max(margins[1 + j, e], -1.0), 1.0)
-                hedge[m] += weights[j] * loss
-                hedge[j] = rule * hedge[j] + loss
-            hedge[m + 1] = rule * hedge[m + 1] + 1.0
-            if trust.shape[0]:
-                compare(trust, own - elder[e], rule)
-        asked[version % asked.shape[0]] = codes[e]
-    for place in (FILLED, VERSION, UPDATES):
-        counts[place] += scores.shape[0]
-    return int(scores.shape[0])
+    kept, kept_far = 1.0, 1.0
+    total = squares = total_far = 0.0
+    middle = np.zeros(centre.shape[0])
+    for e in range(near.shape[0] - 1, -1, -1):
+        add_scaled(m[e], kept if near[e] else 0.0, middle)
+        scale(y[e], math.sqrt(kept) if near[e] else 0.0)
+        scale(m[e], math.sqrt(kept) if near[e] else 0.0)
+        scale(g[e], math.sqrt(kept_far) if far[e] else 0.0)
+        if near[e]:
+            total += kept
+            squares += kept * kept
+            kept *= rule
+        if far[e]:
+            total_far += kept_far
+            kept_far *= rule
+    scale(centre, kept)
+    add_scaled(middle, 1.0, centre)
+    sums[0] = kept * sums[0] + total
+    sums[1] = kept * kept * sums[1] + squares
+    sums[2] = kept_far * sums[2] + total_far
+    return kept, kept_far
+
+
+@njit(cache=True)
+def scale(x: Array, factor: float) -> None:
+    """Multiply a vector, in place."""
+    if factor != 1.0:
+        for j in range(x.shape[0]):
+            x[j] *= factor
+
+
+@njit(cache=True)
+def add_scaled(x: Array, factor: float, total: Array) -> None:
+    """``total += factor x``."""
+    for j in range(x.shape[0]):
+        total[j] += factor * x[j]

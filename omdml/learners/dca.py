@@ -45,8 +45,7 @@ class DCA(Learner):
     little of what is clicked; *far* if people answer about pages of the metric itself, where near and far pairs alike
     are alike in what the metric knows. What is served is made of all triplets learned, whenever somebody asks: near the
     directions of the last refresh, by one step of subspace iteration. What scores triplets before they are learned is
-    made again only at versions that depend on the count alone: every one up to 15, then 7 % more each time, 20 % beyond
-    a thousand.
+    made again only at versions that depend on the count alone: every one up to 6, then a fifth more each time.
 
     Of pairs that people call similar or not, similar ones are near pairs and dissimilar ones far pairs. One pair says
     nothing of an order, so pairs have the score 0, are no mistakes, and leave Hedge as it is. An item beside itself is

@@ -67,7 +67,7 @@ def distance(p, q, M):
 
 def following(version):
     """The next version at which the metric is made again."""
-    return max(version + 1, math.ceil(round(version * (1.07 if version < 1000 else 1.2), 6)))
+    return max(version + 1, math.ceil(round(version * 1.2, 6)))
 
 
 def shortened(vector, most):

@@ -14,7 +14,7 @@ def marked(items, *more):
     """The bits of these items."""
     seen = np.zeros(SLOTS // 8, np.uint8)
     for one in (items, *more):
-        mark(seen, one)
+        mark(seen, one, np.ones(len(one), bool))
     return seen
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from omdml import DCA
 from omdml.engines.covariance_state import next_refresh
 from omdml.kernels.counts import FILLED
-from omdml.kernels.covariance import tally
+from omdml.kernels.experts import tally
 from omdml.metrics.cosine import projected
 
 

@@ -124,12 +124,12 @@ def test_what_is_served_is_nearer_to_the_next_refresh_than_the_last_one_is():
     features = {"x": draw.normal(0, 1, (400, 160)) + 3 * np.eye(160)[draw.integers(0, 4, 400)]}
     label = features["x"][:, :4].argmax(axis=1)
     rows = np.array([[q, *(draw.choice(np.flatnonzero(test(label, label[q]))) for test in (np.equal, np.not_equal))]
-                     for q in draw.integers(0, 400, 1190)])  # fmt: skip
+                     for q in draw.integers(0, 400, 1100)])  # fmt: skip
     model = learner(features)
-    # There is a refresh at 1,002; the next one is at 1,203.
-    model.learn_many(rows[:1_002], features)
+    # There is a refresh at 922; the next one is at 1,107.
+    model.learn_many(rows[:922], features)
     earlier = served(model)
-    model.learn_many(rows[1_002:], features)
+    model.learn_many(rows[922:], features)
     between = served(model)
     model._engine._flush()
     model._engine.refresh()
@@ -176,7 +176,7 @@ def test_what_is_served_knows_every_triplet_and_what_scores_changes_at_versions_
         scored += [version] * (used(model) != rows_before)
     assert served == list(range(1, 61))
     assert scored == list(itertools.takewhile(lambda version: version <= 60, iterated(next_refresh, 1)))
-    assert scored[:15] == list(range(1, 16))
+    assert scored[:11] == [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18]
 
 
 def used(model):
@@ -229,7 +229,7 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("version", "events"), [(14, 5), (1210, 64), (1200, 40)])
+@pytest.mark.parametrize(("version", "events"), [(14, 5), (1210, 64), (1320, 40)])
 def test_a_bad_row_behind_a_refresh_or_a_closed_block_changes_nothing(version, events):
     features, rows, _, _ = world(21, events=1400)
     model, twin = learner(features), learner(features)

@@ -118,7 +118,7 @@ def test_more_far_pairs_than_near_ones_weigh_no_more_than_their_covariance():
 
 def test_a_comparison_of_an_item_with_itself_counts_and_changes_nothing():
     features, rows, _, _ = world(7)
-    model = learner(features)
+    model = learner(features, dtype="float64")
     model.learn_many(rows, features)
     before, embedded = copy.deepcopy(model._engine.moments()), model.metric.embed(features)
     assert model.learn_many([[5, 5, 5], [5, 5, 5]], features).scores.tolist() == [0.0, 0.0]

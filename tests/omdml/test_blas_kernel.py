@@ -1,0 +1,18 @@
+"""Matrix products inside compiled code are those that numpy makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from omdml.kernels.blas import GEMM, times_transposed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "r", "D"), [(96, 13, 128), (96, 1, 7), (3, 5, 2), (1, 1, 1)])
+def test_a_product_with_some_rows_of_a_larger_matrix_is_that_of_numpy(n, r, D, dtype):
+    draw = np.random.default_rng(0)
+    x, W = draw.normal(0, 1, (n, D)).astype(dtype), draw.normal(0, 1, (2, r + 3, D)).astype(dtype)[1, :r]
+    product = np.full((n, r), np.nan, dtype)
+    times_transposed(x, W, product, GEMM[dtype])
+    np.testing.assert_allclose(product, x @ W.T, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-5)
