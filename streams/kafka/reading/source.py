@@ -50,6 +50,7 @@ SLICE_S = 0.1
 # What another client would be refused as well.
 REFUSALS = (
     kafka.errors.AuthorizationError,
+    kafka.errors.InvalidSessionTimeoutError,
     kafka.errors.SaslAuthenticationFailedError,
     kafka.errors.UnsupportedCodecError,
 )
