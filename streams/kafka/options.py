@@ -103,6 +103,10 @@ def translated(options: KafkaOptions, doing: str) -> Iterator[None]:
     except kafka.errors.UnsupportedCodecError as error:
         do = "install what reads it: pip install 'kafka-python[lz4,snappy,zstd]'"
         raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {error}; {do}") from error
+    except kafka.errors.InvalidSessionTimeoutError as error:
+        what = "the brokers refuse log.session_timeout_s"
+        do = "set it between their group.min.session.timeout.ms (6000 unless changed) and group.max.session.timeout.ms"
+        raise SourceRefused(f"Kafka at {options.servers} failed while {doing}: {what}; {do}") from error
     except kafka.errors.KafkaTimeoutError as error:
         do = "start the broker, or correct the servers, the security protocol or the credentials"
         raise _source_error(options, doing, error, do) from error

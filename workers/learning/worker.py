@@ -85,6 +85,8 @@ class LearnerWorker:
         self._rested_at = float("-inf")
         # Whether the last poll found nothing.
         self._drained = False
+        # Whether the last round of saving stopped because its time was up.
+        self._cut_short = False
         # Whether the last poll brought as many records as it may.
         self._behind = False
         self._joined = False
@@ -262,7 +264,9 @@ class LearnerWorker:
         rested = self._drained or now >= self._rested_at
         if rested and now - self._published_at >= self.config.publish_interval_s:
             self._publish(now)
-        if now - self._saved_at >= self.config.checkpoint_interval_s:
+        # With nothing to learn, half the time is no limit.
+        at_once = self._drained and self._cut_short
+        if at_once or now - self._saved_at >= self.config.checkpoint_interval_s:
             self._save(now)
 
     def _publish(self, now: float) -> None:
@@ -281,9 +285,12 @@ class LearnerWorker:
         allowance.grow(now)
         changed = [(model, owned) for owned in self.partitions.values() for model in owned.models.unsaved.values()]
         changed.sort(key=lambda one: one[0].changed_at)
+        self._cut_short = False
         for owned, models in by_owner(changed, lambda: allowance.left):
             owned.models.keep(models)
             if allowance.left <= 0 or self.services.clock() >= until:
+                # Bytes are allowed again only as time goes by.
+                self._cut_short = allowance.left > 0
                 break
         for owned in self.partitions.values():
             owned.advance(self._owned.untaken(owned.partition))

@@ -51,6 +51,7 @@ SLICE_S = 0.1
 # A new client would fail with these errors, too.
 REFUSALS = (
     kafka.errors.AuthorizationError,
+    kafka.errors.InvalidSessionTimeoutError,
     kafka.errors.SaslAuthenticationFailedError,
     kafka.errors.UnsupportedCodecError,
 )

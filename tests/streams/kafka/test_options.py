@@ -4,7 +4,7 @@ import kafka.errors
 import msgspec
 import pytest
 
-from omdml.errors import SourceError
+from omdml.errors import SourceError, SourceRefused
 from omdml.streams.kafka.options import KafkaOptions, connecting, translated
 
 SECRET = KafkaOptions(
@@ -42,6 +42,12 @@ def test_options_come_from_a_configuration_and_refuse_what_they_do_not_know() ->
 def test_refused_credentials_say_what_to_check() -> None:
     with pytest.raises(SourceError, match=r"correct log\.sasl_plain_username"), translated(SECRET, "reading"):
         raise kafka.errors.SaslAuthenticationFailedError("refused")
+
+
+def test_a_session_that_brokers_refuse_names_the_option_and_their_limits() -> None:
+    expected = r"log\.session_timeout_s.*group\.min\.session\.timeout\.ms"
+    with pytest.raises(SourceRefused, match=expected), translated(SECRET, "reading"):
+        raise kafka.errors.InvalidSessionTimeoutError
 
 
 def test_a_certificate_file_that_is_not_there_is_a_source_error() -> None:

@@ -11,7 +11,7 @@ from omdml.workers.configuration.loading import load
 from omdml.workers.model import newcomers
 from omdml.workers.model.newcomers import Newcomers
 from omdml.workers.operate import models as upkeep
-from tests.support.worlds import World, events, letters, run_until_idle
+from tests.support.worlds import World, events, letters, paced, run_until_idle
 from tests.workers.learning.test_metrics import read
 
 NAMES = [f"user-{number}" for number in range(6)]
@@ -239,3 +239,21 @@ def test_models_that_have_all_of_a_batch_are_not_claimed_with_others(tmp_path, m
     run_until_idle(worker)
     assert asked == [[NAMES[0]]]
     assert world.store.peek(NAMES[0]).next > first
+
+
+def test_many_new_models_are_saved_without_a_pause_once_nothing_is_left_to_learn(tmp_path):
+    world, names, seconds = World(tmp_path), [f"user-{number}" for number in range(40)], [10.0]
+    world.send(*of_each(names, 1))
+    world.now, save_all = lambda: seconds[0], world.store.save_all
+
+    def slow(saves, placement=None):
+        seconds[0] += 1
+        return save_all(saves, placement)
+
+    world.store.save_all = slow
+    worker = paced(world.worker(), save=1.0)
+    worker.step()
+    assert 0 < len(world.store.positions(names)) < len(names)
+    # Time goes by only while models are saved.
+    run_until_idle(worker, turns=4)
+    assert len(world.store.positions(names)) == len(names)

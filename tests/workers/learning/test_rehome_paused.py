@@ -164,3 +164,20 @@ def test_a_rehome_under_events_that_keep_coming_says_to_stop_the_senders(tmp_pat
     world.send(*events(3))
     with pytest.raises(ConfigurationError, match="3 events are not learned and saved yet: stop the senders"):
         rehomed(world)
+
+
+def test_events_that_routers_write_while_a_rehome_decides_have_one_fate_each(tmp_path):
+    world, worker, model = learned_on_two(tmp_path)
+    worker.stop()
+    worker.run()
+    old, place = living_on(world, world.log.partitions[0]), world.store.place
+
+    def place_late(*arguments):
+        # After the look at the ends of the partitions, by the old number of partitions and by the new one.
+        world.send(*events(3, 1, model=model), key=old)
+        world.send(*events(2, 2, model=model), key=model)
+        return place(*arguments)
+
+    world.store.place = place_late
+    assert rehomed(world) == (2, 4)
+    assert fates(world, model) == (7, [("wrong_partition", offset) for offset in (5, 6, 7)])
