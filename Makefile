@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image demo test test-deep test-lowest lint format bench papers chaos attacks soak fuzz services dist sbom constraints clean
+.PHONY: image demo test test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -44,6 +44,10 @@ MODULE_chaos := tests.fault.chaos
 MODULE_attacks := tests.fault.attacks
 bench papers chaos attacks: .venv/.dev .venv/.kernels ## what is fast and good (ONLY=clicks: one of them); the papers' tables; what faults cost; what attackers can do
 	$(BIN)/python -m $(MODULE_$@) $(ONLY)
+
+# The whole takes hours, most of them for clicks and quality. What these two have computed is kept, so an interrupted run goes on.
+evidence: .venv/.dev .venv/.kernels ## measures the figures of the documents again and fails if the text disagrees (ONLY="sizing speed": a part)
+	$(BIN)/python -m benchmarks.evidence $(ONLY)
 
 soak: .venv/.dev .venv/.kernels ## 200 models under mixed faults for SOAK_S=1800 seconds: memory, files, threads; table and plot in build/
 	$(BIN)/python -m tests.fault.soak
