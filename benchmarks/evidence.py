@@ -1,6 +1,6 @@
 """``python -m benchmarks.evidence [--recorded] [NAME ...]``: measure the figures in the documents again, and compare.
 
-``evidence.toml`` says which benchmark each figure comes from, and how far the two may be apart.
+The files in ``claims/``, one a document, say which benchmark each figure comes from, and how far the two may be apart.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -21,7 +22,7 @@ from rich.table import Table
 from benchmarks.record import Record, read
 
 ROOT = Path(__file__).resolve().parents[1]
-CLAIMS = Path(__file__).with_name("evidence.toml")
+CLAIMS = Path(__file__).with_name("claims")
 NUMBER = r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+"
 # What measures figures, but is no benchmark of this folder.
 COMMANDS = {"attacks": "tests.fault.attacks", "chaos": "tests.fault.chaos"}
@@ -77,9 +78,17 @@ class Verdict(NamedTuple):
         return 1 / self.claim.times <= ratio * (1 + 1e-9) and ratio <= self.claim.times * (1 + 1e-9)
 
 
-def load(path: Path = CLAIMS) -> dict[str, list[Claim]]:
-    """The claims of a file, by benchmark."""
-    return msgspec.toml.decode(path.read_bytes(), type=dict[str, list[Claim]])
+def load(folder: Path = CLAIMS) -> dict[str, list[Claim]]:
+    """All claims, by benchmark. Each file names its document, then has an array of tables for each benchmark."""
+    claims: dict[str, list[Claim]] = {}
+    for path in sorted(folder.glob("*.toml")):
+        content = tomllib.loads(path.read_text())
+        document = content.pop("document")
+        for name, entries in content.items():
+            claims.setdefault(name, []).extend(
+                msgspec.convert({"document": document, **entry}, Claim) for entry in entries
+            )
+    return claims
 
 
 def figures(template: str, text: str, where: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""``make evidence``: figures of documents are found, compared with what benchmarks print, and refused if they differ."""
+"""``make evidence`` finds figures in documents, compares them with benchmarks, and fails if they differ."""
 
 from __future__ import annotations
 
