@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image demo test test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
+.PHONY: image image-test demo test test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -60,6 +60,9 @@ services: .venv/.demo ## a real Kafka, with a topic, and a real Valkey, empty, u
 
 image: ## the container image omdml:VERSION, by docker, podman or buildah; BASE=IMAGE takes another base
 	deploy/container/build.sh
+
+image-test: .venv/.dev .venv/.kernels ## builds it on a Debian root made here, and runs it on real Kafka and Valkey; ten minutes, as root
+	deploy/container/try.sh
 
 dist sbom constraints: ## wheel and source archive; what an installation consists of; exact versions of everything
 	@deploy/local/setup.sh $@

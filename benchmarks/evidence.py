@@ -41,7 +41,8 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     times
         The factor by which text and measurement may differ, either way.
     row
-        Cells, or parts of the table's title, that together belong to one row of what the benchmark prints.
+        Cells (``cell``, or ``column=cell``), or parts of the table's title, that together belong to one row of what
+        the benchmark prints.
     figures
         For each figure the name of its column, after more cells that its row has, if ``row`` fits several. The first
         number in a cell counts.
@@ -124,12 +125,13 @@ def measured(claim: Claim, record: Record) -> list[float]:
 
 def cell(record: Record, row: list[str], column: str) -> float:
     """The first number in a cell; raises NotFound unless there is one such cell, with a number."""
-    cells = [
-        dict(zip(table.columns, cells, strict=True))[column]
-        for table in record.tables
-        for cells in table.rows
-        if column in table.columns and all(part in cells or part in table.title for part in row)
-    ]
+    cells = []
+    for table in record.tables:
+        for texts in table.rows:
+            named = dict(zip(table.columns, texts, strict=True))
+            labels = {*texts, *(f"{name}={text}" for name, text in named.items())}
+            if column in named and all(part in labels or part in table.title for part in row):
+                cells.append(named[column])
     if len(cells) != 1:
         raise NotFound(f"the output should have one row with {row} and a column {column!r}, but has {len(cells)}")
     match = re.search(NUMBER, cells[0])
