@@ -6,6 +6,7 @@ The files in ``claims/``, one a document, say which benchmark each figure comes 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -189,6 +190,8 @@ def main(arguments: list[str]) -> int:
                 f"{name} {'has not run here' if options.recorded else 'failed'}: its figures are not checked"
             )
             continue
+        if record.load > 1.5 * (os.cpu_count() or 1):
+            console.print(f"{name} ran beside other work (load {record.load:.0f}): expect its speeds to be too low")
         verdicts, more = compare(claims[name], record)
         add_rows(table, name, verdicts)
         problems += [f"{name}: {sentence}" for sentence in more]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,9 +25,10 @@ class PrintedTable(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What one run of a benchmark printed, and how long it took."""
+    """What one run of a benchmark printed, how long it took, and the load average of its last 15 minutes."""
 
     took_s: float
+    load: float
     tables: list[PrintedTable]
     lines: list[str]
 
@@ -52,7 +54,7 @@ class RecordingConsole(Console):
 
     def save(self, name: str, folder: Path = FOLDER) -> None:
         """Write what was printed so far to ``folder/NAME.json``."""
-        record = Record(time.monotonic() - self._started, self._tables, self._lines)
+        record = Record(time.monotonic() - self._started, os.getloadavg()[2], self._tables, self._lines)
         content = record._asdict() | {"tables": [table._asdict() for table in record.tables]}
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
@@ -74,4 +76,6 @@ def read(name: str, folder: Path = FOLDER) -> Record | None:
     if not path.is_file():
         return None
     content: Mapping[str, Any] = json.loads(path.read_text())
-    return Record(content["took_s"], [PrintedTable(**table) for table in content["tables"]], content["lines"])
+    return Record(
+        content["took_s"], content["load"], [PrintedTable(**table) for table in content["tables"]], content["lines"]
+    )

@@ -1,11 +1,13 @@
-"""Alerts of routers fire for real faults: a topic that takes nothing, and a router that is killed."""
+"""Alerts of routers fire for real faults: a router is killed, a rival has its name, a broker stands still."""
 
 from __future__ import annotations
 
-import pytest
-from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource, ConfigResourceType
+import threading
 
+import pytest
+from kafka import KafkaProducer
+
+from deploy.local import KafkaServer
 from deploy.local.ports import free_port
 from tests.support.processes import wait_for
 from tests.support.prometheus import Prometheus
@@ -13,43 +15,95 @@ from tests.support.routes import Route
 
 pytestmark = pytest.mark.deep
 
-ALERTS = {"OmdmlNobodyRoutes", "OmdmlRouteStalled", "OmdmlRouteRepeats"}
 FIRES_S = 120
 
 
-def copies_needed(route, count):
-    """Set how many brokers must have a record of the feedback topic; the cluster has one."""
-    admin = KafkaAdminClient(bootstrap_servers=route.kafka.servers)
+class Routed:
+    """A router under a Prometheus, on a broker of its own."""
+
+    def __init__(self, folder):
+        self.kafka = KafkaServer()
+        self.folder, self.port = folder, free_port()
+        self.ends = []
+
+    def __enter__(self):
+        self.ends.append(self.kafka.start().close)
+        self.route = Route(self.folder, self.kafka, self._new_topic)
+        self.ends.append(self.route.__exit__)
+        self.router = self.route.router(options=("--bind", f"127.0.0.1:{self.port}"))
+        self.ends.append(self.router.close)
+        self.route.send(100)
+        self.route.wait(self.router)
+        self.prometheus = Prometheus({"omdml-route": [self.port]}).start()
+        self.ends.append(self.prometheus.close)
+        wait_for(lambda: self.asked("sum(omdml_route_events_total)") == [100.0], "a scrape", 30, self.router)
+        return self
+
+    def __exit__(self, *_):
+        for end in reversed(self.ends):
+            end()
+
+    def _new_topic(self, partitions):
+        self.kafka.create_topic(name := f"topic-{len(self.ends)}-{free_port()}", partitions)
+        return name
+
+    def asked(self, query):
+        return self.prometheus.ask(query)
+
+    def fires(self, alert):
+        wait_for(lambda: alert in self.prometheus.firing(), alert, FIRES_S)
+
+    def silent(self, alert):
+        wait_for(lambda: alert not in self.prometheus.firing(), f"{alert} to be silent", FIRES_S)
+
+
+@pytest.fixture
+def routed(tmp_path):
+    with Routed(tmp_path) as routed:
+        yield routed
+
+
+def test_a_router_that_is_killed(routed):
+    routed.silent("OmdmlNobodyRoutes")
+    routed.router.kill()
+    routed.fires("OmdmlNobodyRoutes")
+
+
+def test_a_rival_that_has_the_same_name(routed):
+    # What a second router with the same log.member, on another group's books, does to the first one's transactions.
+    routed.silent("OmdmlRouteRepeats")
+    enough = threading.Event()
+
+    def take_over():
+        while not enough.is_set():
+            rival = KafkaProducer(
+                bootstrap_servers=routed.kafka.servers, transactional_id=f"{routed.route.group}.one", acks="all"
+            )
+            rival.init_transactions()
+            rival.close()
+            routed.route.send(10)
+
+    thread = threading.Thread(target=take_over)
+    thread.start()
     try:
-        wanted = {"min.insync.replicas": str(count)}
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, route.target, configs=wanted)])
+        routed.fires("OmdmlRouteRepeats")
     finally:
-        admin.close()
+        enough.set()
+        thread.join()
+    routed.route.wait(routed.router)
+    routed.route.check()
 
 
-def test_a_topic_that_takes_nothing_and_then_a_router_that_is_killed(tmp_path, kafka, new_topic):
-    port = free_port()
-    with Route(tmp_path, kafka, new_topic) as route, Prometheus({"omdml-route": [port]}) as prometheus:
-        router = route.router(options=("--bind", f"127.0.0.1:{port}"))
-        try:
-            route.send(100)
-            route.wait(router)
-            wait_for(lambda: prometheus.ask("sum(omdml_route_events_total)") == [100.0], "a scrape", 30, router)
-            wait_for(lambda: not ALERTS & prometheus.firing(), "silence", 30, router)
-
-            # Given a feedback topic that needs more brokers than there are
-            copies_needed(route, 2)
-            route.send(50)
-            for alert in ("OmdmlRouteStalled", "OmdmlRouteRepeats"):
-                wait_for(lambda alert=alert: alert in prometheus.firing(), alert, FIRES_S, router)
-
-            # Then the router goes on by itself when the topic takes events again, and each is there once
-            copies_needed(route, 1)
-            route.wait(router)
-            route.check()
-            wait_for(lambda: not ALERTS & prometheus.firing(), "silence", FIRES_S, router)
-
-            router.kill()
-            wait_for(lambda: "OmdmlNobodyRoutes" in prometheus.firing(), "OmdmlNobodyRoutes", FIRES_S)
-        finally:
-            router.close()
+def test_a_broker_that_stands_still(routed):
+    routed.silent("OmdmlRouteStalled")
+    # Given a backlog, of which the router knows
+    routed.router.pause()
+    routed.route.send(30_000)
+    routed.router.resume()
+    wait_for(lambda: routed.asked("sum(omdml_route_lag_offsets) > 0"), "a lag", 60, routed.router)
+    routed.kafka.pause()
+    routed.fires("OmdmlRouteStalled")
+    routed.kafka.resume()
+    routed.silent("OmdmlRouteStalled")
+    routed.route.wait(routed.router)
+    routed.route.check()
