@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image docs demo test test-deep test-lowest lint format bench papers chaos attacks soak fuzz services dist sbom constraints clean
+.PHONY: image image-test docs demo test test-deep test-lowest lint format bench evidence papers chaos attacks soak fuzz services dist sbom constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -48,6 +48,10 @@ MODULE_attacks := tests.fault.attacks
 bench papers chaos attacks: .venv/.dev .venv/.kernels ## what is fast and good (ONLY=clicks: one of them); the papers' tables; what faults cost; what attackers can do
 	$(BIN)/python -m $(MODULE_$@) $(ONLY)
 
+# The whole takes hours, most of them for clicks and quality. What these two have computed is kept, so an interrupted run goes on.
+evidence: .venv/.dev .venv/.kernels ## measures the figures of the documents again and fails if the text disagrees (ONLY="sizing speed": a part)
+	$(BIN)/python -m benchmarks.evidence $(ONLY)
+
 soak: .venv/.dev .venv/.kernels ## 200 models under mixed faults for SOAK_S=1800 seconds: memory, files, threads; table and plot in build/
 	$(BIN)/python -m tests.fault.soak
 
@@ -59,6 +63,9 @@ services: .venv/.demo ## a real Kafka, with a topic, and a real Valkey, empty, u
 
 image: ## the container image omdml:VERSION, by docker, podman or buildah; BASE=IMAGE takes another base
 	deploy/container/build.sh
+
+image-test: .venv/.dev .venv/.kernels ## builds it on a Debian root made here, and runs it on real Kafka and Valkey; ten minutes, as root
+	deploy/container/try.sh
 
 dist sbom constraints: ## wheel and source archive; what an installation consists of; exact versions of everything
 	@deploy/local/setup.sh $@

@@ -1,13 +1,17 @@
-"""``python -m benchmarks [NAME ...]``: the benchmarks of these names, or all, one after the other."""
+"""``python -m benchmarks [NAME ...]``: the benchmarks of these names, or all, one after the other.
+
+Each also writes what it printed to ``build/benchmarks/NAME.json``.
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-from rich.console import Console
+from benchmarks.record import RecordingConsole
 
 BENCHMARKS = (
+    "demo",
     "speed",
     "learners",
     "coupled",
@@ -46,10 +50,12 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no benchmark {unknown[0]!r}: there are {', '.join(BENCHMARKS)}")
         return 2
-    console = Console(width=None if sys.stdout.isatty() else 160)
     for name in names or BENCHMARKS:
+        console = RecordingConsole(width=None if sys.stdout.isatty() else 160)
         importlib.import_module(f"benchmarks.{name}").main(console)
+        console.save(name)
     return 0
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -32,7 +32,7 @@ from omdml.workers.configuration.config import GuardConfig
 
 Array = NDArray[Any]
 ITEMS, LABELS = 5_000, 50
-BACKLOG = 1_000_000
+BACKLOG = 300_000
 SUSTAINED_S, SUSTAINED_RATE = 60, 12_000
 FRESH_S, FRESH_RATE = 30, 500
 LIMIT_S = 300  # for anything to go live

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -56,3 +58,13 @@ def test_the_start_is_found_in_the_repository_and_in_what_is_exported(tmp_path, 
         (tmp_path / folder).mkdir(parents=True)
         shutil.copy(FOLDER / "start.sh", tmp_path / folder)
     assert sh(finding.replace("/source", str(tmp_path))).stdout == f"{tmp_path / below / 'start.sh'}\n"
+
+
+def test_what_the_build_imports_is_installed_under_omdml():
+    modules = re.findall(r"\bfrom (\S+) import", (FOLDER / "Dockerfile").read_text())
+    ours = [module for module in modules if module not in sys.stdlib_module_names]
+    assert len(ours) == 2
+    for module in ours:
+        # The repository has these folders at its top too; an installation does not.
+        assert module.startswith("omdml.")
+        assert importlib.util.find_spec(module), module

@@ -112,9 +112,19 @@ def test_units_start_restart_after_a_kill_and_stay_down_for_a_mistake(machine):
     for unit in (WORKER, NODE):
         assert machine.show(unit, "Result", "ExecMainStatus", "ActiveState") == ["success", "0", "inactive"]
 
+    # The store was emptied, which an operator must decide about: it ends with 3, and is left alone.
+    (machine.var / "state").rename(machine.var / "state.lost")
+    machine.ask("start", WORKER)
+    stays_down(machine, code=3)
+
     # A mistake in the configuration: it ends with 2, and is left alone.
     (machine.etc / "omdml.toml").write_text("[worker]\nbind = 7\n")
     machine.ask("reset-failed", WORKER)
     machine.ask("start", WORKER)
-    wanted = ["exit-code", "2", "failed", "0"]
+    stays_down(machine, code=2)
+
+
+def stays_down(machine, code):
+    """Wait until the worker has ended with this code, and is not started again."""
+    wanted = ["exit-code", str(code), "failed", "0"]
     until(lambda: machine.show(WORKER, "Result", "ExecMainStatus", "ActiveState", "NRestarts") == wanted, 60)

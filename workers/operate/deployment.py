@@ -14,7 +14,7 @@ PACKAGED = Path(__file__).parent / "deployment_files"
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDERS = ("compose", "container", "grafana", "kubernetes", "prometheus", "systemd")
 # What makes the board and the image stays in the repository.
-LEFT_OUT = (".py", ".pyc", "panels.toml", "build.sh")
+LEFT_OUT = (".py", ".pyc", ".ts", "panels.toml", "build.sh", "try.sh")
 
 
 def write(folder: Path) -> list[Path]:

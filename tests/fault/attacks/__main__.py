@@ -8,16 +8,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from benchmarks.record import RecordingConsole
 from tests.fault.attacks.attack import Attack, Measured, attacks
 
 
 def main(arguments: list[str]) -> int:
     """Run attacks and print the table; answers the exit code: 1 if a bound is broken."""
     modules = attacks()
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = RecordingConsole(width=None if sys.stdout.isatty() else 160)
     table, sound = Table("attack", "bound", "measured", "held", title="Attacks"), True
     for name in chosen(arguments, list(modules)):
         for attack in modules[name]:
@@ -27,6 +27,7 @@ def main(arguments: list[str]) -> int:
             console.print("; ".join(row), markup=False)
             sound &= measured.held
     console.print(table)
+    console.save("attacks")
     return int(not sound)
 
 

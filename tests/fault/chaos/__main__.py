@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.record import RecordingConsole
 from deploy.local import KafkaCluster
 from tests.fault.chaos.faults import FAULTS, Fault, Trial, trial
 from tests.fault.chaos.servers import ClusterServers, Servers
@@ -33,7 +33,7 @@ COLUMNS = (
 def main(arguments: list[str]) -> int:
     """Run faults; answers the exit code: 1 if anything was lost, doubled, or not as it was to be."""
     asked = parsed(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = RecordingConsole(width=None if sys.stdout.isatty() else 160)
     title = "Faults under load: 4 models, 4 partitions, 2 workers, 400 events/s, 1 in 8 keyless or hashed otherwise"
     table, sound = Table(*COLUMNS, title=title), True
     with AllServers() as all_servers, Progress(console=console, disable=not sys.stdout.isatty()) as progress:
@@ -47,6 +47,7 @@ def main(arguments: list[str]) -> int:
             sound &= found[3:5] == ["0", "0"]
             console.print(f"{name}: {', '.join(found)}; took {time.monotonic() - began:.0f} s", markup=False)
     console.print(table)
+    console.save("chaos")
     return int(not sound)
 
 

@@ -1,0 +1,210 @@
+"""``python -m benchmarks.evidence [--recorded] [NAME ...]``: measure the figures in the documents again, and compare.
+
+The files in ``claims/``, one a document, say which benchmark each figure comes from, and how far the two may be apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.record import Record, read
+
+ROOT = Path(__file__).resolve().parents[1]
+CLAIMS = Path(__file__).with_name("claims")
+NUMBER = r"-?\d[\d,]*(?:\.\d+)?|-?\.\d+"
+# What measures figures, but is no benchmark of this folder.
+COMMANDS = {"attacks": "tests.fault.attacks", "chaos": "tests.fault.chaos"}
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Figures in a document, and where a benchmark prints them.
+
+    Parameters
+    ----------
+    document
+        Path in the repository.
+    text
+        The sentence or table row, with ``{}`` for each figure that is checked and ``{_}`` for any other number. It
+        occurs once in the document.
+    times
+        The factor by which text and measurement may differ, either way.
+    row
+        Cells (``cell``, or ``column=cell``), or parts of the table's title, that together belong to one row of what
+        the benchmark prints.
+    figures
+        For each figure the name of its column, after more cells that its row has, if ``row`` fits several. The first
+        number in a cell counts.
+    line
+        Instead of these, a line that the benchmark prints, with ``{}`` for each figure.
+    """
+
+    document: str
+    text: str
+    times: Annotated[float, Meta(ge=1)]
+    row: list[str] = []
+    figures: list[list[str]] = []
+    line: str = ""
+
+
+class NotFound(Exception):
+    """A figure is not where the claim says it is."""
+
+
+class Verdict(NamedTuple):
+    """A figure in the text beside the same figure as measured."""
+
+    claim: Claim
+    stated: float
+    measured: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two differ by no more than the claim allows."""
+        if self.stated * self.measured <= 0:
+            return self.stated == self.measured
+        ratio = self.measured / self.stated
+        # Figures in a text are rounded, so a band's very end still agrees.
+        return 1 / self.claim.times <= ratio * (1 + 1e-9) and ratio <= self.claim.times * (1 + 1e-9)
+
+
+def load(folder: Path = CLAIMS) -> dict[str, list[Claim]]:
+    """All claims, by benchmark. Each file names its document, then has an array of tables for each benchmark."""
+    claims: dict[str, list[Claim]] = {}
+    for path in sorted(folder.glob("*.toml")):
+        content = tomllib.loads(path.read_text())
+        document = content.pop("document")
+        for name, entries in content.items():
+            claims.setdefault(name, []).extend(
+                msgspec.convert({"document": document, **entry}, Claim) for entry in entries
+            )
+    return claims
+
+
+def figures(template: str, text: str, where: str) -> list[float]:
+    """The numbers that stand in ``text`` at the ``{}`` of a template; any white space matches any other.
+
+    Raises NotFound if the template does not occur exactly once.
+    """
+    pieces = re.split(r"(\{_?\}|\s+)", template)
+    kinds = {"{}": f"({NUMBER})", "{_}": f"(?:{NUMBER})"}
+    pattern = "".join(r"\s+" if piece.isspace() else kinds.get(piece) or re.escape(piece) for piece in pieces if piece)
+    matches = list(re.finditer(pattern, text))
+    if len(matches) != 1:
+        raise NotFound(f"{where} should have this once, but has it {len(matches)} times: {template}")
+    return [number(group) for group in matches[0].groups()]
+
+
+def number(text: str) -> float:
+    """The value of a number as people write it."""
+    return float(text.replace(",", ""))
+
+
+def stated(claim: Claim) -> list[float]:
+    """The figures in the document."""
+    return figures(claim.text, (ROOT / claim.document).read_text(), claim.document)
+
+
+def measured(claim: Claim, record: Record) -> list[float]:
+    """The same figures as a benchmark printed them; raises NotFound if it did not."""
+    if claim.line:
+        return figures(claim.line, "\n".join(record.lines), "the output")
+    return [cell(record, [*claim.row, *row], column) for *row, column in claim.figures]
+
+
+def cell(record: Record, row: list[str], column: str) -> float:
+    """The first number in a cell; raises NotFound unless there is one such cell, with a number."""
+    cells = []
+    for table in record.tables:
+        for texts in table.rows:
+            named = dict(zip(table.columns, texts, strict=True))
+            labels = {*texts, *(f"{name}={text}" for name, text in named.items())}
+            if column in named and all(part in labels or part in table.title for part in row):
+                cells.append(named[column])
+    if len(cells) != 1:
+        raise NotFound(f"the output should have one row with {row} and a column {column!r}, but has {len(cells)}")
+    match = re.search(NUMBER, cells[0])
+    if not match:
+        raise NotFound(f"the output has {cells[0]!r} for {row}, {column!r}, which is no number")
+    return number(match[0])
+
+
+def compare(claims: Sequence[Claim], record: Record) -> tuple[list[Verdict], list[str]]:
+    """Each figure beside its measurement, and a sentence for each claim that cannot be checked."""
+    verdicts, problems = [], []
+    for claim in claims:
+        try:
+            verdicts += [Verdict(claim, *pair) for pair in zip(stated(claim), measured(claim, record), strict=True)]
+        except NotFound as error:
+            problems.append(f"{claim.document}: {error}")
+    return verdicts, problems
+
+
+def run(name: str) -> bool:
+    """Run a benchmark in a process of its own; answers whether it ended well."""
+    command = [COMMANDS[name]] if name in COMMANDS else ["benchmarks", name]
+    return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode == 0
+
+
+def add_rows(table: Table, name: str, verdicts: Sequence[Verdict]) -> None:
+    """Show the verdicts on a benchmark's figures."""
+    for verdict in verdicts:
+        claim, text, value = verdict
+        words = " ".join(claim.text.split())
+        table.add_row(
+            claim.document, words if len(words) <= 60 else words[:57] + "...", name, f"{text:,g}", f"{value:,g}",
+            f"{value / text:.2f}" if text else "-", f"{claim.times:g}", "agrees" if verdict.agrees else "DISAGREES",
+        )  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and compare; answers the exit code: 1 if a figure disagrees or could not be checked."""
+    claims = load()
+    parser = argparse.ArgumentParser(prog="benchmarks.evidence", description="Hold the documents' figures to account.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(claims)}; all by default")
+    parser.add_argument("--recorded", action="store_true", help="measure nothing, take what the last runs printed")
+    options = parser.parse_args(arguments)
+    for name in options.names:
+        if name not in claims:
+            parser.error(f"no figure comes from {name!r}: there are {', '.join(claims)}")
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    table = Table("document", "figure", "benchmark", "text", "measured", "ratio", "band", "verdict")
+    checked, wrong, took_s, problems = 0, 0, 0.0, []
+    for name in options.names or claims:
+        # The record of an earlier run must not stand for one that failed.
+        record = read(name) if options.recorded or run(name) else None
+        if record is None:
+            problems.append(
+                f"{name} {'has not run here' if options.recorded else 'failed'}: its figures are not checked"
+            )
+            continue
+        if record.load > 1.5 * (os.cpu_count() or 1):
+            console.print(f"{name} ran beside other work (load {record.load:.0f}): expect its speeds to be too low")
+        verdicts, more = compare(claims[name], record)
+        add_rows(table, name, verdicts)
+        problems += [f"{name}: {sentence}" for sentence in more]
+        checked, took_s = checked + len(verdicts), took_s + record.took_s
+        wrong += sum(not verdict.agrees for verdict in verdicts)
+    console.print(table)
+    for sentence in problems:
+        console.print(sentence, markup=False, soft_wrap=True)
+    console.print(
+        f"{checked} figures, measured in {took_s / 60:.0f} minutes; {wrong} disagree; {len(problems)} problems"
+    )
+    return int(bool(wrong or problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,90 @@
+"""``make evidence`` finds figures in documents, compares them with benchmarks, and fails if they differ."""
+
+from __future__ import annotations
+
+import pytest
+from rich.table import Table
+
+from benchmarks import evidence, record
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.evidence import Claim, NotFound, compare, figures, load, stated
+
+CLAIMS = [
+    pytest.param(name, claim, id=f"{name}: {claim.text[:60]}") for name, claims in load().items() for claim in claims
+]
+SPEED = Claim("page.md", "learns {} events a second, not {_}, in {} MB", 1.5, ["fast"], [["events/s"], ["memory"]])
+
+
+@pytest.mark.parametrize(("name", "claim"), CLAIMS)
+def test_each_claim_is_in_its_document_and_names_a_benchmark(name, claim):
+    assert name in BENCHMARKS or name in evidence.COMMANDS
+    wanted = claim.line.count("{}") if claim.line else len(claim.figures)
+    assert len(stated(claim)) == wanted > 0
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """Writes a page into a folder that stands for the repository."""
+    monkeypatch.setattr(evidence, "ROOT", tmp_path)
+    return lambda text: (tmp_path / "page.md").write_text(text)
+
+
+def recorded(tmp_path, speed="1,000 (of 9)", line="p99 1.06 times"):
+    """What a benchmark that prints a table and a line leaves behind."""
+    table = Table("shape", "events/s", "memory", title="Speed")
+    table.add_row("fast", speed, "8.80 MB")
+    table.add_row("", "7", "9 MB")
+    table.add_row("slow", "1", "9 MB")
+    console = record.RecordingConsole(quiet=True)
+    console.print(table)
+    console.print(line)
+    console.save("toy", tmp_path)
+    return record.read("toy", tmp_path)
+
+
+def test_a_figure_within_its_band_agrees_and_one_outside_does_not(page, tmp_path):
+    claim = Claim("page.md", "learns {} events a second, not {_}, in {} MB", 1.5, ["slow"], [["events/s"], ["memory"]])
+    for text, expected in {"1": True, "1.5": True, "0.67": True, "1.6": False, "0.6": False, "0": False}.items():
+        page(f"It learns {text} events\na second, not 12, in 9 MB.")
+        verdicts, problems = compare([claim], recorded(tmp_path))
+        assert [verdict.agrees for verdict in verdicts] == [expected, True], text
+        assert problems == []
+
+
+def test_an_empty_cell_repeats_the_one_above_it_so_a_row_may_be_ambiguous(page, tmp_path):
+    page("It learns 7 events a second, not 12, in 9 MB.")
+    verdicts, (problem,) = compare([SPEED], recorded(tmp_path))
+    assert verdicts == []
+    assert "should have one row with ['fast'] and a column 'events/s', but has 2" in problem
+
+
+def test_a_line_that_is_printed_gives_figures_too(page, tmp_path):
+    page("At most 1.06x.")
+    claim = Claim("page.md", "At most {}x.", 1.1, line="p99 {} times")
+    assert [verdict.agrees for verdict in compare([claim], recorded(tmp_path))[0]] == [True]
+    assert [verdict.agrees for verdict in compare([claim], recorded(tmp_path, line="p99 2 times"))[0]] == [False]
+
+
+def test_what_a_document_lacks_or_has_twice_is_not_found():
+    assert figures("{} of {_} and -{}", "12,500 of 3\nand -.5", "page") == [12_500.0, 0.5]
+    for text in ("nothing", "1 of 2 and 3 of 4"):
+        with pytest.raises(NotFound, match="page should have this once"):
+            figures("{} of {_}", text, "page")
+
+
+@pytest.mark.parametrize(("text", "code", "sentence"), [("1.06", 0, "0 disagree"), ("3", 1, "1 disagree")])
+def test_the_command_fails_if_a_figure_disagrees(page, tmp_path, monkeypatch, capsys, text, code, sentence):
+    page(f"At most {text}x.")
+    kept = recorded(tmp_path)
+    monkeypatch.setattr(evidence, "load", lambda: {"toy": [Claim("page.md", "At most {}x.", 1.1, line="p99 {} times")]})
+    monkeypatch.setattr(evidence, "read", lambda name: kept)
+    assert evidence.main(["--recorded"]) == code
+    assert sentence in capsys.readouterr().out
+
+
+def test_the_command_fails_if_a_benchmark_did_not_run(page, monkeypatch, capsys):
+    page("At most 1x.")
+    monkeypatch.setattr(evidence, "load", lambda: {"toy": [Claim("page.md", "At most {}x.", 1.1, line="p99 {} times")]})
+    monkeypatch.setattr(evidence, "run", lambda name: False)
+    assert evidence.main(["toy"]) == 1
+    assert "toy failed: its figures are not checked" in capsys.readouterr().out
