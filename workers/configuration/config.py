@@ -29,6 +29,8 @@ from omdml.workers.configuration.secret_files import SECRETS, read_secrets
 PREFIX = "OMDML_"
 # What can describe an item to a learner.
 COORDINATES = ("features", "mapped")
+# The options of a model whatever its learner is.
+OF_ANY_LEARNER = ("learner", "catalogue", "coordinates", "max_models", "parent", "expand", "max_share_a_user")
 # How many models a pattern may have: as many as a worker begins in ten seconds.
 MAX_MODELS = 10_000
 # What a header ``Host`` can name: a name or an address, and perhaps a port.
@@ -97,6 +99,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     the learner chooses. Nodes ``expand`` queries by so many nearest items, unless a search says otherwise.
     A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
     A new model begins with what the ``parent``, another model, serves then.
+    Events are refused if one user would have more than ``max_share_a_user`` of the newest comparisons that name a user;
+    1 is no limit.
     """
 
     learner: str = DEFAULT_LEARNER
@@ -106,6 +110,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
     expand: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     parent: str = ""
+    max_share_a_user: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
     def digest(self) -> str:
         """Of everything that changes what is learned, defaults included: writing one out changes nothing."""
@@ -471,13 +476,18 @@ def _model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str,
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
     parent = options.pop("parent", "")
-    known(options, ["learner", "catalogue", "coordinates", "max_models", "parent", "expand", *defaults(learner)], where)
+    share = options.pop("max_share_a_user", 1.0)
+    if type(share) not in (int, float) or not 0 < share <= 1:
+        raise ConfigurationError(
+            f"{where}.max_share_a_user is {share!r}, expected a share above 0, at most 1 (no limit)"
+        )
+    known(options, [*OF_ANY_LEARNER, *defaults(learner)], where)
     try:
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
     found = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
-    found |= {"parent": parent, "expand": expand}
+    found |= {"parent": parent, "expand": expand, "max_share_a_user": share}
     return found if most is None else {**found, "max_models": most}
 
 
