@@ -298,7 +298,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
 
     from omdml.workers import wiring
     from omdml.workers.configuration import process
-    from omdml.workers.node.attributes.layers import ChangedAttributes, layered
+    from omdml.workers.node.attributes.layers import ChangedAttributes
     from omdml.workers.operate.export.exporter import Exporter, Options, told
 
     if options["follow"] and options["version"] is not None:
@@ -306,7 +306,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
     asked = Options(model, options["task"], kind, options["moved"], options["version"], options["follow"])
     store, table = open_known(configuration, model), wiring.attributes_of(configuration)
     items, changed = items_now(configuration, model), ChangedAttributes()
-    exporter = Exporter(folder, asked, store, items, lambda: layered(table(model), changed.of(items())))
+    exporter = Exporter(folder, asked, store, items, lambda: changed.over(table(model), items()))
     with exporter.held():
         if not options["follow"]:
             written = exporter.step()

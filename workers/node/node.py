@@ -17,7 +17,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.protocols import Catalogue, Sink, SnapshotStore
 from omdml.workers.configuration.config import is_pattern, suggestion
 from omdml.workers.configuration.process import one_thread
-from omdml.workers.node.attributes.layers import ChangedAttributes, Layers, layered
+from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.follow import Follower
@@ -263,7 +263,7 @@ class RetrievalNode:
 
     def _attributes_of(self, view: View) -> Layers:
         model = view.snapshot.model
-        found = layered(self._attributes(model), self._changed.of(view.catalogue))
+        found = self._changed.over(self._attributes(model), view.catalogue)
         if found is None:
             told = (
                 f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "

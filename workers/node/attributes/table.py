@@ -133,6 +133,11 @@ class Attributes:
         """
         return self._align(catalogue, count).mask(asked, others)
 
+    def covers(self, catalogue: Catalogue, count: int) -> Mask:
+        """Which of a catalogue's first items it knows anything of (count,)."""
+        there: Mask = self._align(catalogue, count).rows < self.count - 1
+        return there
+
     def own_mask(self, asked: Any, others: Columns = NONE) -> Mask:
         """Which of these items match a filter, in the order of their rows; raises SearchError."""
         return Filter(with_empty(self.columns, others, self.count), self.count).mask(asked)[:-1]
