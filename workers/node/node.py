@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Self
 
 import msgspec
@@ -296,6 +297,22 @@ class RetrievalNode:
         found = view.search_each(queries, k, task, page, options)
         self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
         return found
+
+    def answers_together(
+        self,
+        view: View,
+        searches: Sequence[Sequence[Query]],
+        k: int = DEFAULT_K,
+        task: str | None = None,
+        page: Page = FIRST_PAGE,
+        options: Options = PLAIN,
+    ) -> Iterator[Answers]:
+        """The answers to several searches, each for some queries, by one scan of the items; raises SearchError."""
+        found = view.search_each([query for queries in searches for query in queries], k, task, page, options)
+        answers = iter(found.answers)
+        for queries in searches:
+            self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
+            yield msgspec.structs.replace(found, answers=list(islice(answers, len(queries))))
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""
