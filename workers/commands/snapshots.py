@@ -175,7 +175,10 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
         "tasks": ", ".join(metric.tasks),
         "catalogue generation": snapshot.generation,
         "newest event": when(snapshot.event_time),
-        **{name.replace("_", " "): f"{value:.2%}" for name, value in snapshot.progress.items()},
+        **{
+            name.replace("_", " "): f"{value:,}" if isinstance(value, int) else f"{value:.2%}"
+            for name, value in snapshot.progress.items()
+        },
         "held-out events in order": order,
         "size": f"{size:,} bytes",
         "digest": snapshot.digest,
