@@ -34,7 +34,7 @@ from omdml.streams.catalogues.changes.settling import Settled
 from omdml.streams.catalogues.manifest import Manifest, Modality
 from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.sets import ItemSet
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 
 # How many of the newest changes of attributes are remembered by their items.
 REMEMBERED = 65_536
@@ -119,7 +119,7 @@ class Items:
             return [one._replace(position=position) if isinstance(one, Changed) else one for one in settled.results]
 
     def attributed_since(self, count: int) -> set[str] | None:
-        """See :class:`omdml.streams.protocols.Catalogue`."""
+        """See :class:`omdml.streams.protocols.catalogue.Catalogue`."""
         # In this order: a change that comes in between makes the answer larger, and never leaves one out.
         newest = self._newly_attributed.copy()
         missing = self._attributed_in_all - count

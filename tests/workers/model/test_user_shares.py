@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from omdml.errors import ConfigurationError, CorruptError
 from omdml.feedback import decode, encode
 from omdml.snapshot import Checkpoint
-from omdml.streams.protocols import Partition, Record
-from omdml.workers.configuration.config import load
+from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.model import user_shares

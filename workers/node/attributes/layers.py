@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from omdml.streams.catalogues.changes.change import Value
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.node.attributes.columns import Mask, Texts
 from omdml.workers.node.attributes.table import Attributes, Columns
 
