@@ -37,7 +37,8 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit
     ``at`` is event time in seconds since the epoch. ``features`` may bring vectors inline: item id to modality to
     numbers, in the units the catalogue was built from. ``id`` is the sender's own name for the event: whoever sends
     the event again repeats its id, and the model learns the event once. ``user`` says whose click it is, or of which
-    session: learners never see it, and ``omdml forget`` takes out what they learned of it.
+    session: learners never see it, ``max_share_a_user`` limits it, and ``omdml forget`` takes out what they learned of
+    it.
     """
 
     model: Id

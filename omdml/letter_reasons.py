@@ -21,6 +21,7 @@ REASONS = {
     "dimension": "an inline vector has the wrong dimension",
     "not_finite": "a value is NaN or infinite",
     "diverged": "learning from it would make the model's numbers overflow",
+    "user_share": "the user sent as large a share of the newest events as max_share_a_user allows",
     "too_many_models": "the model would be new, and its pattern has as many models as it may have",
     "wrong_partition": "the model's events live in another partition",
 }

@@ -1,7 +1,6 @@
 """A shop from a table to a page that learned from clicks: python shop.py, in an empty folder (see ../SHOP.md)."""
 
 import csv
-import json
 import random
 import subprocess
 import sys
@@ -17,14 +16,13 @@ READ = ("id", "colour", "kind", "brand", "price")
 CONFIGURATION = f"""
 [catalogues.products]
 path = "items/"
-attributes = "attributes.jsonl"
 [models.shop]
 [node]
 bind = "127.0.0.1:{PORT}"
 """
 
-# The shop's table: what people read, and vectors of two modalities. A shop computes the vectors of pictures and texts
-# by models of its choice; these are made up. A picture shows a product before a background that nobody looks for.
+# The shop's table: what people read, and vectors of two modalities. A real shop computes the vectors with a model for
+# pictures and one for texts. These are made up: a picture shows a product in front of a background of another colour.
 draw, rows = random.Random(0), []
 for number in range(1000):
     colour, kind = draw.choice(list(COLOURS)), draw.choice(KINDS)
@@ -34,8 +32,6 @@ for number in range(1000):
 with open("products.csv", "w", newline="") as table:
     vectors = [f"look.{i}" for i in range(6)] + [f"text.{i}" for i in range(5)]
     csv.writer(table).writerows([[*READ, *vectors], *rows])
-lines = [json.dumps(dict(zip(READ, row[:5], strict=True))) for row in rows]
-Path("attributes.jsonl").write_text("\n".join(lines))
 Path("omdml.toml").write_text(CONFIGURATION)
 omdml = [sys.executable, "-m", "omdml.workers.cli"]
 subprocess.run([*omdml, "catalogue", "build", "items/", "products.csv"], check=True)
@@ -49,19 +45,19 @@ def cheap_ones(shop: Client, min_version: int = 0) -> Answer:
     )
 
 
-# A service has these run by systemd or Kubernetes (omdml deploy export).
+# In production systemd or Kubernetes runs these two (omdml deploy export).
 with open("omdml.log", "w") as log:
     services = [subprocess.Popen([*omdml, name], stdout=log, stderr=log) for name in ("worker", "node")]
 try:
     with Client(f"http://localhost:{PORT}", model="shop", retry_s=120) as shop:
         before = cheap_ones(shop)
-        # People who look at a product click what has its colour, whatever it is.
+        # Visitors who look at a product click on others of the same colour, whatever kind they are.
         for seen in draw.choices(list(colour_of), k=40):
             page = [item.id for item in shop.search(seen, k=20).items]
             clicked = [item for item in page if colour_of[item] == colour_of[seen]]
             if 0 < len(clicked) < len(page):
                 shop.page(seen, shown=page, clicked=clicked)
-        # A version that learned from at least one of them answers. After three seconds it has learned from all of them.
+        # Wait for the clicks to be learned, then insist on a version that is newer than the first one.
         time.sleep(3)
         after = cheap_ones(shop, before.version + 1)
         same = {before.version: 0, after.version: 0}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ from omdml.streams.catalogues.manifest import Manifest, Modality
 from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.sets import ItemSet
 from omdml.streams.protocols.catalogue import Catalogue
+
+# How many of the newest changes of attributes are remembered by their items.
+REMEMBERED = 65_536
 
 
 class Items:
@@ -71,6 +75,9 @@ class Items:
         # Rows that are no items any more, changes and those that touch attributes, since ``shown`` was made.
         self._gone: list[int] = []
         self._changes = self._attributed = 0
+        # The items of the newest changes of attributes, and how many of these changes there were in all.
+        self._newly_attributed: deque[str] = deque(maxlen=REMEMBERED)
+        self._attributed_in_all = 0
         self._elements: tuple[object, frozenset[int]] = (None, frozenset())
         # One thread at a time takes in what is new, and one changes.
         self._taking_in, self._changing = threading.Lock(), threading.Lock()
@@ -110,6 +117,15 @@ class Items:
                 self.refresh()
             position = self.shown.position
             return [one._replace(position=position) if isinstance(one, Changed) else one for one in settled.results]
+
+    def attributed_since(self, count: int) -> set[str] | None:
+        """See :class:`omdml.streams.protocols.catalogue.Catalogue`."""
+        # In this order: a change that comes in between makes the answer larger, and never leaves one out.
+        newest = self._newly_attributed.copy()
+        missing = self._attributed_in_all - count
+        if missing > len(newest):
+            return None
+        return set(islice(reversed(newest), missing))
 
     def in_sets(self, one: str) -> bool:
         """Whether the item of this id is an element of a set."""
@@ -202,7 +218,10 @@ class Items:
         for entry in entries:
             self._changes += 1
             # Who lists attributes of deleted items finds none: a later item of this id has none of them.
-            self._attributed += entry.attributes is not None or (entry.delete and entry.id in self.attributes)
+            if entry.attributes is not None or (entry.delete and entry.id in self.attributes):
+                self._attributed += 1
+                self._newly_attributed.append(entry.id)
+                self._attributed_in_all += 1
             if entry.put or entry.delete:
                 before = self._row_of.get(entry.id)
                 if before is not None:
@@ -288,6 +307,10 @@ class MappedItems:
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
         """Of items whose attributes were changed."""
         return self._items.attributes
+
+    def attributed_since(self, count: int) -> set[str] | None:
+        """Items whose attributes may have changed since then."""
+        return self._items.attributed_since(count)
 
     def refresh(self) -> int:
         """Take in what was added and changed since; answers how many rows."""

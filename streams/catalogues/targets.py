@@ -28,11 +28,14 @@ from omdml.streams.catalogues.redis import (
 )
 from omdml.streams.catalogues.scan import Scan
 from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
+from omdml.streams.catalogues.tables.attributes import InputAttributes, attributes_in
 from omdml.streams.catalogues.tables.inputs import Inputs, open_tables
 from omdml.streams.catalogues.writing import append_coordinates, append_part, write_manifest, write_map
 
 log = structlog.get_logger(__name__)
 
+# The kinds of inputs whose columns can be attributes.
+WITH_ATTRIBUTES = (".csv", ".parquet")
 # Of one write to the disk or to Redis.
 CHANGES_TOGETHER = 1000
 Ids = str | Path | Sequence[str]
@@ -48,12 +51,30 @@ def build_at(
     sets: str | Path | Sets | None = None,
     replace: bool = False,
     mapped: bool | None = None,
+    attributes: Sequence[str] | None = None,
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
     Parameters and errors are those of :func:`omdml.streams.catalogues.build.build_catalogue`. In Redis a generation
-    that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`.
+    that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``attributes`` are the
+    columns that become attributes of the items, None all that are no vectors. They are written after the items: if that
+    is interrupted, build again.
     """
+    kept = _attributes_in(inputs, id_column, attributes)
+    built = _build_at(target, inputs, scaling, ids, id_column, sets, replace, mapped)
+    return _with_attributes(target, built, kept)
+
+
+def _build_at(
+    target: str,
+    inputs: Inputs,
+    scaling: str | Mapping[str, str],
+    ids: Ids | None,
+    id_column: str,
+    sets: str | Path | Sets | None,
+    replace: bool,
+    mapped: bool | None,
+) -> Items:
     options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets}
     options["mapped"] = _map_for(target, replace) if mapped is None else mapped
     if not is_redis_url(target):
@@ -77,11 +98,18 @@ def add_at(
     ids: Ids | None = None,
     id_column: str = "id",
     sets: str | Path | Sets | None = None,
+    attributes: Sequence[str] | None = None,
 ) -> Items:
     """Add items to the catalogue in a folder or in Redis, within its generation.
 
-    Parameters and errors are those of :func:`omdml.streams.catalogues.build.add_items`.
+    Parameters and errors are those of :func:`omdml.streams.catalogues.build.add_items`; ``attributes`` as for
+    :func:`build_at`.
     """
+    kept = _attributes_in(inputs, id_column, attributes)
+    return _with_attributes(target, _add_at(target, inputs, ids, id_column, sets), kept)
+
+
+def _add_at(target: str, inputs: Inputs, ids: Ids | None, id_column: str, sets: str | Path | Sets | None) -> Items:
     if not is_redis_url(target):
         return add_items(target, inputs, ids=ids, id_column=id_column, sets=sets)
     before, listed = RedisCatalogue(target), open_sets(sets)
@@ -89,6 +117,22 @@ def add_at(
         added = _more(before, Path(folder), inputs, listed, ids, id_column)
         upload_catalogue(added, target, sets=listed)
     return RedisCatalogue(target)
+
+
+def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None) -> InputAttributes:
+    """The attributes that the inputs bring; arrays bring none."""
+    if isinstance(inputs, Mapping):
+        return InputAttributes([])
+    named = [one for one in inputs if str(one).lower().endswith(WITH_ATTRIBUTES)]
+    tables = open_tables(named, ids=None, id_column=id_column, columns=None) if named else []
+    return attributes_in(tables, wanted)
+
+
+def _with_attributes(target: str, built: Items, kept: InputAttributes) -> Items:
+    """The catalogue, whose items have these attributes by now. An item that was deleted since it was built has none."""
+    if not kept.names:
+        return built
+    return change_at(target, (change for change in kept.changes() if change.id in built))[0]
 
 
 def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:

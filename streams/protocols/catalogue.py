@@ -60,6 +60,12 @@ class Catalogue(Protocol):
     def attributes(self) -> Mapping[str, Mapping[str, Value]]:
         """All attributes of each item of which a change said some."""
 
+    def attributed_since(self, count: int) -> set[str] | None:
+        """Items whose attributes may have changed since ``shown.attributed`` was ``count``.
+
+        None if that is too long ago to tell.
+        """
+
     @property
     def refreshed_at(self) -> float:
         """When somebody in this process last looked for changes, by the monotonic clock; 0 if nobody did."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -25,6 +26,8 @@ def entry(item: dict[str, Any], name: str, value: Any) -> bool:
 def holds(there: Any, operator: str, operand: Any) -> bool:
     if operator == "exists":
         return (there is not None) == operand
+    if isinstance(there, str) and there.startswith("20"):
+        there, operand = instant(there), [instant(one) for one in operand] if operator == "in" else instant(operand)
     if operator == "ne":
         return there is None or there != operand
     if there is None:
@@ -40,3 +43,8 @@ def holds(there: Any, operator: str, operand: Any) -> bool:
         "gt": operator == "gt" and there > operand,
         "gte": operator == "gte" and there >= operand,
     }[operator]
+
+
+def instant(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

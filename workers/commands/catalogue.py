@@ -25,6 +25,13 @@ def catalogue() -> None:
 @click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file, one id a line, for npy and npz.")
 @click.option("--id-column", default="id", show_default=True, help="Column of the ids, for CSV and Parquet.")
 @click.option("--scaling", show_default="minmax", type=click.Choice(["minmax", "unit", "none"]))
+@click.option(
+    "--attributes",
+    default="all",
+    show_default=True,
+    metavar="all|none|NAME,...",
+    help="Columns of CSV and Parquet to keep as attributes of items, by which searches filter.",
+)
 @click.option("--sets", type=click.Path(exists=True, dir_okay=False), help="Sets: CSV (set, item) or JSON lines.")
 @click.option("--map/--no-map", "mapped", default=None, help="Map coordinates; default: if nothing unmapped is there.")
 @click.option("--replace", is_flag=True, help="Take the place of a catalogue of another generation.")
@@ -36,6 +43,7 @@ def build(
     mapped: bool | None,
     replace: bool,
     add: bool,
+    attributes: str,
     **options: Any,
 ) -> None:
     """Make the catalogue TARGET from INPUTS: npz, csv, parquet, or modality=file.npy.
@@ -44,7 +52,8 @@ def build(
 
     Columns of CSV and Parquet named color.0, color.1, ... or color_0, color_1, ... are the modality color, and so is a
     Parquet column of lists; an npz has an array a modality, and ids in an array of that name. Several inputs are joined
-    by id: each holds other modalities of the same items.
+    by id: each holds other modalities of the same items. Other columns become attributes: numbers, true and false,
+    texts, dates (ISO 8601), and lists of texts (JSON, such as ["red", "blue"]).
 
     A map makes coordinates out of all modalities that models with coordinates = "mapped" learn on.
     """
@@ -58,6 +67,7 @@ def build(
         raise click.UsageError(
             "--add keeps the catalogue's generation, scaling and map: leave out --replace, --scaling and --[no-]map"
         )
+    options["attributes"] = {"all": None, "none": ()}.get(attributes, attributes.split(","))
     if add:
         built = add_at(target, list(inputs), **options)
     else:

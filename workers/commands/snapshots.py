@@ -176,7 +176,10 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
         "tasks": ", ".join(metric.tasks),
         "catalogue generation": snapshot.generation,
         "newest event": when(snapshot.event_time),
-        **{name.replace("_", " "): f"{value:.2%}" for name, value in snapshot.progress.items()},
+        **{
+            name.replace("_", " "): f"{value:,}" if isinstance(value, int) else f"{value:.2%}"
+            for name, value in snapshot.progress.items()
+        },
         "held-out events in order": order,
         "size": f"{size:,} bytes",
         "digest": snapshot.digest,
@@ -298,7 +301,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
     import threading
 
     from omdml.workers.configuration import process
-    from omdml.workers.node.attributes.layers import ChangedAttributes, layered
+    from omdml.workers.node.attributes.layers import ChangedAttributes
     from omdml.workers.operate.export.exporter import Exporter, Options, told
     from omdml.workers.wiring.node import attributes_of
 
@@ -307,7 +310,7 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
     asked = Options(model, options["task"], kind, options["moved"], options["version"], options["follow"])
     store, table = open_known(configuration, model), attributes_of(configuration)
     items, changed = items_now(configuration, model), ChangedAttributes()
-    exporter = Exporter(folder, asked, store, items, lambda: layered(table(model), changed.of(items())))
+    exporter = Exporter(folder, asked, store, items, lambda: changed.over(table(model), items()))
     with exporter.held():
         if not options["follow"]:
             written = exporter.step()

@@ -16,6 +16,8 @@ from omdml.workers.configuration.access import Access, NamedToken
 
 # What can describe an item to a learner.
 COORDINATES = ("features", "mapped")
+# The options of a model whatever its learner is.
+OF_ANY_LEARNER = ("learner", "catalogue", "coordinates", "max_models", "parent", "expand", "max_share_a_user")
 # How many models a pattern may have: as many as a worker begins in ten seconds.
 MAX_MODELS = 10_000
 
@@ -80,6 +82,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     the learner chooses. Nodes ``expand`` queries by so many nearest items, unless a search says otherwise.
     A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
     A new model begins with what the ``parent``, another model, serves then.
+    Events are refused if one user would have more than ``max_share_a_user`` of the newest comparisons that name a user;
+    1 is no limit.
     """
 
     learner: str = DEFAULT_LEARNER
@@ -89,6 +93,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
     expand: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     parent: str = ""
+    max_share_a_user: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
     def digest(self) -> str:
         """Of everything that changes what is learned, defaults included: writing one out changes nothing."""

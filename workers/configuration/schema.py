@@ -10,7 +10,7 @@ import msgspec
 
 from omdml import DEFAULT_LEARNER
 from omdml.learners import LEARNERS
-from omdml.workers.configuration.config import Configuration, defaults
+from omdml.workers.configuration.config import OF_ANY_LEARNER, Configuration, defaults
 from omdml.workers.configuration.secret_files import ENDING, IN_FILES, OF_CATALOGUES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -62,7 +62,7 @@ def _chooses(learner: str) -> dict[str, Any]:
 
 def _model(learner: str, common: dict[str, Any]) -> dict[str, Any]:
     """What such a section holds: the learner's hyperparameters beside what every model has."""
-    shared = {name: common[name] for name in ("learner", "catalogue", "coordinates", "max_models", "parent", "expand")}
+    shared = {name: common[name] for name in OF_ANY_LEARNER}
     own = {name: {"type": TYPES[type(value)], "default": value} if type(value) in TYPES else {}
            for name, value in defaults(learner).items()}  # fmt: skip
     return {"properties": {**shared, **own}, "additionalProperties": False}

@@ -54,6 +54,8 @@ class Spec(NamedTuple):
     starts: dict[str, Start]
     # The model that new ones begin from.
     parent: str = ""
+    # The largest share of the newest comparisons that one user may have.
+    max_share_a_user: float = 1.0
 
     def fresh(self) -> Learner:
         """A learner at its start; raises StartError if the catalogue is too small for it."""
@@ -162,7 +164,7 @@ class Specs:
             learner, catalogue = LEARNERS[config.learner], self._seen[config.catalogue, config.coordinates]
             guard, most = self.configuration.guard, config.max_models
             settings = config.parameters, catalogue, config.digest(), guard, most
-            self._found[label] = Spec(label, learner, *settings, {}, config.parent)
+            self._found[label] = Spec(label, learner, *settings, {}, config.parent, config.max_share_a_user)
         return self._found[label]
 
     def accepts(self, model: str) -> frozenset[str] | None:

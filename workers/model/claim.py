@@ -108,7 +108,7 @@ def took_on(
         raise FormatError(f"checkpoint of model {name!r}: {error}") from error
     except CorruptError as error:
         raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
-    model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret)
+    model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
     model.published = live.version if live else -1
     # It was published ahead of the checkpoint, or learned before a reset.
     if live and live.version > learner.version:

@@ -30,6 +30,7 @@ from omdml.workers.model.guard import Guard, Yardstick
 from omdml.workers.model.held_out_window import Window
 from omdml.workers.model.hold_out import Draw, HeldOut, HoldOut, part
 from omdml.workers.model.tally import Tally
+from omdml.workers.model.user_shares import UserShares
 from omdml.workers.telemetry import traces
 
 Array = NDArray[Any]
@@ -57,6 +58,7 @@ class Progress(msgspec.Struct):
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
     seen: bytes = b""  # ids of the newest events, 8 bytes each
+    users: bytes = b""  # of the newest events, if the share of a user is limited
     tally: Tally = msgspec.field(default_factory=Tally)
     stretches: list[Stretch] = []
 
@@ -77,6 +79,7 @@ class OwnedModel:
         configuration: str,
         guard: Guard,
         secret: bytes | None = None,
+        max_share_a_user: float = 1.0,
     ) -> None:
         self.name = name
         self.learner = learner
@@ -98,6 +101,8 @@ class OwnedModel:
         # The offsets of events that were taken before.
         self.repeated: frozenset[int] = frozenset()
         self.seen = SeenIds()
+        self._max_share_a_user = max_share_a_user
+        self.users = UserShares(max_share_a_user)
         self._secret = secret
         self.stretches = Stretches(secret=secret)
         self.guard = guard
@@ -130,6 +135,7 @@ class OwnedModel:
         except msgspec.ValidationError as error:
             raise CorruptError(f"checkpoint of model {self.name!r}: progress not of this kind ({error})") from error
         self.drift, self.seen = Drift(self.progress.drift), SeenIds(self.progress.seen)
+        self.users = UserShares(self._max_share_a_user, self.progress.users)
         self.stretches = Stretches(self.progress.stretches, self._secret)
         self.progress.tally = self.progress.tally.resumed(self.home, self.next)
         if checkpoint.generation != self.catalogue.generation:
@@ -169,7 +175,7 @@ class OwnedModel:
         metrics = METRICS * len(self.guard.reference_bytes)
         events = sum(len(event.rows) for event in self.progress.hold_out.kept)
         self.size = OBJECTS + self.learner.nbytes + metrics + COMPARISON * events + self.seen.nbytes
-        self.size += self.stretches.nbytes
+        self.size += self.stretches.nbytes + self.users.nbytes
 
     def take(self, batch: Batch, timed: Timed, refused: Sequence[Refusal] = ()) -> list[Refusal]:
         """Learn a batch; answers the events that could not be learned, which changed nothing but ``next``.
@@ -227,13 +233,19 @@ class OwnedModel:
 
     def _take(self, batch: Batch, timed: Timed) -> list[Refusal]:
         with timed("look-up"):
-            located, refused = self._lookup.locate(batch)
+            located, refused = self.located(batch)
         learned, held_out = self._hold_out(located)
         with timed("learn"):
             not_learned = self._learn(learned, held_out, timed)
         count = len(learned.events.records) - len(not_learned)
         self.progress.tally.take(batch.records[0].partition, batch.records[0].offset, count, len(self.held_out))
         return refused + not_learned
+
+    def located(self, batch: Batch) -> tuple[Located, list[Refusal]]:
+        """The events whose items are known and whose users may send more, and the others."""
+        located, refused = self._lookup.locate(batch)
+        located, too_many = self.users.part(located, self.name)
+        return located, refused + too_many
 
     def _hold_out(self, located: Located) -> tuple[Located, deque[HeldOut]]:
         """What of these events is to be learned, and what was held out."""
@@ -335,6 +347,7 @@ class OwnedModel:
         """Everything that resumes this model."""
         assert self.home is not None
         self.progress.drift, self.progress.seen = self.drift.to_bytes(), self.seen.to_bytes()
+        self.progress.users = self.users.to_bytes()
         self.progress.stretches = self.stretches.kept()
         self.progress.tally.end(self.home, self.next)
         return Checkpoint(
@@ -363,6 +376,7 @@ class OwnedModel:
             progress={
                 "mistake_rate": self.progress.mistakes.mistake_rate,
                 "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
+                **self.users.figures,
                 **self.learner.figures,
             },
             metric=self.metric,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Self
 
 import msgspec
@@ -20,7 +21,7 @@ from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.suggestion import suggestion
-from omdml.workers.node.attributes.layers import ChangedAttributes, Layers, layered
+from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.follow import Follower
@@ -266,7 +267,7 @@ class RetrievalNode:
 
     def _attributes_of(self, view: View) -> Layers:
         model = view.snapshot.model
-        found = layered(self._attributes(model), self._changed.of(view.catalogue))
+        found = self._changed.over(self._attributes(model), view.catalogue)
         if found is None:
             told = (
                 f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
@@ -299,6 +300,22 @@ class RetrievalNode:
         found = view.search_each(queries, k, task, page, options)
         self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
         return found
+
+    def answers_together(
+        self,
+        view: View,
+        searches: Sequence[Sequence[Query]],
+        k: int = DEFAULT_K,
+        task: str | None = None,
+        page: Page = FIRST_PAGE,
+        options: Options = PLAIN,
+    ) -> Iterator[Answers]:
+        """The answers to several searches, each for some queries, by one scan of the items; raises SearchError."""
+        found = view.search_each([query for queries in searches for query in queries], k, task, page, options)
+        answers = iter(found.answers)
+        for queries in searches:
+            self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
+            yield msgspec.structs.replace(found, answers=list(islice(answers, len(queries))))
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""

@@ -119,7 +119,9 @@ def begun(spec: Spec, name: str, epoch: str, store: Store) -> OwnedModel:
 
 def owned(spec: Spec, name: str, learner: Learner, epoch: str) -> OwnedModel:
     """A model that begins with this learner, to be saved."""
-    return OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, Guard(spec.guard, learner.metric))
+    guard = Guard(spec.guard, learner.metric)
+    share = spec.max_share_a_user
+    return OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, max_share_a_user=share)
 
 
 def resumed(spec: Spec, learned: Checkpoint) -> Learner:

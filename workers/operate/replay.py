@@ -146,7 +146,7 @@ class ReplayedModel(OwnedModel):
         left_out: LeftOut = NOTHING,
     ) -> None:
         guard = Guard(spec.guard, learner.metric)
-        super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret)
+        super().__init__(name, learner, spec.catalogue, "", spec.digest, guard, secret, spec.max_share_a_user)
         self.accepts = learner.accepts
         self.placement = placement
         self.curve: list[Stretch] = []
@@ -217,7 +217,7 @@ class ReplayedModel(OwnedModel):
             self.stretches.open(batch.records[0].partition, batch.records[0].offset)
             self.stretches.refuse(batch.records[0].partition, offsets_of(others))
             for part in self.new_parts(batch):
-                located, refused = self._lookup.locate(part.batch)
+                located, refused = self.located(part.batch)
                 self.remember(part, refused)
                 learned, held_out = self._hold_out(located)
                 self._keep(held_out)

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.catalogues.tables.attributes import CellKind, Row
 from omdml.streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
 from omdml.streams.regular import LINE_CHARACTERS, text_lines
 
 # How much text is in memory at a time: about 60 bytes a cell.
 CHUNK_CELLS = 500_000
-
-log = structlog.get_logger(__name__)
 
 
 class CsvTable:
@@ -32,8 +30,8 @@ class CsvTable:
     id_column
         The column of the ids.
     columns
-        Modality to columns; by default columns are grouped by prefix (``color.0, color.1`` or ``color_0, color_1``),
-        and one log line names those left out.
+        Modality to columns; by default columns are grouped by prefix (``color.0, color.1`` or ``color_0, color_1``).
+        ``others`` are the columns of no modality.
     """
 
     def __init__(self, path: Path, id_column: str = "id", columns: Columns | None = None) -> None:
@@ -47,8 +45,8 @@ class CsvTable:
         require_modality(self.name, chosen, "columns color.0, color.1, ... or color_0, color_1, ...", header)
         for names in chosen.values():
             require_columns(self.name, names, header)
-        if left_out := set(header) - {id_column} - {name for names in chosen.values() for name in names}:
-            log.info("columns_left_out", table=self.name, columns=sorted(left_out))
+        taken = {id_column, *(name for names in chosen.values() for name in names)}
+        self.others = [name for name in header if name not in taken]
         self.header = header
         self.id_at = header.index(id_column)
         self.places = {modality: [header.index(name) for name in names] for modality, names in chosen.items()}
@@ -62,6 +60,17 @@ class CsvTable:
                 [line[self.id_at] for line in some],
                 {modality: self._numbers(some, places) for modality, places in self.places.items()},
             )
+
+    def attributes(self, names: Sequence[str]) -> Iterator[Row]:
+        """See :class:`omdml.streams.catalogues.tables.attributes.TableWithAttributes`. Reads the file twice."""
+        places = {name: self.header.index(name) for name in names}
+        kinds = {name: CellKind() for name in names}
+        for line in islice(self._lines(), 1, None):
+            for name, place in places.items():
+                kinds[name].see(line[place])
+        for line in islice(self._lines(), 1, None):
+            values = {name: kinds[name].read(line[place]) for name, place in places.items()}
+            yield line[self.id_at], {name: value for name, value in values.items() if value is not None}
 
     def _lines(self) -> Iterator[list[str]]:
         width = 0

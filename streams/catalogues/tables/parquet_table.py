@@ -1,18 +1,19 @@
-"""Items from Parquet: list columns are modalities, scalar columns are grouped by prefix as in CSV."""
+"""Items from Parquet: columns of lists of numbers are modalities, scalar columns are grouped by prefix as in CSV."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.catalogues.tables.attributes import Row, plain
 from omdml.streams.catalogues.tables.table import (
+    CHUNK_ROWS,
     ID_LENGTH,
     Chunk,
     Columns,
@@ -27,8 +28,6 @@ NUMBER_BYTES = 8
 EXPANDED_BYTES = 256 << 20  # that a row group of any file may become in memory; more only if the file itself is large:
 EXPANSION = 20  # so many times its size
 
-log = structlog.get_logger(__name__)
-
 
 class ParquetTable:
     """A Parquet file; needs pyarrow, which the extra ``omdml[parquet]`` brings.
@@ -40,7 +39,8 @@ class ParquetTable:
     id_column
         The column of the ids: text or whole numbers.
     columns
-        Modality to columns, lists or scalars, which are put side by side.
+        Modality to columns, lists or scalars, which are put side by side. ``others`` are the columns of no modality
+        whose type an attribute can have.
     """
 
     def __init__(self, path: Path, id_column: str = "id", columns: Columns | None = None) -> None:
@@ -58,12 +58,14 @@ class ParquetTable:
         require_modality(self.name, self.columns, expected, schema.names)
         for names in self.columns.values():
             require_columns(self.name, names, schema.names)
+        taken = {id_column, *(name for names in self.columns.values() for name in names)}
+        self.others = [field.name for field in schema if field.name not in taken and _is_attribute(field.type)]
         with opened(path) as data, parquet.ParquetFile(data) as file:
             self.widest = self._check_sizes(file.metadata, os.fstat(data.fileno()).st_size)
 
     def _check_sizes(self, metadata: Any, size: int) -> dict[str, int]:
         """Refuse a file that says it becomes far more than it is; answers the numbers of an item in each column."""
-        limit, widest = max(EXPANDED_BYTES, EXPANSION * size), dict.fromkeys(self._wanted, 1)
+        limit, widest = max(EXPANDED_BYTES, EXPANSION * size), dict.fromkeys([*self._wanted, *self.others], 1)
         for number in range(metadata.num_row_groups):
             group, claimed = metadata.row_group(number), 0
             for index in range(group.num_columns):
@@ -99,14 +101,20 @@ class ParquetTable:
                 }
                 yield Chunk(ids, vectors)
 
+    def attributes(self, names: Sequence[str]) -> Iterator[Row]:
+        """See :class:`omdml.streams.catalogues.tables.attributes.TableWithAttributes`."""
+        with opened(self.path) as data, _pyarrow_parquet(self.path).ParquetFile(data) as file:
+            for batch in file.iter_batches(batch_size=CHUNK_ROWS, columns=[self.id_column, *names]):
+                ids = self._ids(batch.column(self.id_column))
+                columns = [[plain(value) for value in batch.column(name).to_pylist()] for name in names]
+                for place, item in enumerate(ids):
+                    values = ((name, column[place]) for name, column in zip(names, columns, strict=True))
+                    yield item, {name: value for name, value in values if value is not None}
+
     def _grouped(self, schema: Any) -> dict[str, list[str]]:
-        lists = [field.name for field in schema if _is_list(field.type)]
+        lists = [field.name for field in schema if _is_list(field.type) and not _is_attribute(field.type)]
         scalars = [name for name in schema.names if name not in (*lists, self.id_column)]
-        grouped = {**numbered_columns(self.name, scalars), **{name: [name] for name in lists}}
-        taken = {name for names in grouped.values() for name in names}
-        if left_out := sorted(set(scalars) - taken):
-            log.info("columns_left_out", table=self.name, columns=left_out)
-        return grouped
+        return {**numbered_columns(self.name, scalars), **{name: [name] for name in lists}}
 
     def _ids(self, column: Any) -> list[str]:
         self._check_lengths(column)
@@ -148,6 +156,17 @@ def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_attribute(kind: Any) -> bool:
+    """Whether values of this type can be attributes: numbers, true and false, texts, dates, lists of texts."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind) or _is_list(kind):
+        return bool(types.is_string(kind.value_type) or types.is_large_string(kind.value_type))
+    number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_date(kind) or types.is_timestamp(kind)
+    return bool(number or text)
 
 
 def _list_lengths(column: Any) -> list[int | None]:

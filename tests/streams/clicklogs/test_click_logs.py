@@ -1,13 +1,14 @@
 """Click logs become pages: each format as it is published, whole logs in bounded memory, and what is left out is told.
 
 The records are of the forms that o19s/ubi (schema 1.3.0, Apache 2.0) and metarank/metarank (doc/event-schema.md, Apache
-2.0) publish; their values are ours.
+2.0) publish; their values are ours. published/ holds the examples of these projects themselves.
 """
 
 from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -216,3 +217,28 @@ def test_the_same_log_gives_the_same_ids_so_that_it_teaches_once():
     ids = [page.id for _ in range(2) for page in joined("metarank", long)[0]]
     assert ids[0] == ids[1]
     assert len(ids[0]) <= 128
+
+
+def published(name):
+    return (Path(__file__).parent / "published" / name).read_text()
+
+
+def test_the_published_examples_of_metarank_become_a_page():
+    pages, bad, left_out = joined("metarank", published("metarank.jsonl"), "user=user", actions=("purchase",))
+    (page,) = pages
+    assert (page.query, page.shown, page.clicked) == ("cat", ("item3", "item1", "item2"), ("item1",))
+    assert (page.id, page.user, page.at) == ("81f46c34-a4bb-469c-8708-f8127cd67d27", "user1", 1599391467.0)
+    assert (bad, left_out) == ([], {"events that are no ranking or interaction": 2})
+
+
+def test_the_published_examples_of_user_behavior_insights_become_a_page():
+    query = json.loads(published("ubi.jsonl").splitlines()[0])["_source"]
+    assert query["query_response_object_ids"] == ["9"]
+    click = {"action_name": "click", "query_id": query["query_id"], "event_attributes": {"object": {"object_id": "9"}}}
+    # The example has one hit, and a page of one item says nothing.
+    text = published("ubi.jsonl").replace('["9"]', '["4", "9"]') + json.dumps(click)
+    # Newer releases call this field query_response_hit_ids.
+    pages, bad, left_out = joined("ubi", text, "shown=query_response_object_ids")
+    (page,) = pages
+    assert (page.id, page.query, page.shown, page.clicked) == (query["query_id"], "toner", ("4", "9"), ("9",))
+    assert (page.at, bad, left_out) == (1716408298.072, [], {"events of other actions": 1})

@@ -8,7 +8,7 @@ from typing import Any
 from omdml import DEFAULT_LEARNER
 from omdml.errors import ConfigurationError, ParameterError
 from omdml.workers.configuration.checks.sections import as_table, refuse_unknown
-from omdml.workers.configuration.config import COORDINATES, defaults, is_pattern
+from omdml.workers.configuration.config import COORDINATES, OF_ANY_LEARNER, defaults, is_pattern
 from omdml.workers.configuration.suggestion import suggestion
 
 
@@ -40,15 +40,18 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
     parent = options.pop("parent", "")
-    refuse_unknown(
-        options, ["learner", "catalogue", "coordinates", "max_models", "parent", "expand", *defaults(learner)], where
-    )
+    share = options.pop("max_share_a_user", 1.0)
+    if type(share) not in (int, float) or not 0 < share <= 1:
+        raise ConfigurationError(
+            f"{where}.max_share_a_user is {share!r}, expected a share above 0, at most 1 (no limit)"
+        )
+    refuse_unknown(options, [*OF_ANY_LEARNER, *defaults(learner)], where)
     try:
         LEARNERS[learner](dims=_dims_of(options), **options)
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
     found = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
-    found |= {"parent": parent, "expand": expand}
+    found |= {"parent": parent, "expand": expand, "max_share_a_user": share}
     return found if most is None else {**found, "max_models": most}
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Mask = NDArray[np.bool_]
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}|$)")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# How many dates are remembered: the same ones stand at many items.
+REMEMBERED = 65_536
 ORDER = ("lt", "lte", "gt", "gte")
 
 
@@ -84,7 +91,7 @@ class Flags:
 
 
 class Texts:
-    """Texts, as places in their sorted list; -1 if there is none. Dates such as 2026-11-23 are in order too."""
+    """Texts, as places in their sorted list; -1 if there is none."""
 
     expected: ClassVar = {
         **dict.fromkeys(("eq", "ne", *ORDER), "a text"),
@@ -116,6 +123,43 @@ class Texts:
 
     def value(self, row: int) -> str | None:
         return None if self.codes[row] < 0 else self.words[self.codes[row]]
+
+
+class Dates:
+    """Dates and times, compared as instants, and answered as they were written; NaT if there is none."""
+
+    expected: ClassVar = {
+        **dict.fromkeys(("eq", "ne", *ORDER), "a date such as 2026-11-23, or 2026-11-23T18:30:00+01:00"),
+        "in": "a list of dates such as 2026-11-23",
+        "exists": "true or false",
+    }
+
+    def __init__(self, count: int, rows: Sequence[int], values: Sequence[str]) -> None:
+        self._texts = dict(zip(rows, values, strict=True))
+        self.instants = np.full(count, np.iinfo(np.int64).min)
+        self.instants[np.asarray(rows, np.int64)] = [instant(value) for value in values]
+
+    def matches(self, operator: str, operand: Any) -> Mask:
+        there: Mask = self.instants > np.iinfo(np.int64).min
+        if operator == "exists":
+            return existing(there, operand)
+        wanted = [date_of(one) for one in (listed(operand) if operator == "in" else [operand])]
+        if operator == "in":
+            return np.isin(self.instants, wanted)
+        if operator == "ne":
+            return ~np.equal(self.instants, wanted[0])
+        compare: Callable[..., Mask] = {
+            "eq": np.equal, "lt": np.less, "lte": np.less_equal, "gt": np.greater, "gte": np.greater_equal,
+        }[operator]  # fmt: skip
+        return there & compare(self.instants, wanted[0])
+
+    def value(self, row: int) -> str | None:
+        return self._texts.get(row)
+
+    @cached_property
+    def as_texts(self) -> Texts:
+        """The same values, compared as texts."""
+        return Texts(len(self.instants), list(self._texts), list(self._texts.values()))
 
 
 class Lists:
@@ -150,6 +194,40 @@ class Lists:
         begin = int(self.begins[row])
         end = begin + int(np.searchsorted(self.owners, row, "right") - np.searchsorted(self.owners, row, "left"))
         return [self.words[code] for code in self.codes[begin:end]]
+
+
+def texts_or_dates(count: int, rows: Sequence[int], values: Sequence[str]) -> Texts | Dates:
+    """A column of dates if every one of the texts is a date, otherwise of texts."""
+    kind = Dates if values and all(instant(value) is not None for value in values) else Texts
+    return kind(count, rows, values)
+
+
+@lru_cache(REMEMBERED)
+def instant(text: str) -> int | None:
+    """A date, or a date and time, by ISO 8601: microseconds since 1970 in UTC, which a time without a zone is in.
+
+    None for any other text, and for a year alone.
+
+    Examples
+    --------
+    >>> instant("1970-01-01T01:00:01+01:00"), instant("1970-01-02"), instant("2026")
+    (1000000, 86400000000, None)
+    """
+    if not DATE.match(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment.replace(tzinfo=moment.tzinfo or UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def date_of(operand: Any) -> int:
+    """The operand as an instant; TypeError if it is no date."""
+    found = instant(require(operand, str))
+    if found is None:
+        raise TypeError
+    return found
 
 
 def require(operand: Any, *kinds: type) -> Any:

@@ -58,8 +58,7 @@ class Filter:
             joined: Mask = np.logical_and.reduce(masks) if name == "all" else np.logical_or.reduce(masks)
             return joined
         if name not in self._columns:
-            there = ", ".join(self._columns) or "none"
-            raise bad(path, f"no attribute {name!r}{suggestion(name, self._columns)}; there are: {there}")
+            raise bad(path, f"no attribute {name!r}{suggestion(name, self._columns)}")
         column = self._columns[name]
         if not isinstance(value, dict):
             return self._condition(column, "eq" if "eq" in column.expected else "has", value, path)

@@ -1,70 +1,126 @@
-"""The attributes of a model's items: what changes of the items said, over a file."""
+"""The attributes of a model's items: what the build and changes of the items said, over a file.
+
+A change must not cost as much as all attributes there are. So what changes said lies in layers: each new one holds
+what changed since the last look, and one that is no longer small beside the layer below it is merged with that.
+"""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from omdml.streams.catalogues.changes.change import Value
 from omdml.streams.protocols.catalogue import Catalogue
-from omdml.workers.node.attributes.columns import Mask
+from omdml.workers.node.attributes.columns import Mask, Texts
 from omdml.workers.node.attributes.table import Attributes, Columns
 
 NO_FILE = Attributes((), "")
+# A layer is merged with the one below it if it holds more than one part in so many of that one's items.
+GROWTH = 8
+# The items of a layer are looked up one by one if they are fewer than one part in so many of the catalogue's.
+FEW = 8
 
 
 class Layers(NamedTuple):
-    """An item that a change gave attributes has these and no others; every other item has those of the file."""
+    """An item that a change gave attributes has these and no others; every other item has those of the file.
+
+    The newest of the layers ``changed``, which is the last, says what an item has. Of the items that are ``forgotten``
+    no change says anything any more, whatever the layers hold.
+    """
 
     file: Attributes
-    changed: Attributes
+    changed: Sequence[Attributes]
+    forgotten: frozenset[str] = frozenset()
 
     @property
     def columns(self) -> Columns:
-        """All attributes by name, of which only the names count."""
-        return {**self.changed.columns, **self.file.columns}
+        """All attributes by name, of which only names and kinds count: one layer may have texts, another dates."""
+        found: dict[str, Any] = {}
+        for layer in (*reversed(self.changed), self.file):
+            columns: dict[str, Any] = dict(layer.columns)
+            for name, column in columns.items():
+                if name not in found or isinstance(column, Texts):
+                    found[name] = column
+        return found
 
     def mask(self, asked: Any, catalogue: Catalogue, count: int) -> Mask:
         """Which of a catalogue's first rows match a filter (count,); raises SearchError."""
-        found = self.file.mask(asked, catalogue, count, self.changed.columns)
-        if self.changed.ids:
-            rows = catalogue.rows(self.changed.ids)
-            known = (rows >= 0) & (rows < count)
-            found = found.copy()
-            found[rows[known]] = self.changed.own_mask(asked, self.file.columns)[known]
+        columns = self.columns
+        filed = self.file.mask(asked, catalogue, count, columns)
+        found = filed.copy() if self.changed else filed
+        for layer in self.changed:
+            if FEW * layer.count < count:
+                rows = catalogue.rows(layer.ids)
+                known = (rows >= 0) & (rows < count)
+                found[rows[known]] = layer.own_mask(asked, columns)[known]
+            else:
+                there = layer.covers(catalogue, count)
+                found[there] = layer.mask(asked, catalogue, count, columns)[there]
+        if self.forgotten:
+            rows = catalogue.rows(list(self.forgotten))
+            rows = rows[(rows >= 0) & (rows < count)]
+            found[rows] = filed[rows]
         return found
 
     def of(self, items: Iterable[str], names: Iterable[str]) -> list[dict[str, Any]]:
         """The values of each item, as far as it has them; raises SearchError for an unknown attribute."""
-        items, names = list(items), list(names)
-        here = self.changed.of(items, names, self.file.columns)
-        there = self.file.of(items, names, self.changed.columns)
-        return [mine if self.changed.has(item) else filed for item, mine, filed in zip(items, here, there, strict=True)]
+        items, names, columns = list(items), list(names), self.columns
+        found = self.file.of(items, names, columns)
+        for layer in self.changed:
+            places = [place for place, item in enumerate(items) if layer.has(item) and item not in self.forgotten]
+            values = layer.of([items[place] for place in places], names, columns)
+            for place, told in zip(places, values, strict=True):
+                found[place] = told
+        return found
 
 
-def layered(file: Attributes | None, changed: Attributes) -> Layers | None:
-    """What is known of the items; None if nothing is."""
-    return None if file is None and not changed.ids else Layers(file or NO_FILE, changed)
+class _Known(NamedTuple):
+    """What changes said, at one moment; ``attributed`` counts the changes up to it."""
+
+    attributed: int = 0
+    layers: tuple[Attributes, ...] = ()
+    forgotten: frozenset[str] = frozenset()
+
+    def after(self, attributed: int, catalogue: Catalogue) -> _Known:
+        """What is known after more changes."""
+        now, changed = catalogue.attributes, catalogue.attributed_since(self.attributed)
+        if changed is None:
+            everything = dict(now)
+            return _Known(attributed, (Attributes.of_items(everything.items()),) if everything else ())
+        new, layers = _values(changed, now), list(self.layers)
+        forgotten = (self.forgotten | changed) - new.keys()
+        while layers and layers[-1].count < GROWTH * len(new):
+            new = {**_values(layers.pop().ids, now), **new}
+        if new:
+            layers.append(Attributes.of_items(new.items()))
+        return _Known(attributed, tuple(layers), forgotten if layers else frozenset())
+
+
+def _values(items: Iterable[str], now: Mapping[str, Mapping[str, Value]]) -> dict[str, Mapping[str, Value]]:
+    """What these items have now, without those that have nothing."""
+    return {item: told for item in items if (told := now.get(item)) is not None}
 
 
 class ChangedAttributes:
-    """What changes said of the items of each catalogue, made again when it is asked for after a change.
+    """What changes said of the items of each catalogue, brought up to date when it is asked for after a change.
 
-    That takes some microseconds for each item that a change ever gave attributes. Any number of threads may ask.
+    Any number of threads may ask.
     """
 
     def __init__(self) -> None:
-        self._made: weakref.WeakKeyDictionary[Catalogue, tuple[int, Attributes]] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Catalogue, _Known] = weakref.WeakKeyDictionary()
         self._making = threading.Lock()
 
-    def of(self, catalogue: Catalogue) -> Attributes:
-        """Those of all items of a catalogue."""
+    def over(self, file: Attributes | None, catalogue: Catalogue) -> Layers | None:
+        """What is known of the items of a catalogue; None if nothing is."""
         with self._making:
-            known, made = self._made.get(catalogue, (0, NO_FILE))
+            known = self._known.get(catalogue, _Known())
             # Asked first: what comes in meanwhile is taken in the next time at the latest.
             newest = catalogue.shown.attributed
-            if known != newest:
-                made = Attributes.of_items(dict(catalogue.attributes).items())
-                self._made[catalogue] = newest, made
-            return made
+            if known.attributed != newest:
+                known = self._known[catalogue] = known.after(newest, catalogue)
+        if file is None and not known.layers:
+            return None
+        return Layers(file or NO_FILE, known.layers, known.forgotten)

@@ -16,7 +16,7 @@ from omdml.streams.catalogues.changes.change import KINDS, MAX_ATTRIBUTES, Value
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.regular import opened
 from omdml.workers.configuration.suggestion import suggestion
-from omdml.workers.node.attributes.columns import Column, Flags, Lists, Mask, Numbers, Texts
+from omdml.workers.node.attributes.columns import Column, Dates, Flags, Lists, Mask, Numbers, Texts, texts_or_dates
 from omdml.workers.node.attributes.filters import WORDS, Filter, shown
 from omdml.workers.node.searching.options import SearchError
 
@@ -24,7 +24,7 @@ ID = "id"
 MAX_LINE_BYTES = 1 << 20
 # Catalogues, as large as views need them, and masks of each.
 KEPT_CATALOGUES, KEPT_MASKS = 8, 64
-COLUMNS: dict[type, type[Any]] = {bool: Flags, float: Numbers, str: Texts, list: Lists}
+COLUMNS: dict[type, Any] = {bool: Flags, float: Numbers, str: texts_or_dates, list: Lists}
 
 Columns = Mapping[str, Column]
 NONE: Columns = {}
@@ -133,6 +133,11 @@ class Attributes:
         """
         return self._align(catalogue, count).mask(asked, others)
 
+    def covers(self, catalogue: Catalogue, count: int) -> Mask:
+        """Which of a catalogue's first items it knows anything of (count,)."""
+        there: Mask = self._align(catalogue, count).rows < self.count - 1
+        return there
+
     def own_mask(self, asked: Any, others: Columns = NONE) -> Mask:
         """Which of these items match a filter, in the order of their rows; raises SearchError."""
         return Filter(with_empty(self.columns, others, self.count), self.count).mask(asked)[:-1]
@@ -180,7 +185,7 @@ class Aligned:
     def mask(self, asked: Any, others: Columns = NONE) -> Mask:
         """Which items match (n,); nobody may write to it. Raises SearchError."""
         columns = with_empty(self._columns, others, self._count)
-        key = msgspec.json.encode([asked, sorted(columns)])
+        key = msgspec.json.encode([asked, sorted((name, type(column).__name__) for name, column in columns.items())])
         found = self._masks.get(key)
         if found is None:
             found = Filter(columns, self._count).mask(asked)[self.rows]
@@ -192,10 +197,17 @@ class Aligned:
 
 
 def with_empty(columns: Columns, others: Columns, count: int) -> Columns:
-    """These columns, and one without values for each that only ``others`` have."""
+    """These columns, and one without values for each that only ``others`` have.
+
+    Dates are texts here if some of the ``others`` are no dates: a filter means the same for all items.
+    """
     kinds: dict[str, Any] = {name: type(column) for name, column in others.items() if name not in columns}
-    empty: dict[str, Column] = {name: kind(count, (), ()) for name, kind in kinds.items()}
-    return {**columns, **empty} if empty else columns
+    more: dict[str, Any] = {name: kind(count, (), ()) for name, kind in kinds.items()}
+    here: dict[str, Any] = dict(columns)
+    for name, column in here.items():
+        if isinstance(column, Dates) and isinstance(others.get(name), Texts):
+            more[name] = column.as_texts
+    return {**columns, **more} if more else columns
 
 
 def read_attributes(path: str) -> Attributes:

@@ -52,6 +52,7 @@ from omdml.workers.node.http.requests import (
     search_of_body,
     search_of_parameters,
 )
+from omdml.workers.node.http.together import Asked, Together
 from omdml.workers.node.http.watch import Watch
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
@@ -64,8 +65,6 @@ from omdml.workers.telemetry.registry import OTHER
 from omdml.workers.telemetry.single_models import PATH
 from omdml.workers.versions import moves
 
-# Numbers. Fewer are looked at in 0.2 ms, and the hop to a thread costs as much.
-INLINE_WORK = 3_000_000
 # Of events that are checked without such a hop.
 INLINE_BYTES = 16_384
 STATUS = {
@@ -170,10 +169,10 @@ def create_app(
 
 
 class Api:
-    """Endpoints over one node; small searches are answered on the event loop, big ones in a thread."""
+    """Endpoints over one node."""
 
     def __init__(self, node: RetrievalNode, access: Access) -> None:
-        self._node, self._access = node, access
+        self._node, self._access, self._together = node, access, Together(node)
 
     async def search_item(self, request: Request) -> Response:
         """Items closest to one item; nothing if the client has that answer already."""
@@ -213,19 +212,19 @@ class Api:
             node.query(view, one.names, one.features, asked.by, asked.rerank)
             for one in asked.queries or [OneQuery(asked.id, asked.ids, asked.features)]
         ]
-        costly = asked.filter is not None or asked.fields or any(query.by_elements for query in queries)
-        if costly or view.work * len(queries) > INLINE_WORK:
-            found = await run_in_threadpool(self._answers, view, queries, asked)
+        page, options = Page(asked.offset, tuple(asked.exclude)), Options(self._expand(view, asked), asked.explain)
+        alone = asked.filter is not None or asked.fields or asked.by or asked.rerank
+        if alone or any(query.by_elements for query in queries):
+            found = await run_in_threadpool(self._answers, view, queries, asked, page, options)
         else:
-            found = self._answers(view, queries, asked)
+            found = await self._together.answers(view, queries, Asked(asked.k, asked.task, page, options))
         return reply(single(found) if asked.queries is None else found)
 
-    def _answers(self, view: View, queries: list[Query], asked: Search) -> Answers:
+    def _answers(self, view: View, queries: list[Query], asked: Search, page: Page, options: Options) -> Answers:
         node = self._node
         if asked.filter is not None:
             among = node.filtered(view, queries[0], asked.filter).among
             queries = [query._replace(among=among) for query in queries]
-        page, options = Page(asked.offset, asked.exclude), Options(self._expand(view, asked), asked.explain)
         found = node.answers(view, queries, asked.k, asked.task, page, options)
         return node.with_fields(view, found, asked.fields) if asked.fields else found
 

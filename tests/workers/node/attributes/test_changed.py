@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from omdml.streams.catalogues.changes.change import Change
+from omdml.streams.catalogues.changes.change import Change, Shown
+from omdml.workers.node.attributes.layers import ChangedAttributes
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.searching.answers import single
 from tests.support.changing import Twin, change, plain_catalogue, raw_item
@@ -50,6 +53,65 @@ def test_attributes_take_effect_with_the_answer_without_any_file(shop):
         assert matching(client, {"price": {"lt": 5}}) == {"new", "i3"}
         client.put("/items/i3", json={"attributes": {}})
         assert matching(client, {"price": {"exists": True}}) == {"new"}
+
+
+# Changes that these items remember: few enough that a look may come too late.
+REMEMBERED = 10
+
+
+class Items:
+    """What layers ask of a catalogue: ids of rows, and what changes said."""
+
+    def __init__(self, ids):
+        self.ids, self.attributes, self.shown, self.said = ids, {}, Shown(), []
+
+    def rows(self, ids):
+        return np.array([self.ids.index(item) if item in self.ids else -1 for item in ids], np.int64)
+
+    def say(self, item, told):
+        if told is None:
+            self.attributes.pop(item, None)
+        else:
+            self.attributes[item] = told
+        self.said.append(item)
+        self.shown = self.shown._replace(attributed=len(self.said))
+
+    def attributed_since(self, count):
+        return None if len(self.said) - count > REMEMBERED else set(self.said[count:])
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 39), st.one_of(st.none(), st.integers(0, 6))), min_size=1, max_size=12),
+        max_size=20,
+    )
+)
+def test_layers_hold_what_was_said_last_however_changes_were_spread(looks):
+    ids = [f"i{n}" for n in range(40)]
+    catalogue, changed, file = Items(ids), ChangedAttributes(), filed()
+    in_file = {line["id"]: line["price"] for line in FILE}
+    for look in looks:
+        for number, price in look:
+            catalogue.say(f"i{number}", None if price is None else {"price": price})
+        layers = changed.over(file, catalogue)
+        expected = [catalogue.attributes[i]["price"] if i in catalogue.attributes else in_file.get(i) for i in ids]
+        assert [told.get("price") for told in layers.of(ids, ["price"])] == expected
+        found = layers.mask({"price": {"gte": 4}}, catalogue, len(ids))
+        assert found.tolist() == [price is not None and price >= 4 for price in expected]
+
+
+def test_a_change_of_one_among_many_makes_one_small_layer():
+    catalogue, changed = Items([f"i{n}" for n in range(1_000)]), ChangedAttributes()
+    for item in catalogue.ids:
+        catalogue.say(item, {"price": 1})
+    (whole,) = changed.over(None, catalogue).changed
+    for count in range(1, 101):
+        catalogue.say(f"i{count}", {"price": 2})
+        first, *others = changed.over(None, catalogue).changed
+        assert first is whole
+        assert len(others) <= 3
+    assert sum(told["price"] == 2 for told in changed.over(None, catalogue).of(catalogue.ids, ["price"])) == 100
 
 
 @pytest.mark.parametrize("seed", range(examples(10)))

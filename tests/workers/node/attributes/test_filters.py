@@ -19,6 +19,8 @@ from tests.support.deep import examples
 from tests.support.processes import ROOT
 
 PRICES, BRANDS, TAGS = (-1.5, 0, 3, 9.99, 20), ("", "acme", "ömega", "zeta"), ("red", "blue", "small")
+# The second and the third are the same instant.
+DATES = ("2026-11-23", "2026-11-24", "2026-11-24T01:00:00+01:00", "2026-11-24T10:15:30.5Z", "2026-11-24T09:00-05:00")
 ITEM = st.fixed_dictionaries(
     {},
     optional={
@@ -26,6 +28,7 @@ ITEM = st.fixed_dictionaries(
         "brand": st.sampled_from(BRANDS),
         "sale": st.booleans(),
         "tags": st.lists(st.sampled_from(TAGS), max_size=3),
+        "since": st.sampled_from(DATES),
     },
 )
 BOUNDS = st.sampled_from(("eq", "ne", "lt", "lte", "gt", "gte"))
@@ -47,6 +50,7 @@ CONDITION = st.fixed_dictionaries(
     optional={
         "price": operators((*PRICES, 5)),
         "brand": operators((*BRANDS, "b", "zz")),
+        "since": operators((*DATES, "2026-11-24T00:00", "2030-01-01")),
         "sale": st.one_of(
             st.booleans(), st.dictionaries(st.sampled_from(("eq", "ne", "exists")), st.booleans(), min_size=1)
         ),
@@ -81,7 +85,7 @@ class Ids:
 
 
 # Kinds are known from the first value, so one item has all of them.
-WHOLE = {"price": 3, "brand": "acme", "sale": True, "tags": ["red"]}
+WHOLE = {"price": 3, "brand": "acme", "sale": True, "tags": ["red"], "since": "2026-11-24"}
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -114,6 +118,9 @@ def test_attributes_come_back_as_they_were_written(items):
         ({"price": {"in": 3}}, "filter.price.in: got 3, expected a list of numbers"),
         ({"brand": {"in": ["a", 3]}}, "filter.brand.in: got .*, expected a list of texts"),
         ({"sale": 1}, "filter.sale: got 1, expected true or false"),
+        ({"since": {"lt": "soon"}}, "filter.since.lt: got 'soon', expected a date such as 2026-11-23"),
+        ({"since": "2026"}, "filter.since: got '2026', expected a date"),
+        ({"since": {"in": ["2026-11-23", "2026-02-30"]}}, "filter.since.in: got .*, expected a list of dates"),
         ({"tags": 3}, "filter.tags: got 3, expected a text, or a list of texts"),
         ({"any": []}, r"filter.any: got \[\], expected a list of filters"),
         ({"all": [{}, {"any": [{"brand": 3}]}]}, r"filter.all\[1\].any\[0\].brand: got 3, expected a text"),
@@ -127,6 +134,21 @@ def test_a_filter_that_makes_no_sense_is_refused_saying_where(asked, message):
     with pytest.raises(SearchError, match=message) as caught:
         table.mask(asked, Ids("whole"), 1)
     assert caught.value.reason == "bad_filter"
+
+
+def test_an_attribute_of_which_one_value_is_no_date_holds_texts():
+    values = {"a": {"since": "2026-11-23"}, "b": {"since": "soon"}, "c": {"since": "2026-11-23T00:00"}}
+    table = Attributes(lines(values), "file")
+    assert table.mask({"since": "2026-11-23"}, Ids(*"abc"), 3).tolist() == [True, False, False]
+    assert table.mask({"since": {"gt": "s"}}, Ids(*"abc"), 3).tolist() == [False, True, False]
+
+
+def test_dates_are_texts_beside_others_that_are_none():
+    file = Attributes(lines({"a": {"since": "2026-11-23"}}), "file")
+    changed = Attributes.of_items([("b", {"since": "soon"})])
+    assert file.mask({"since": {"lt": "soon"}}, Ids("a"), 1, changed.columns).tolist() == [True]
+    with pytest.raises(SearchError, match="expected a date"):
+        file.mask({"since": {"lt": "soon"}}, Ids("a"), 1)
 
 
 def test_a_filter_that_is_too_deep_is_refused():

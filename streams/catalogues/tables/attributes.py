@@ -1,0 +1,171 @@
+"""Columns of an input table that are no vectors: each becomes an attribute of the items.
+
+A cell of CSV has no type, so the cells of a column decide together: a column whose cells are all numbers holds numbers.
+A date stays the text that it is; whoever filters compares it as a date.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, Protocol, TypeGuard
+
+import msgspec
+import structlog
+
+from omdml.errors import CatalogueError
+from omdml.streams.catalogues.changes.change import MAX_ATTRIBUTES, RESERVED, Change, Value, checked
+from omdml.streams.catalogues.tables.table import Table, require_columns
+
+# A number as JSON writes it. The article number 007 is a text, and stays one.
+NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")
+# From there on a float64 does not hold every whole number.
+EXACT = 2**53
+FLAGS = {"true": True, "false": False}
+
+log = structlog.get_logger(__name__)
+
+Row = tuple[str, dict[str, Value]]
+_list = msgspec.json.Decoder(list[str])
+
+
+class TableWithAttributes(Table, Protocol):
+    """A table whose other columns can be attributes.
+
+    Attributes
+    ----------
+    others
+        The columns that are neither ids nor vectors and whose type an attribute can have.
+    """
+
+    others: Sequence[str]
+
+    def attributes(self, names: Sequence[str]) -> Iterator[Row]:
+        """Each item's id and its values of these columns, without empty ones; raises CatalogueError."""
+
+
+class InputAttributes(NamedTuple):
+    """The attributes that some tables bring: columns of each."""
+
+    columns: Sequence[tuple[TableWithAttributes, Sequence[str]]]
+
+    @property
+    def names(self) -> list[str]:
+        """The attributes, in the order of the columns."""
+        return [name for _, names in self.columns for name in names]
+
+    def changes(self) -> Iterator[Change]:
+        """A change of each item: it has these attributes and no others. Raises CatalogueError."""
+        for item, attributes in self._rows():
+            yield checked(Change(id=item, attributes=attributes), "inputs")
+
+    def _rows(self) -> Iterable[Row]:
+        tables = [table.attributes(names) for table, names in self.columns]
+        if len(tables) == 1:
+            return tables[0]
+        joined: dict[str, dict[str, Value]] = {}
+        for item, attributes in chain.from_iterable(tables):
+            joined.setdefault(item, {}).update(attributes)
+        return joined.items()
+
+
+def attributes_in(tables: Sequence[Table], wanted: Sequence[str] | None) -> InputAttributes:
+    """The columns that become attributes: those ``wanted``, or, if that is None, all that can.
+
+    Raises CatalogueError for a column that is missing or in two tables, and for a name that no attribute can have.
+    """
+    sources = [table for table in tables if _has_others(table)]
+    if wanted and not sources:
+        raise CatalogueError("attributes are columns of CSV and Parquet, and no input is one: leave them out")
+    if wanted is not None:
+        require_columns(" and ".join(table.name for table in sources), wanted, [n for s in sources for n in s.others])
+    columns = [(table, _chosen(table, wanted)) for table in sources]
+    found = InputAttributes([(table, names) for table, names in columns if names])
+    _check_names(found.names)
+    return found
+
+
+def _chosen(table: TableWithAttributes, wanted: Sequence[str] | None) -> list[str]:
+    """The columns of a table that become attributes. Those that nobody asked for are left out if they cannot."""
+    if wanted is not None:
+        return [name for name in table.others if name in wanted]
+    left_out = [name for name in table.others if name in RESERVED]
+    if left_out:
+        log.info("columns_left_out", table=table.name, columns=left_out, reason="filters use these words")
+    return [name for name in table.others if name not in RESERVED]
+
+
+def _has_others(table: Table) -> TypeGuard[TableWithAttributes]:
+    return hasattr(table, "others")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name in RESERVED:
+            raise CatalogueError(
+                f"column {name!r}: an attribute cannot be called this, filters use the word: rename it"
+            )
+        if names.count(name) > 1:
+            raise CatalogueError(f"column {name!r} is in two inputs: leave it out of one of them")
+    if len(names) > MAX_ATTRIBUTES:
+        raise CatalogueError(
+            f"{len(names)} columns that are no vectors, at most {MAX_ATTRIBUTES} can be attributes: choose some "
+            "(--attributes price,brand) or none (--attributes none)"
+        )
+
+
+class CellKind:
+    """What the cells of a CSV column have in common: numbers, true and false, lists of texts; otherwise texts."""
+
+    def __init__(self) -> None:
+        self._possible: list[Callable[[str], Value]] = [number_in, flag_in, list_in]
+
+    def see(self, cell: str) -> None:
+        """Take one more cell into account; an empty one says nothing."""
+        if cell and self._possible:
+            self._possible = [read for read in self._possible if read(cell) is not None]
+
+    def read(self, cell: str) -> Value:
+        """The value of a cell; None if it is empty."""
+        if not cell:
+            return None
+        return self._possible[0](cell) if self._possible else cell
+
+
+def number_in(cell: str) -> float | int | None:
+    """The number that a cell is; None if it is none, or one that float64 does not hold exactly."""
+    match = NUMBER.fullmatch(cell)
+    if match is None:
+        return None
+    if match[2] or match[3]:
+        value = float(cell)
+        return value if abs(value) < float("inf") else None
+    return int(cell) if len(cell) <= 17 and abs(int(cell)) < EXACT else None
+
+
+def flag_in(cell: str) -> bool | None:
+    """Whether a cell says true or false."""
+    return FLAGS.get(cell.lower())
+
+
+def list_in(cell: str) -> list[str] | None:
+    """The texts of a JSON list."""
+    if not cell.startswith("["):
+        return None
+    try:
+        return _list.decode(cell)
+    except msgspec.DecodeError:
+        return None
+
+
+def plain(value: Any) -> Value:
+    """A value of a Parquet column: dates and times as ISO 8601, decimals as numbers."""
+    if value is None or isinstance(value, bool | int | float | str):
+        # Parquet's own way to say that there is no number.
+        return None if value != value else value
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    if isinstance(value, list):
+        return [str(text) for text in value if text is not None]
+    return float(value)
