@@ -38,7 +38,7 @@ from omdml.streams.kafka.routing.transaction import KafkaTransactions
 from omdml.streams.kafka.safety import groups
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import create_topic, grow_topic, look_up
-from omdml.streams.letters import DeadLetters, Sender
+from omdml.streams.letters import Book, DeadLetters, Sender, read_book
 from omdml.streams.newest import EVENTS, Newest
 from omdml.streams.placement import Placement
 from omdml.streams.protocols import Catalogue, Partition, Record, Sink, Source, Store
@@ -252,6 +252,14 @@ def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
     return open_bystander(msgspec.structs.replace(log, path=log.letters)) if Path(log.letters).exists() else None
 
 
+def read_letters(log: FileLog | KafkaLog) -> Book:
+    """Everything among the dead letters; raises SourceError."""
+    from omdml.workers.operate.replay import read_whole
+
+    letters = open_letters_to_read(log)
+    return read_book(record for records in (read_whole(letters) if letters else ()) for record in records)
+
+
 def open_sender(log: FileLog | KafkaLog) -> Sender:
     """What sends the events of dead letters again; raises SourceError."""
     if isinstance(log, KafkaLog):
@@ -397,8 +405,8 @@ def tell_if_empty(store: Store) -> None:
             _log.warning("store_is_empty", store=str(store), serving="what models begin with", hint=hint)
 
 
-def serve_node(configuration: Configuration) -> None:
-    """Run a node with its HTTP server until a signal."""
+def serve_node(configuration: Configuration, office: Callable[..., bytes] | None = None) -> None:
+    """Run a node with its HTTP server until a signal; ``office`` does what operators ask for beside searches."""
     from omdml.workers.node.catalogues import Current
     from omdml.workers.node.http.server import serve
     from omdml.workers.node.node import RetrievalNode
@@ -425,7 +433,8 @@ def serve_node(configuration: Configuration) -> None:
         attributes=attributes_of(configuration),
         expand=configuration.expand,
     )
-    serve(node, host, port, configuration.node.access, configuration.node.hosts, pictures_of(configuration))
+    access, hosts = configuration.node.access, configuration.node.hosts
+    serve(node, host, port, access, hosts, pictures_of(configuration), office)
 
 
 def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:

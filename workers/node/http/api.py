@@ -34,6 +34,7 @@ from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.min_version import Behind, view_from
 from omdml.workers.node.http.openapi import openapi
+from omdml.workers.node.http.operators import Operators
 from omdml.workers.node.http.problems import PROBLEM, problem
 from omdml.workers.node.http.request_id import HEADER, Identified
 from omdml.workers.node.http.requests import (
@@ -74,6 +75,10 @@ STATUS = {
     "foreign_host": HTTPStatus.MISDIRECTED_REQUEST,
     "not_kept": HTTPStatus.NOT_FOUND,
     "no_picture": HTTPStatus.NOT_FOUND,
+    "no_letter": HTTPStatus.NOT_FOUND,
+    "not_here": HTTPStatus.NOT_IMPLEMENTED,
+    "timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "unservable": HTTPStatus.CONFLICT,
     "unknown_model": HTTPStatus.NOT_FOUND,
     "unknown_item": HTTPStatus.NOT_FOUND,
@@ -113,11 +118,12 @@ def create_app(
     access: Access = NO_TOKENS,
     hosts: Collection[str] = (),
     pictures: Callable[[str], Pictures | None] = lambda model: None,
+    office: Callable[..., bytes] | None = None,
 ) -> Starlette:
     """The app of a node that is started by the caller; ``access`` says who may write.
 
     A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
-    unless ``hosts`` names some. ``pictures`` are those of a model's items.
+    unless ``hosts`` names some. ``pictures`` are those of a model's items. ``office`` does what operators ask for.
     """
     api, watch = Api(node, access), Watch(node, pictures)
     routes = [
@@ -137,6 +143,7 @@ def create_app(
         *Items(node, access).routes,
         Route("/picture", watch.picture, methods=["GET"]),
         Route("/events", watch.events, methods=["GET"]),
+        *Operators(access, office).routes,
         *CONSOLE,
         Route("/healthz", api.healthz, methods=["GET"]),
         Route("/readyz", api.readyz, methods=["GET"]),

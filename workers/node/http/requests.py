@@ -211,6 +211,14 @@ def move_of_body(body: bytes) -> Move:
     return move
 
 
+def struct_of_body(body: bytes, struct: type[T]) -> T:
+    """The struct that a JSON body holds; raises SearchError."""
+    fields = _fields(body)
+    _known(fields, struct.__struct_fields__)
+    found: T = _converted(fields, struct, strict=True)
+    return found
+
+
 def search_of_body(body: bytes) -> Search:
     """The query in a JSON body; raises SearchError."""
     fields = _fields(body)
