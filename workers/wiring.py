@@ -408,6 +408,7 @@ def tell_if_empty(store: Store) -> None:
 def serve_node(configuration: Configuration, office: Callable[..., bytes] | None = None) -> None:
     """Run a node with its HTTP server until a signal; ``office`` does what operators ask for beside searches."""
     from omdml.workers.node.catalogues import Current
+    from omdml.workers.node.experiments.experiments import Experiments
     from omdml.workers.node.http.server import serve
     from omdml.workers.node.node import RetrievalNode
     from omdml.workers.telemetry.registry import new_registry
@@ -434,7 +435,8 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
         expand=configuration.expand,
     )
     access, hosts = configuration.node.access, configuration.node.hosts
-    serve(node, host, port, access, hosts, pictures_of(configuration), office)
+    experiments = Experiments(configuration.experiments)
+    serve(node, host, port, access, hosts, pictures_of(configuration), office, experiments)
 
 
 def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:

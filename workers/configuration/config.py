@@ -21,6 +21,7 @@ from omdml.streams.addresses import masked, shown
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.regular import DOCUMENT_BYTES, read_regular
 from omdml.workers.configuration.access import Access, NamedToken, check_pages, check_tokens
+from omdml.workers.configuration.experiments import ExperimentConfig, check_experiments
 from omdml.workers.configuration.parents import check_parents
 from omdml.workers.configuration.process import address
 from omdml.workers.configuration.ranges import check_ranges
@@ -220,6 +221,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     metrics: MetricsConfig = MetricsConfig()
     logging: LoggingConfig = LoggingConfig()
     webhook: WebhookConfig = WebhookConfig()
+    experiments: dict[str, ExperimentConfig] = {}
 
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
         """The name or pattern that covers a model, and what it says; exact names first, then in the order given."""
@@ -247,6 +249,10 @@ def defaults(learner: str) -> dict[str, Any]:
 def is_pattern(name: str) -> bool:
     """Whether a model's name in the configuration stands for many."""
     return any(sign in name for sign in "*?[")
+
+
+# Sections of tables that users name: these names keep their case in variables of the environment.
+NAMED = ("models", "catalogues", "experiments")
 
 
 def load(
@@ -302,7 +308,7 @@ def _single_underscore(name: str) -> str | None:
 
 def _put(table: dict[str, Any], parts: list[str], value: str, name: str) -> None:
     section = parts[0].lower()
-    names = parts[1:-1] if section in ("models", "catalogues") else [part.lower() for part in parts[1:-1]]
+    names = parts[1:-1] if section in NAMED else [part.lower() for part in parts[1:-1]]
     keys = [section, *names, parts[-1].lower()]
     for key in keys[:-1]:
         table = table.setdefault(key, {})
@@ -347,11 +353,15 @@ def _checked(table: dict[str, Any]) -> Configuration:
     catalogues = _table(table.get("catalogues", {}), "catalogues")
     for name, entry in catalogues.items():
         known(_table(entry, f"catalogues.{name}"), CatalogueConfig.__struct_fields__, f"catalogues.{name}")
+    for name, entry in _table(table.get("experiments", {}), "experiments").items():
+        known(_table(entry, f"experiments.{name}"), ExperimentConfig.__struct_fields__, f"experiments.{name}")
     models = _table(table.get("models", {}), "models")
     _check_all_but_models(_converted({**table, "log": log, "models": {}}))
     models = {name: _model(name, entry, catalogues) for name, entry in models.items()}
     found = _converted({**table, "log": log, "models": models})
     check_parents(found.models)
+    asked = {model for one in found.experiments.values() for model in (one.model, one.against)}
+    check_experiments(found.experiments, {model for model in asked if found.match(model)})
     return found
 
 

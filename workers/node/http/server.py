@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.configuration.process import on_signals
+from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.http.api import create_app
 from omdml.workers.node.http.limits import MAX_CONNECTIONS, BoundedConnection
 from omdml.workers.node.node import RetrievalNode
@@ -114,6 +115,7 @@ def serve(
     hosts: Sequence[str] = (),
     pictures: Callable[[str], Pictures | None] = lambda model: None,
     office: Callable[..., bytes] | None = None,
+    experiments: Experiments | None = None,
 ) -> None:
     """Run a node and its HTTP server until SIGTERM or SIGINT; ``access`` says who may write.
 
@@ -125,11 +127,13 @@ def serve(
     allow_open_files(OPEN_FILES)
     # A node with a token answers to any name unless some are given.
     names = [*hosts, host] if hosts or not access else []
-    server = HttpServer(create_app(node, access, names, pictures, office), host, port)
+    server = HttpServer(create_app(node, access, names, pictures, office, experiments), host, port)
     on_signals(server.stop)
     with node, Messenger(server.condition_of(node)):
         _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])
         server.run()
+    if experiments:
+        experiments.close()
     _log.info("node_stopped", url=server.url)
 
 
