@@ -14,14 +14,15 @@ METRIC = {"metric": ExperimentConfig(model="shop", against_version=0, share=1.0)
 
 @pytest.fixture
 def nodes(tmp_path):
-    """Two servers of one node, each with experiments of its own."""
+    """Two nodes of one store, each with experiments of its own."""
     shop = Shop(tmp_path)
     shop.publish()
     shop.learn(200)
     with (
         shop.serving() as node,
+        shop.node() as other,
         listening(node, experiments=Experiments(METRIC)) as first,
-        listening(node, experiments=Experiments(METRIC)) as second,
+        listening(other, experiments=Experiments(METRIC)) as second,
     ):
         yield first.url, second.url
 
