@@ -64,8 +64,8 @@ def sentence(one: Experiment) -> str:
         return "no search was won yet: clicks come by POST /clicks, with the search that the answer names"
     share = f"{second} wins {one.share:.0%} of the decided searches (between {one.low:.0%} and {one.high:.0%})"
     if one.better is None:
-        return f"not decided yet: {share}, and a difference is {one.confidence:.1%} sure; 95 % are needed"
-    return f"{second if one.better == 'second' else first} is better: {share}, {one.confidence:.1%} sure"
+        return f"not decided yet: {share}, at {one.confidence:.1%} confidence of the 95 % needed"
+    return f"{second if one.better == 'second' else first} is better: {share}, at {one.confidence:.1%} confidence"
 
 
 def sides(one: Experiment) -> tuple[str, str]:

@@ -51,8 +51,8 @@ function card(one) {
 function sentence(one, names) {
   if (one.share === null) return "No search was won yet. Clicks come by POST /clicks.";
   const share = `${names[1]} wins ${percent(one.share)} of the decided searches (between ${percent(one.low)} and ${percent(one.high)})`;
-  if (one.better === null) return `${share}. That they differ is ${percent(one.confidence)} sure; ${percent(SURE)} are needed.`;
-  return `${share}. That is ${percent(one.confidence)} sure, however often somebody looked.`;
+  if (one.better === null) return `${share}. This is no sure difference yet: ${percent(one.confidence)} confidence of the ${percent(SURE)} needed.`;
+  return `${share}. Confidence ${percent(one.confidence)}, however often somebody looked.`;
 }
 
 /** How often the second side wins, as a mark between its bounds. Half is in the middle. */

@@ -11,14 +11,14 @@ const HISTORY_MS = 5000;
 const LINES = 500;
 const TOLD = 30;
 const SERIES = 6;
+const ALONE_S = 30;
 
 export async function watchPage(place, { model, onStep }) {
   let { steps } = await get(`/models/${encodeURIComponent(model)}/steps`);
   const big = el("div", { className: "big" });
   const grid = el("div", { className: "charts" });
-  const decisions = el("div");
-  place.append(big, grid, el("section", { className: "card stack decisions" }, el("h2", {}, "Guard, drift and moves"),
-    el("p", { className: "soft" }, "Versions that the guard withheld or took back and why, drift, and what operators moved; the newest first"), decisions));
+  const decisions = el("ul", { className: "moves", tabIndex: 0, aria: { label: "Guard, drift and moves" } });
+  place.append(big, grid);
   const charts = [
     new Chart("Mistakes", "Of comparisons, said before they were learned: how many were answered wrongly", percent, () => [
       ["lately", (step) => step.figures.recent_mistake_rate], ["since the start", (step) => step.figures.mistake_rate],
@@ -35,7 +35,8 @@ export async function watchPage(place, { model, onStep }) {
       ["a second", (step, before) => (before && step.at > before.at && step.version >= before.version ? (step.version - before.version) / (step.at - before.at) : null)],
     ]),
   ];
-  grid.append(...charts.map((chart) => chart.element));
+  grid.append(...charts.map((chart) => chart.element), el("section", { className: "card" }, el("h2", {}, "Guard, drift and moves"),
+    el("p", { className: "soft" }, "Versions that were withheld or taken back and why, drift, and what operators moved"), decisions));
 
   function draw() {
     const last = steps.at(-1);
@@ -53,9 +54,10 @@ export async function watchPage(place, { model, onStep }) {
   async function drawDecisions() {
     const { lines } = await get(`/models/${encodeURIComponent(model)}/history`, { last: LINES });
     const told = lines.filter((line) => line.what !== "published").slice(-TOLD).reverse();
-    decisions.replaceChildren(told.length
-      ? table([["when", ""], ["what", ""], ["version", "number"], ["who", ""], ["why", "wide"]], told.map((line) => [day(line.at), WHAT[line.what] ?? line.what, whole(line.version), line.actor ?? "", line.reason ?? ""]), "Guard, drift and moves")
-      : el("p", {}, "Nothing was withheld, nothing drifted and nobody moved a version."));
+    decisions.replaceChildren(...told.map((line) => el("li", {},
+      el("span", { className: `tag ${BAD.has(line.what) ? "warn" : ""}` }, WHAT[line.what] ?? line.what), `version ${whole(line.version)}`,
+      el("span", { className: "soft" }, [line.actor, day(line.at)].filter(Boolean).join(", ")), line.reason ? el("p", {}, line.reason) : null)),
+    ...(told.length ? [] : [el("li", {}, "Nothing was withheld, nothing drifted, and nobody moved a version.")]));
   }
 
   const drawing = new Seldom(draw, DRAW_MS);
@@ -81,7 +83,8 @@ export async function watchPage(place, { model, onStep }) {
   };
 }
 
-const WHAT = { held: "withheld by the guard" };
+const WHAT = { held: "withheld" };
+const BAD = new Set(["held", "taken back", "drift"]);
 
 /** Lines over time, and the same as a table for who does not see lines. */
 class Chart {
@@ -124,7 +127,8 @@ class Chart {
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
     return new globalThis.uPlot({
       width: this.width, height: 210, cursor: { y: false },
-      scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
+      // One point alone would stretch over years.
+      scales: { x: { range: (_, low, high) => (low === high ? [low - ALONE_S, high + ALONE_S] : [low, high]) }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 1) * 1.08 || 1] } },
       axes: [axis, { ...axis, size: 72, values: (_, values) => values.map(this.told) }],
       series: [{ value: (_, at) => (at ? clock(at) : "") }, ...this.labels.map((label, at) => ({
         label, stroke: colour(`--series-${(at % SERIES) + 1}`), width: at === 0 ? 2 : 1.3, spanGaps: true, points: { show: this.columns[0].length < 12 }, value: (_, value) => this.told(value),
