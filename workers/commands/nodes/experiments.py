@@ -78,7 +78,7 @@ def added(one: Experiment, other: Experiment) -> Experiment:
     """Both nodes' counts as one, judged again."""
     import msgspec
 
-    from omdml.interleaving import verdict
+    from omdml.retrieval.interleaving import verdict
 
     counts = together(one.counts, other.counts)
     judged = verdict(counts.first, counts.second)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from omdml.interleaving import Verdict, team_draft, verdict
+from omdml.retrieval.interleaving import Verdict, team_draft, verdict
 from omdml.workers.configuration.experiments import ExperimentConfig
 from omdml.workers.node.experiments.tally import Counts, Tally
 from omdml.workers.node.searching.answers import Answer, Interleaved

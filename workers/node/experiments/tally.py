@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from omdml.errors import ConfigurationError
-from omdml.interleaving import Drafted
+from omdml.retrieval.interleaving import Drafted
 from omdml.streams.disk import put
 
 # Searches whose teams are remembered, the newest; clicks on older ones count for nothing.

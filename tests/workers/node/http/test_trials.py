@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from omdml.errors import ConfigurationError
-from omdml.interleaving import team_draft
+from omdml.retrieval.interleaving import team_draft
 from omdml.workers.configuration.experiments import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.experiments.tally import Tally

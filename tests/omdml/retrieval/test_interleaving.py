@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omdml.interleaving import coins, team_draft, verdict
+from omdml.retrieval.interleaving import coins, team_draft, verdict
 from tests.naive import interleaving as naive
 
 rankings = st.lists(st.sampled_from("abcdefghij"), unique=True)
