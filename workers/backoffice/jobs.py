@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from omdml.streams.letters import Book, Letter, read_book
-from omdml.workers import wiring
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.doctor.installation import examine
 from omdml.workers.doctor.status import Look, Status
 from omdml.workers.operate.letters import chosen, learnable, oldest_first, passed, position, resend, since_then
+from omdml.workers.wiring.dead_letters import newest_letters, open_sender, read_letters
+from omdml.workers.wiring.models import open_specs
+from omdml.workers.wiring.stores import open_stores
 
 # Characters of an event that a list of letters shows, and that an explanation shows.
 SHOWN, WHOLE = 400, 64_000
@@ -97,7 +99,7 @@ def letters(
     configuration: Configuration, reason: str | None, model: str | None, still_open: bool, last: int
 ) -> LetterList:
     """The newest dead letters, in bounded time."""
-    records, whole = wiring.newest_letters(configuration.log)
+    records, whole = newest_letters(configuration.log)
     book = read_book(records)
     unsettled = chosen(book.open, reason, model)
     found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
@@ -113,10 +115,10 @@ def letters(
 
 def explain(configuration: Configuration, wanted: str) -> LetterInFull:
     """One letter in full; raises FeedbackError if there is none at that position."""
-    book = wiring.read_letters(configuration.log)
+    book = read_letters(configuration.log)
     letter = book.letters[position(book, wanted)]
-    standing = passed([letter], wiring.open_stores(configuration))
-    event, why = learnable(letter, wiring.specs(configuration), standing)
+    standing = passed([letter], open_stores(configuration))
+    event, why = learnable(letter, open_specs(configuration), standing)
     return LetterInFull(
         **{**msgspec.structs.asdict(line(book, letter)), "event": text(letter.payload, WHOLE)},
         key=text(letter.key or b"", SHOWN),
@@ -128,10 +130,10 @@ def explain(configuration: Configuration, wanted: str) -> LetterInFull:
 
 def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
     """Send the events of these letters again, as far as they would be learned now, each at most once."""
-    specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
+    specs, store = open_specs(configuration), open_stores(configuration)
     # The sender is opened before the letters are read: from then on nobody else sends one of them.
-    with closing(wiring.open_sender(configuration.log)) as sender:
-        book = wiring.read_letters(configuration.log)
+    with closing(open_sender(configuration.log)) as sender:
+        book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         sent, left = resend([book.letters[at] for at in positions if at not in book.resent], specs, store, sender)
     already = sum(at in book.resent for at in positions)
@@ -141,8 +143,8 @@ def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
 
 def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
     """Settle these letters although their events were not sent again."""
-    with closing(wiring.open_sender(configuration.log)) as sender:
-        book = wiring.read_letters(configuration.log)
+    with closing(open_sender(configuration.log)) as sender:
+        book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         found = [letter for letter in book.open if letter.position in positions]
         for letter in found:

@@ -40,10 +40,10 @@ def list_letters(
     as_json: bool,
 ) -> None:
     """Dead letters, oldest first, how many there are of each reason, and how many are open."""
-    from omdml.workers import wiring
     from omdml.workers.operate.letters import chosen, oldest_first, since_then
+    from omdml.workers.wiring.dead_letters import read_letters
 
-    book = wiring.read_letters(configuration.log)
+    book = read_letters(configuration.log)
     unsettled = chosen(book.open, reason, model)
     found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     if as_json:
@@ -68,14 +68,16 @@ def list_letters(
 @stored
 def explain(configuration: config.Configuration, wanted: str) -> None:
     """All that is known of one letter, and whether its event would be learned now."""
-    from omdml.workers import wiring
     from omdml.workers.operate.letters import learnable, passed, position
+    from omdml.workers.wiring.dead_letters import read_letters
+    from omdml.workers.wiring.models import open_specs
+    from omdml.workers.wiring.stores import open_stores
 
-    book = wiring.read_letters(configuration.log)
+    book = read_letters(configuration.log)
     at = position(book, wanted)
     letter = book.letters[at]
-    standing = passed([letter], wiring.open_stores(configuration))
-    again, verdict = at in book.resent, learnable(letter, wiring.specs(configuration), standing)
+    standing = passed([letter], open_stores(configuration))
+    again, verdict = at in book.resent, learnable(letter, open_specs(configuration), standing)
     would = "would be learned" if again else "would be learned: omdml letters resend"
     fields = {
         "reason": letter.reason,
@@ -110,14 +112,16 @@ def resend(
     They are learned as if they came now, after whatever was learned meanwhile. A dismissed one is sent if its position
     is named.
     """
-    from omdml.workers import wiring
     from omdml.workers.operate.letters import chosen, position
     from omdml.workers.operate.letters import resend as send_again
+    from omdml.workers.wiring.dead_letters import open_sender, read_letters
+    from omdml.workers.wiring.models import open_specs
+    from omdml.workers.wiring.stores import open_stores
 
-    specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
+    specs, store = open_specs(configuration), open_stores(configuration)
     # The sender is opened before the letters are read: from then on nobody else sends one of them.
-    with nullcontext() if dry_run else closing(wiring.open_sender(configuration.log)) as sender:
-        book = wiring.read_letters(configuration.log)
+    with nullcontext() if dry_run else closing(open_sender(configuration.log)) as sender:
+        book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         unsettled = [book.letters[at] for at in positions if at not in book.resent] if positions else book.open
         sent, left = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
@@ -139,14 +143,14 @@ def dismiss(
 
     The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
     """
-    from omdml.workers import wiring
     from omdml.workers.operate.letters import chosen, position
+    from omdml.workers.wiring.dead_letters import open_sender, read_letters
 
     if not (wanted or reason or model or every):
         raise click.UsageError("which letters? Name positions, --reason, --model, or --all")
     # The sender is opened before the letters are read: from then on nobody else sends one of them.
-    with closing(wiring.open_sender(configuration.log)) as sender:
-        book = wiring.read_letters(configuration.log)
+    with closing(open_sender(configuration.log)) as sender:
+        book = read_letters(configuration.log)
         found = chosen(book.open, reason, model, [position(book, text) for text in wanted])
         for letter in found:
             sender.dismiss(letter)

@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from omdml.streams.files.source import FileSink
-from omdml.workers.configuration.experiments import ExperimentConfig
+from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
 from tests.support.browsers import Visit, chromium
 from tests.support.deep import deep

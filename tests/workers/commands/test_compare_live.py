@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from omdml.client import Client
 from omdml.workers.cli import main
-from omdml.workers.configuration.experiments import ExperimentConfig
+from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
 from tests.support.shops import Shop, listening
 

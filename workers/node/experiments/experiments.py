@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from omdml.retrieval.interleaving import Verdict, team_draft, verdict
-from omdml.workers.configuration.experiments import ExperimentConfig
+from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.tally import Counts, Tally
 from omdml.workers.node.searching.answers import Answer, Interleaved
 

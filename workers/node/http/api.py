@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omdml.errors import OmdmlError, SourceError
-from omdml.streams.protocols import Pointer, Why
+from omdml.streams.protocols.store import Pointer, Why
 from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
 from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.gallery import Query

@@ -6,7 +6,7 @@ import pytest
 
 from omdml.errors import ConfigurationError
 from omdml.retrieval.interleaving import team_draft
-from omdml.workers.configuration.experiments import ExperimentConfig
+from omdml.workers.configuration.config import ExperimentConfig
 from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.experiments.tally import Tally
 from tests.support.shops import Shop, client_of, listening, refused

@@ -1,30 +1,15 @@
-"""Experiments: two models, or two versions of one, answer a share of the searches together."""
+"""Experiments that cannot run are refused."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping
 
-import msgspec
-
 from omdml.errors import ConfigurationError
+from omdml.workers.configuration.config import ExperimentConfig
 
 # It stands in the ids of searches, before a colon.
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
-
-class ExperimentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Searches of ``model`` are answered together with the model ``against``, or with its own kept ``against_version``.
-
-    ``share`` of the searches are; 1 is all of them. ``counts`` is a file that keeps the counts when the node restarts;
-    without it they begin again with the node.
-    """
-
-    model: str
-    against: str = ""
-    against_version: int | None = None
-    share: float = 0.1
-    counts: str = ""
 
 
 def check_experiments(experiments: Mapping[str, ExperimentConfig], named: Container[str]) -> None:
