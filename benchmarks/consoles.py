@@ -25,6 +25,8 @@ ROUNDS, ROUND_S = 6, 5.0
 CONSOLES = 10
 # Comparisons a second while searches are timed.
 RATE = 20.0
+# Between two searches of a console, as FOLLOW_MS in workers/node/console/try.js.
+SEARCH_EVERY_S = 1.0
 MARKS = 60
 
 
@@ -82,7 +84,7 @@ def searches(url: str) -> list[float]:
 
 @contextmanager
 def consoles(url: str, count: int) -> Iterator[None]:
-    """So many streams of events, each of which asks for a page of results as often as a version comes."""
+    """So many streams of events, each of which asks for a page of results as a console does: once a second at most."""
     context = get_context("spawn")
     stop, ready = context.Event(), context.Event()
     process = context.Process(target=look, args=(url, count, stop, ready), daemon=True)
@@ -101,11 +103,13 @@ def look(url: str, count: int, stop: Event, ready: Event) -> None:
 
     def one() -> None:
         with httpx.Client(base_url=url, timeout=60) as client, client.stream("GET", "/events") as response:
+            again_at = 0.0
             for line in response.iter_lines():
                 if stop.is_set():
                     return
-                if line.startswith("data:"):
-                    client.get("/search", params={"id": "digit-0001", "k": 20})
+                if line.startswith("data:") and time.monotonic() >= again_at:
+                    again_at = time.monotonic() + SEARCH_EVERY_S
+                    client.get("/search", params={"id": "digit-0001", "k": 20, "explain": "true"})
 
     for _ in range(count):
         threading.Thread(target=one, daemon=True).start()
