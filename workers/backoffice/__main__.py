@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 from multiprocessing.connection import Connection
+from typing import Any
 
 import msgspec
 import structlog
@@ -25,17 +25,16 @@ def main(number: int, idle_s: float) -> None:
     # Ctrl-C at a terminal is for the node, which then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Connection(number) as pipe:
-        # Only the node writes here, so nothing foreign is unpickled.
-        configuration = pickle.loads(pipe.recv_bytes())
-
         from omdml.workers.backoffice.jobs import JOBS
         from omdml.workers.backoffice.office import Outcome
+        from omdml.workers.configuration.config import Configuration
         from omdml.workers.configuration.process import configure_log
 
+        configuration = msgspec.msgpack.decode(pipe.recv_bytes(), type=Configuration)
         configure_log(configuration.logging.format, configuration.logging.level)
         while pipe.poll(idle_s):
             try:
-                job, arguments = pickle.loads(pipe.recv_bytes())
+                job, arguments = msgspec.msgpack.decode(pipe.recv_bytes(), type=tuple[str, dict[str, Any]])
             except EOFError:
                 return
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 import threading
@@ -73,7 +72,7 @@ class BackOffice:
         if not self._working.acquire(timeout=PATIENCE_S):
             raise JobError("this node is busy with another operator's request: send this again a little later", "busy")
         try:
-            outcome = self._outcome(pickle.dumps((job, arguments)))
+            outcome = self._outcome(msgspec.msgpack.encode((job, arguments)))
         finally:
             self._working.release()
         if outcome.reason:
@@ -109,7 +108,7 @@ class BackOffice:
             command = [sys.executable, "-m", "omdml.workers.backoffice", str(number), str(IDLE_S)]
             with theirs:
                 self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[number])
-            self._pipe.send_bytes(pickle.dumps(self._configuration))
+            self._pipe.send_bytes(msgspec.msgpack.encode(self._configuration))
         return self._pipe
 
     def _kill(self) -> None:
