@@ -188,8 +188,8 @@ export async function tryPage(place, { model, onStep }) {
   let newest = null;
   const follow = new Seldom(async () => {
     const { sentAt } = state;
-    // Nothing moves under a hand that marks.
-    if (newest.serial === state.serial || (sentAt === null && state.marks.size)) return;
+    // Nothing moves under a hand that marks, or is about to.
+    if (newest === null || newest.serial === state.serial || (sentAt === null && (state.marks.size || results.matches(":hover")))) return;
     const { version } = newest;
     state.sentAt = null;
     const moved = await trying(again);
@@ -201,6 +201,7 @@ export async function tryPage(place, { model, onStep }) {
       news.hidden = false;
     }
   }, FOLLOW_MS);
+  results.addEventListener("pointerleave", () => follow.ask());
   const forget = onStep((step) => {
     if (step.model !== model || !state.query || step.serial === state.serial) return;
     newest = step;
