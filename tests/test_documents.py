@@ -51,6 +51,13 @@ def test_a_command_that_a_document_shows_exists_with_its_options(words):
     assert {word for word in words if word.startswith("-")} <= options
 
 
+def test_the_files_that_newcomers_are_sent_to_exist():
+    table = read("CONTRIBUTING.md").partition("## Where would I change ...?")[2].partition("## Rules")[0]
+    paths = re.findall(r"`([^`]+)`", table)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_commands_are_found_in_blocks_and_sentences():
     assert ["catalogue", "build", "items/", "items.npz"] in commands(read("docs/quickstart.md"))
     assert ["topics", "rehome", "--partitions", "8"] in commands(read("deploy/OPERATIONS.md"))
