@@ -9,7 +9,7 @@ export async function lettersPage(place, { model }) {
   const state = { open: true, reason: "", ours: false };
   const summary = el("p", { className: "soft", aria: { live: "polite" } });
   const list = el("ul", { className: "letters" });
-  const reasons = el("select", { aria: { label: "Reason" }, on: { change: () => { state.reason = reasons.value; trying(refresh); } } });
+  const reasons = el("select", { aria: { label: "Reason" }, on: { change: () => { state.reason = reasons.value; trying(refresh); } } }, el("option", { value: "" }, "any"));
   const check = (text, name) => el("label", { className: "check" }, el("input", {
     type: "checkbox", checked: state[name], on: { change: (event) => { state[name] = event.target.checked; trying(refresh); } },
   }), text);
