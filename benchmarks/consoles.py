@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import numpy as np
@@ -16,16 +18,37 @@ from playwright.sync_api import expect
 from rich.console import Console
 
 from omdml.feedback import Triplet
+from omdml.streams.catalogues.build import build_catalogue
 from omdml.workers.demo.digits import load_digits
 from omdml.workers.demo.environment import MODEL, Servers, Stage, own_folder
 from omdml.workers.demo.node_client import NodeClient
 from tests.support.browsers import Visit, chromium
+from tests.support.shops import Shop, listening
 
 ROUNDS, ROUND_S = 6, 5.0
 CONSOLES = 10
 # Comparisons a second while searches are timed.
 RATE = 20.0
+# Between two searches of a console, as FOLLOW_MS in workers/node/console/try.js.
+SEARCH_EVERY_S = 1.0
 MARKS = 60
+ITEMS = 100_000
+# Scrolls through the grid with a wheel, and notes how long each frame took and how much the page held at most.
+SCROLL = """async ([steps, step]) => {
+  const grid = document.querySelector(".grid");
+  const frames = [];
+  let most = 0;
+  let before = performance.now();
+  for (let number = 0; number < steps; number += 1) {
+    grid.scrollTop += step;
+    await new Promise(requestAnimationFrame);
+    const now = performance.now();
+    frames.push(now - before);
+    before = now;
+    most = Math.max(most, document.querySelectorAll("*").length);
+  }
+  return { frames, most, height: grid.scrollHeight };
+}"""
 
 
 def main(console: Console) -> None:
@@ -37,6 +60,8 @@ def main(console: Console) -> None:
     ):
         latencies(stage, console)
         marks(stage, console)
+    with TemporaryDirectory() as place:
+        many_items(Path(place), console)
 
 
 def latencies(stage: Stage, console: Console) -> None:
@@ -82,7 +107,7 @@ def searches(url: str) -> list[float]:
 
 @contextmanager
 def consoles(url: str, count: int) -> Iterator[None]:
-    """So many streams of events, each of which asks for a page of results as often as a version comes."""
+    """So many streams of events, each of which asks for a page of results as a console does: once a second at most."""
     context = get_context("spawn")
     stop, ready = context.Event(), context.Event()
     process = context.Process(target=look, args=(url, count, stop, ready), daemon=True)
@@ -101,11 +126,13 @@ def look(url: str, count: int, stop: Event, ready: Event) -> None:
 
     def one() -> None:
         with httpx.Client(base_url=url, timeout=60) as client, client.stream("GET", "/events") as response:
+            again_at = 0.0
             for line in response.iter_lines():
                 if stop.is_set():
                     return
-                if line.startswith("data:"):
-                    client.get("/search", params={"id": "digit-0001", "k": 20})
+                if line.startswith("data:") and time.monotonic() >= again_at:
+                    again_at = time.monotonic() + SEARCH_EVERY_S
+                    client.get("/search", params={"id": "digit-0001", "k": 20, "explain": "true"})
 
     for _ in range(count):
         threading.Thread(target=one, daemon=True).start()
@@ -132,3 +159,31 @@ def marks(stage: Stage, console: Console) -> None:
             page.wait_for_timeout(100)
     p50, p95 = np.percentile(took, [50, 95])
     console.print(f"\na mark to the new order on the page, {MARKS} times: p50 {p50:.0f} ms, p95 {p95:.0f} ms")
+
+
+def many_items(folder: Path, console: Console) -> None:
+    """A catalogue of 100,000 items in a real browser: until it can be used, scrolled through, and searched."""
+
+    def items(path: Path) -> object:
+        draw = np.random.default_rng(0)
+        features = {"shape": draw.normal(size=(ITEMS, 24)), "noise": draw.normal(size=(ITEMS, 8))}
+        return build_catalogue(path, features, ids=[f"item-{row:06d}" for row in range(ITEMS)])
+
+    shop = Shop(folder, items=items)
+    with shop.serving() as node, listening(node) as server, chromium() as browser:
+        began = time.perf_counter()
+        page = Visit(browser.new_context(viewport={"width": 1280, "height": 800}), f"{server.url}/console/").page
+        expect(page.locator(".results > li")).to_have_count(20)
+        ready_s = time.perf_counter() - began
+        # A page's height a frame, as fast as anybody scrolls; then jumps over thousands of rows.
+        for name, step in (("scrolling", 300), ("jumping", 30_000)):
+            seen = page.evaluate(SCROLL, [200, step])
+            p50, p95 = np.percentile(seen["frames"], [50, 95])
+            console.print(f"{name}: frames p50 {p50:.0f} ms, p95 {p95:.0f} ms, at most {seen['most']:,} elements")
+        expect(page.locator(".grid button:not([data-id])")).to_have_count(0)
+        began = time.perf_counter()
+        page.get_by_label("Find an item by its id").fill("item-099999")
+        page.locator(".grid button[data-id='item-099999']").click()
+        expect(page.locator(".results[data-of='item-099999'] > li")).to_have_count(20)
+        found_s = time.perf_counter() - began
+        console.print(f"{ITEMS:,} items: usable after {ready_s:.2f} s; found by id and searched after {found_s:.2f} s")

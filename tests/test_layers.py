@@ -28,6 +28,7 @@ FLOORS = (
     {"learning", "node", "operate"},
     {"wiring"},
     {"doctor", "demo"},
+    {"backoffice"},
     {"commands"},
     {"cli"},
 )

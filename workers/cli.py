@@ -25,7 +25,7 @@ from omdml.workers.commands import (
     snapshots,
     topics,
 )
-from omdml.workers.commands.nodes import searches
+from omdml.workers.commands.nodes import experiments, searches
 from omdml.workers.commands.options import exit_code, say
 
 
@@ -124,6 +124,7 @@ OPERATORS = (
     backup.restore,
     catalogue.catalogue,
     processes.deploy,
+    experiments.compare_live,
     doctor.config,
     doctor.doctor,
     doctor.status,

@@ -27,6 +27,7 @@ SECTIONS = {
     "worker": ("Workers", "WorkerConfig"),
     "guard": ("Guard", "GuardConfig"),
     "node": ("Nodes", "NodeConfig"),
+    "experiments.NAME": ("Experiments", "ExperimentConfig"),
     "metrics": ("Metrics", "MetricsConfig"),
     "webhook": ("Webhook", "WebhookConfig"),
     "logging": ("Logging", "LoggingConfig"),

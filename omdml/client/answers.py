@@ -21,10 +21,66 @@ class Item(msgspec.Struct, frozen=True):
     parts: dict[str, float] = {}
 
 
+class Interleaved(msgspec.Struct, frozen=True):
+    """Two rankings made an answer, for an experiment: the model's own, and that of ``against`` at its version."""
+
+    experiment: str
+    search: str
+    against: str
+    against_version: int
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Searches that an experiment interleaved since a time in seconds since the epoch, and who won those with clicks.
+
+    ``failed`` were answered by the model alone. ``clicks`` are those on items of the first and of the second ranking.
+    """
+
+    since: float
+    searches: int
+    failed: int
+    first: int
+    second: int
+    ties: int
+    clicks: tuple[int, int]
+
+
+class Experiment(msgspec.Struct, frozen=True):
+    """What came of an experiment on one node: ``better`` is ``first``, ``second``, or None if nothing is sure.
+
+    The first ranking is the model's own. Of the searches that either ranking won, the second one won the ``share``,
+    which lies between ``low`` and ``high``.
+    """
+
+    name: str
+    model: str
+    against: str
+    against_version: int | None
+    counts: Counts
+    better: str | None
+    share: float | None
+    low: float
+    high: float
+    confidence: float
+
+
+class Experiments(msgspec.Struct, frozen=True):
+    """The experiments of a node."""
+
+    experiments: list[Experiment]
+
+
+class Clicked(msgspec.Struct, frozen=True):
+    """How many clicks were news."""
+
+    counted: int
+
+
 class Answer(msgspec.Struct, frozen=True):
     """The items closest to a query, closest first, and the version that says so.
 
     Before a model's first event its ``parent`` may answer, at ``parent_version``; its own version is 0 then.
+    ``interleaved`` says that the answer is part of an experiment: send its clicks to it with ``Client.clicked``.
     """
 
     model: str
@@ -34,6 +90,7 @@ class Answer(msgspec.Struct, frozen=True):
     items: list[Item]
     parent: str | None = None
     parent_version: int | None = None
+    interleaved: Interleaved | None = None
 
 
 class Answers(msgspec.Struct, frozen=True):

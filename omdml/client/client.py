@@ -11,7 +11,18 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from omdml.client.answers import Answer, Answers, Changed, Comparison, Line, Live, Pointer
+from omdml.client.answers import (
+    Answer,
+    Answers,
+    Changed,
+    Clicked,
+    Comparison,
+    Experiment,
+    Experiments,
+    Line,
+    Live,
+    Pointer,
+)
 from omdml.client.requests import JSON_LINES, Requests
 from omdml.errors import ParameterError
 from omdml.feedback import ONLY_TASK, AnyFeedback, Page, Pair, Ranking, Triplet, encode
@@ -45,6 +56,8 @@ class Options(TypedDict, total=False):
     min_version
         The version that has to answer, at least. The client asks for it until ``retry_s`` are over, then it raises
         :class:`~omdml.client.errors.Behind`.
+    session
+        Whose search this is, for experiments: all searches of a session are part of one, or none is.
     model
         Instead of the client's.
     """
@@ -58,6 +71,7 @@ class Options(TypedDict, total=False):
     task: str | None
     version: int | None
     min_version: int | None
+    session: str | None
     model: str | None
 
 
@@ -199,6 +213,20 @@ class Client:
         if not lines:
             return 0
         return self._requests.send("POST", "/feedback", Accepted, b"\n".join(lines), content_type=JSON_LINES).accepted
+
+    def clicked(self, answer: Answer, *items: str) -> int:
+        """Count clicks on items of an answer for its experiment; 0 if it is part of none. This teaches nothing.
+
+        Send it to the node that gave the answer. Raises NotFound if that node remembers it no more.
+        """
+        if answer.interleaved is None or not items:
+            return 0
+        body = {"search": answer.interleaved.search, "ids": items}
+        return self._requests.post("/clicks", Clicked, body).counted
+
+    def experiments(self) -> list[Experiment]:
+        """What came of the experiments of this node."""
+        return self._requests.get("/experiments", Experiments).experiments
 
     def triplet(
         self, query: str, relevant: str, irrelevant: str, *, user: str | None = None, model: str | None = None

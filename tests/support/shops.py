@@ -106,9 +106,12 @@ class Shop:
 
 
 @contextmanager
-def listening(node, token="", hosts=(), port=0, pictures=lambda model: None, tokens=None, **access):
+def listening(
+    node, token="", hosts=(), port=0, pictures=lambda model: None, tokens=None, office=None, experiments=None, **access
+):
     """A real server."""
-    server = HttpServer(create_app(node, Access(token, tokens, **access), hosts, pictures), port=port)
+    app = create_app(node, Access(token, tokens, **access), hosts, pictures, office, experiments)
+    server = HttpServer(app, port=port)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -9,39 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omdml.errors import FeedbackError
 from omdml.workers.commands.options import print_table, say, stored
 from omdml.workers.configuration.wording import amount, when
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from omdml.streams.letters import Book, Letter, Position
     from omdml.workers.configuration import config
 
 # How many characters of a payload a list shows.
 SHOWN = 120
-
-
-def read(configuration: config.Configuration) -> Book:
-    """Everything among the dead letters."""
-    from omdml.streams.letters import read_book
-    from omdml.workers.operate.replay import read_whole
-    from omdml.workers.wiring.dead_letters import open_letters_to_read
-
-    log = open_letters_to_read(configuration.log)
-    return read_book(record for records in (read_whole(log) if log else ()) for record in records)
-
-
-def position(book: Book, text: str) -> Position:
-    """Where the letter lies that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError if that is not one."""
-    found = [at for at in book.letters if text in (f"{at[0]}/{at[1]}", f"{at[0].number}/{at[1]}")]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise FeedbackError(f"there is no dead letter at {text}: see omdml letters list")
-    which = ", ".join(f"{partition}/{offset}" for partition, offset in found)
-    raise FeedbackError(f"{text} is a position in several logs of this name, say which: {which}")
 
 
 @click.group()
@@ -65,9 +40,10 @@ def list_letters(
     as_json: bool,
 ) -> None:
     """Dead letters, oldest first, how many there are of each reason, and how many are open."""
-    from omdml.workers.operate.letters import chosen
+    from omdml.workers.operate.letters import chosen, oldest_first, since_then
+    from omdml.workers.wiring.dead_letters import read_letters
 
-    book = read(configuration)
+    book = read_letters(configuration.log)
     unsettled = chosen(book.open, reason, model)
     found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     if as_json:
@@ -87,28 +63,17 @@ def list_letters(
     say(f"{summary}; {len(unsettled):,} still open" if summary else "no dead letters")
 
 
-def since_then(book: Book, at: Position) -> str:
-    """What became of a letter."""
-    return "sent again" if at in book.resent else "dismissed" if at in book.dismissed else ""
-
-
-def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
-    """The letters as their events were logged; a log in files notes no times, there offsets tell."""
-    letters = list(letters)
-    logs = list(dict.fromkeys(letter.partition.topic_id for letter in letters))
-    return sorted(letters, key=lambda one: (logs.index(one.partition.topic_id), one.at or 0.0, one.position))
-
-
 @letters.command()
 @click.argument("wanted", metavar="[TOPIC-ID/]PARTITION/OFFSET")
 @stored
 def explain(configuration: config.Configuration, wanted: str) -> None:
     """All that is known of one letter, and whether its event would be learned now."""
-    from omdml.workers.operate.letters import learnable, passed
+    from omdml.workers.operate.letters import learnable, passed, position
+    from omdml.workers.wiring.dead_letters import read_letters
     from omdml.workers.wiring.models import open_specs
     from omdml.workers.wiring.stores import open_stores
 
-    book = read(configuration)
+    book = read_letters(configuration.log)
     at = position(book, wanted)
     letter = book.letters[at]
     standing = passed([letter], open_stores(configuration))
@@ -147,30 +112,21 @@ def resend(
     They are learned as if they came now, after whatever was learned meanwhile. A dismissed one is sent if its position
     is named.
     """
-    from omdml.workers.operate.letters import chosen, learnable, passed
-    from omdml.workers.wiring.dead_letters import open_sender
+    from omdml.workers.operate.letters import chosen, position
+    from omdml.workers.operate.letters import resend as send_again
+    from omdml.workers.wiring.dead_letters import open_sender, read_letters
     from omdml.workers.wiring.models import open_specs
     from omdml.workers.wiring.stores import open_stores
 
     specs, store = open_specs(configuration), open_stores(configuration)
-    sent, still, secret = 0, Counter[str](), None
-    # opened before the letters are read: from then on nobody else sends one of them
+    # The sender is opened before the letters are read: from then on nobody else sends one of them.
     with nullcontext() if dry_run else closing(open_sender(configuration.log)) as sender:
-        book = read(configuration)
-        standing = passed(book.letters.values(), store)
+        book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         unsettled = [book.letters[at] for at in positions if at not in book.resent] if positions else book.open
-        for letter in chosen(unsettled, reason, model, positions):
-            event, why = learnable(letter, specs, standing)
-            if event is None:
-                still[why] += 1
-                continue
-            if sender:
-                secret = secret or store.secret()
-                sender.send(letter, event.model, secret)
-            sent += 1
-    say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {sum(still.values()):,} that would be refused again")
-    for why, count in still.most_common(20):
+        sent, left = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
+    say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {left.total():,} that would be refused again")
+    for why, count in left.most_common(20):
         say(f"  {amount(count, 'event')}: {why}", err=True)
 
 
@@ -187,14 +143,14 @@ def dismiss(
 
     The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
     """
-    from omdml.workers.operate.letters import chosen
-    from omdml.workers.wiring.dead_letters import open_sender
+    from omdml.workers.operate.letters import chosen, position
+    from omdml.workers.wiring.dead_letters import open_sender, read_letters
 
     if not (wanted or reason or model or every):
         raise click.UsageError("which letters? Name positions, --reason, --model, or --all")
-    # opened before the letters are read: from then on nobody else sends one of them
+    # The sender is opened before the letters are read: from then on nobody else sends one of them.
     with closing(open_sender(configuration.log)) as sender:
-        book = read(configuration)
+        book = read_letters(configuration.log)
         found = chosen(book.open, reason, model, [position(book, text) for text in wanted])
         for letter in found:
             sender.dismiss(letter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
 @configured
 def node(configuration: config.Configuration) -> None:
     """Answer searches with the newest metric, over HTTP."""
+    from omdml.workers.backoffice.office import BackOffice
     from omdml.workers.configuration import process
     from omdml.workers.configuration.warm_up import announce_compiling
     from omdml.workers.telemetry import traces
@@ -62,7 +64,8 @@ def node(configuration: config.Configuration) -> None:
     announce_compiling()
     process.one_thread()
     traces.start("omdml-node")
-    serve_node(configuration)
+    with closing(BackOffice(configuration)) as office:
+        serve_node(configuration, office)
 
 
 @click.command()

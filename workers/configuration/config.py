@@ -195,6 +195,20 @@ class WebhookConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return f"WebhookConfig(url={masked(self.url)!r}, timeout_s={self.timeout_s})"
 
 
+class ExperimentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Searches of ``model`` are answered together with the model ``against``, or with its own kept ``against_version``.
+
+    ``share`` of the searches are; 1 is all of them. ``counts`` is a file that keeps the counts when the node restarts;
+    without it they begin again with the node.
+    """
+
+    model: str
+    against: str = ""
+    against_version: int | None = None
+    share: float = 0.1
+    counts: str = ""
+
+
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything; every option has a default but catalogues and models."""
 
@@ -208,6 +222,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     metrics: MetricsConfig = MetricsConfig()
     logging: LoggingConfig = LoggingConfig()
     webhook: WebhookConfig = WebhookConfig()
+    experiments: dict[str, ExperimentConfig] = {}
 
     def match(self, model: str) -> tuple[str, ModelConfig] | None:
         """The name or pattern that covers a model, and what it says; exact names first, then in the order given."""

@@ -13,6 +13,7 @@ import msgspec
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import shown
 from omdml.streams.regular import DOCUMENT_BYTES, read_regular
+from omdml.workers.configuration.checks.experiments import check_experiments
 from omdml.workers.configuration.checks.models import checked_model
 from omdml.workers.configuration.checks.options import check_all_but_models
 from omdml.workers.configuration.checks.parents import check_parents
@@ -20,6 +21,7 @@ from omdml.workers.configuration.checks.sections import as_table, refuse_unknown
 from omdml.workers.configuration.config import (
     CatalogueConfig,
     Configuration,
+    ExperimentConfig,
     FileLog,
     GuardConfig,
     KafkaLog,
@@ -87,9 +89,13 @@ def _single_underscore(name: str) -> str | None:
     return None
 
 
+# Sections of tables that users name: these names keep their case in variables of the environment.
+NAMED = ("models", "catalogues", "experiments")
+
+
 def _put(table: dict[str, Any], parts: list[str], value: str, name: str) -> None:
     section = parts[0].lower()
-    names = parts[1:-1] if section in ("models", "catalogues") else [part.lower() for part in parts[1:-1]]
+    names = parts[1:-1] if section in NAMED else [part.lower() for part in parts[1:-1]]
     keys = [section, *names, parts[-1].lower()]
     for key in keys[:-1]:
         table = table.setdefault(key, {})
@@ -134,11 +140,17 @@ def _checked(table: dict[str, Any]) -> Configuration:
     catalogues = as_table(table.get("catalogues", {}), "catalogues")
     for name, entry in catalogues.items():
         refuse_unknown(as_table(entry, f"catalogues.{name}"), CatalogueConfig.__struct_fields__, f"catalogues.{name}")
+    for name, entry in as_table(table.get("experiments", {}), "experiments").items():
+        refuse_unknown(
+            as_table(entry, f"experiments.{name}"), ExperimentConfig.__struct_fields__, f"experiments.{name}"
+        )
     models = as_table(table.get("models", {}), "models")
     check_all_but_models(_converted({**table, "log": log, "models": {}}))
     models = {name: checked_model(name, entry, catalogues) for name, entry in models.items()}
     found = _converted({**table, "log": log, "models": models})
     check_parents(found.models)
+    asked = {model for one in found.experiments.values() for model in (one.model, one.against)}
+    check_experiments(found.experiments, {model for model in asked if found.match(model)})
     return found
 
 

@@ -109,6 +109,7 @@ def took_on(
     except CorruptError as error:
         raise CorruptError(f"checkpoint of model {name!r}: {error}; omdml models reset begins it anew") from error
     model = OwnedModel(name, learner, spec.catalogue, epoch, spec.digest, guard, secret, spec.max_share_a_user)
+    model.first_metric = spec.first_metric
     model.published = live.version if live else -1
     # It was published ahead of the checkpoint, or learned before a reset.
     if live and live.version > learner.version:

@@ -136,6 +136,8 @@ class Guard:
         # The mean gain at the last look, and how far off it may be.
         self.margin: float | None = None
         self.doubt = 0.0
+        # Margins of the newest version that was decided on, of the events that judged it; of no others if none did.
+        self.margins: Array = np.empty(0)
         self.yardstick = yardstick or Yardstick()
         if yardstick is None:
             self._allow(reference)
@@ -169,6 +171,7 @@ class Guard:
         features
             The catalogue's, which the events point into.
         """
+        self.margins = np.empty(0)
         wrong = not_finite(candidate) or self._weigh(candidate, version, window, held_out, features)
         self.decisions[why(wrong)] += 1
         self.yardstick.decided, self.yardstick.withheld = version, wrong
@@ -228,7 +231,7 @@ class Guard:
         """
         if not window.kept:
             return self._leap(candidate)
-        margins = told(candidate, window.kept, features)
+        margins = self.margins = told(candidate, window.kept, features)
         gain = margins - self._expected(window.kept, features)
         asked = window.asked(len(gain))
         each = votes(gain, asked)

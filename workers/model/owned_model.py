@@ -26,8 +26,8 @@ from omdml.workers.events.lookup import Located, Lookup
 from omdml.workers.events.repeats import Part, SeenIds
 from omdml.workers.events.stretches import Stretch, Stretches
 from omdml.workers.model.drift import Drift
-from omdml.workers.model.guard import Guard, Yardstick
-from omdml.workers.model.held_out_window import Window
+from omdml.workers.model.guard import FEWEST, Guard, Yardstick
+from omdml.workers.model.held_out_window import Window, told
 from omdml.workers.model.hold_out import Draw, HeldOut, HoldOut, part
 from omdml.workers.model.tally import Tally
 from omdml.workers.model.user_shares import UserShares
@@ -41,6 +41,8 @@ OBJECTS, COMPARISON = 10_000, 350
 TRAILS, TRAILED_S = 16, 60.0
 # What the guard compares with, the bytes of that, and the newest until it is saved.
 METRICS = 3
+# Seconds between two comparisons with the start: one takes about as long as a decision.
+COMPARE_EVERY_S = 1.0
 # Counts the time inside as a stage's.
 Timed = Callable[[str], AbstractContextManager[None]]
 
@@ -48,6 +50,11 @@ Timed = Callable[[str], AbstractContextManager[None]]
 def offsets_of(refused: Sequence[Refusal]) -> list[int]:
     """The offsets of refused events."""
     return [refusal.record.offset for refusal in refused]
+
+
+def share_right(margins: Array) -> float:
+    """How many events a metric gets right, as a share."""
+    return float((margins > 0).mean())
 
 
 class Progress(msgspec.Struct):
@@ -106,6 +113,11 @@ class OwnedModel:
         self._secret = secret
         self.stretches = Stretches(secret=secret)
         self.guard = guard
+        # Makes the metric that the model began with, to compare with; None: nothing is compared.
+        self.first_metric: Callable[[], Metric] | None = None
+        # Shares of the events held out that are in the right order, and when to look again.
+        self._right: dict[str, float] = {}
+        self._compare_again = -math.inf
         # Why what it has learned is not live.
         self.withheld = ""
         self.event_time: float | None = None
@@ -297,6 +309,16 @@ class OwnedModel:
         if self.guard.config.on:
             version = self.learner.version
             self.guard.decide(self.metric, version, self._window, self.progress.hold_out.count, self.catalogue.features)
+            self._compare_with_start()
+
+    def _compare_with_start(self) -> None:
+        """Note how many events held out are in the right order now, and how many were at the start, now and then."""
+        margins = self.guard.margins
+        if self.first_metric is None or len(margins) < FEWEST or time.monotonic() < self._compare_again:
+            return
+        at_start = told(self.first_metric(), self._window.kept, self.catalogue.features)
+        self._right = {"held_out_right": share_right(margins), "held_out_right_at_start": share_right(at_start)}
+        self._compare_again = time.monotonic() + COMPARE_EVERY_S
 
     def _learned(self, event_times: list[float | None], scores: Array) -> None:
         self.progress.mistakes.add(scores)
@@ -377,6 +399,7 @@ class OwnedModel:
                 "mistake_rate": self.progress.mistakes.mistake_rate,
                 "recent_mistake_rate": self.progress.mistakes.recent_mistake_rate,
                 **self.users.figures,
+                **self._right,
                 **self.learner.figures,
             },
             metric=self.metric,

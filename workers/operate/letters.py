@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable
 from typing import NamedTuple
 
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
-from omdml.streams.letters import Letter, Position
+from omdml.streams.letters import Book, Letter, Position, Sender
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
@@ -64,3 +65,53 @@ def chosen(
         and model in (None, letter.model)
         and (not wanted or letter.position in wanted)
     ]
+
+
+class Resending(NamedTuple):
+    """What became of letters whose events were to be sent again: how many were, and why the others were not."""
+
+    sent: int
+    left: Counter[str]
+
+
+def resend(letters: Iterable[Letter], specs: Specs, store: Store, sender: Sender | None) -> Resending:
+    """Send the events of these letters again that would be learned now; without a ``sender`` only count them.
+
+    The sender must be open before the letters are read: from then on nobody else settles one of them.
+    """
+    letters = list(letters)
+    standing, secret = passed(letters, store), b""
+    sent, left = 0, Counter[str]()
+    for letter in letters:
+        event, why = learnable(letter, specs, standing)
+        if event is None:
+            left[why] += 1
+            continue
+        if sender:
+            secret = secret or store.secret()
+            sender.send(letter, event.model, secret)
+        sent += 1
+    return Resending(sent, left)
+
+
+def position(book: Book, text: str) -> Position:
+    """Where the letter lies that ``[TOPIC-ID/]PARTITION/OFFSET`` names; raises FeedbackError if that is not one."""
+    found = [at for at in book.letters if text in (f"{at[0]}/{at[1]}", f"{at[0].number}/{at[1]}")]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise FeedbackError(f"there is no dead letter at {text}: see omdml letters list")
+    which = ", ".join(f"{partition}/{offset}" for partition, offset in found)
+    raise FeedbackError(f"{text} is a position in several logs of this name, say which: {which}")
+
+
+def since_then(book: Book, at: Position) -> str:
+    """What became of a letter; empty while it is open."""
+    return "sent again" if at in book.resent else "dismissed" if at in book.dismissed else ""
+
+
+def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
+    """The letters as their events were logged; a log in files notes no times, there offsets tell."""
+    letters = list(letters)
+    logs = list(dict.fromkeys(letter.partition.topic_id for letter in letters))
+    return sorted(letters, key=lambda one: (logs.index(one.partition.topic_id), one.at or 0.0, one.position))

@@ -14,7 +14,7 @@ from omdml.streams.kafka.resending import KafkaSender
 from omdml.streams.kafka.routing.transaction import KafkaTransactions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import create_topic, look_up
-from omdml.streams.letters import DeadLetters, Sender
+from omdml.streams.letters import Book, DeadLetters, Sender, read_book
 from omdml.streams.newest import Newest
 from omdml.streams.protocols.log import Source
 from omdml.workers.configuration.config import FileLog, KafkaLog
@@ -57,6 +57,14 @@ def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
             return None
         return open_bystander(msgspec.structs.replace(log, topic=letters_topic(log)))
     return open_bystander(msgspec.structs.replace(log, path=log.letters)) if Path(log.letters).exists() else None
+
+
+def read_letters(log: FileLog | KafkaLog) -> Book:
+    """Everything among the dead letters; raises SourceError."""
+    from omdml.workers.operate.replay import read_whole
+
+    letters = open_letters_to_read(log)
+    return read_book(record for records in (read_whole(letters) if letters else ()) for record in records)
 
 
 def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from omdml.workers.node.pictures import Pictures
 
 
-def serve_node(configuration: Configuration) -> None:
-    """Run a node with its HTTP server until a signal."""
+def serve_node(configuration: Configuration, office: Callable[..., bytes] | None = None) -> None:
+    """Run a node with its HTTP server until a signal; ``office`` does what operators ask for beside searches."""
     from omdml.workers.node.catalogues import Current
+    from omdml.workers.node.experiments.experiments import Experiments
     from omdml.workers.node.http.server import serve
     from omdml.workers.node.node import RetrievalNode
     from omdml.workers.telemetry.registry import new_registry
@@ -46,7 +47,9 @@ def serve_node(configuration: Configuration) -> None:
         attributes=attributes_of(configuration),
         expand=configuration.expand,
     )
-    serve(node, host, port, configuration.node.access, configuration.node.hosts, pictures_of(configuration))
+    access, hosts = configuration.node.access, configuration.node.hosts
+    experiments = Experiments(configuration.experiments)
+    serve(node, host, port, access, hosts, pictures_of(configuration), office, experiments)
 
 
 def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -14,6 +15,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from omdml.streams.files.source import FileSink
+from omdml.workers.configuration.config import ExperimentConfig
+from omdml.workers.node.experiments.experiments import Experiments
 from tests.support.browsers import Visit, chromium
 from tests.support.deep import deep
 from tests.support.processes import ROOT, Process, wait_for
@@ -22,7 +26,7 @@ from tests.support.shops import Shop, listening
 # One demo and one browser for all: each process that runs tests would start its own.
 pytestmark = pytest.mark.xdist_group("console")
 SET_UP_S = 180.0  # with kernels compiled
-PAGES = ("Try", "Watch", "Versions", "Health")
+PAGES = ("Try", "Watch", "Versions", "A/B", "Dead letters", "Health")
 SIZES = {"desktop": (1280, 800), "phone": (390, 844)}
 SETTLED = re.compile("went live|No new version")  # what is said once marks were learned, or held out
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -43,7 +47,9 @@ class Demo(Process):
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    one = Demo(tmp_path_factory.mktemp("console"), "demo", "--console")
+    folder = tmp_path_factory.mktemp("console")
+    one = Demo(folder, "demo", "--console", "--keep", str(folder / "kept"))
+    one.folder = folder / "kept"
     wait_for(lambda: "Ctrl-C ends the demo" in one.said, "the demo to be ready", SET_UP_S, one)
     yield one
     one.close()
@@ -186,7 +192,7 @@ def test_watch_draws_what_went_live_and_tells_it_as_a_table_too(visit):
     page = visit().page
     mark(page, [0], [9])
     go_to(page, "Watch")
-    expect(page.locator(".charts canvas")).to_have_count(4)
+    expect(page.locator(".charts .card")).to_have_count(6)
     chart = page.locator(".charts .card", has_text="Weights")
     chart.get_by_text("As a table").click()
     expect(chart.get_by_role("columnheader", name="plain")).to_be_visible()
@@ -207,6 +213,124 @@ def test_an_operator_goes_back_to_an_earlier_version_and_to_the_newest_again(dem
     page.get_by_role("button", name="Unpin").click()
     expect(page.get_by_text("follows what is learned")).to_be_visible()
     wait_for(lambda: live(demo) == newest, "the newest to answer again", 30, demo)
+
+
+def test_a_move_goes_into_the_history_with_who_made_it_and_why(visit):
+    page = visit().page
+    mark(page, [0], [9])
+    go_to(page, "Versions")
+    page.get_by_label("Reason for a move").fill("a look back")
+    page.get_by_role("button", name="Pin this").click()
+    newest = page.locator("tbody tr").first
+    expect(newest).to_contain_text("pinned")
+    expect(newest).to_contain_text("token")
+    expect(newest).to_contain_text("a look back")
+    page.get_by_role("button", name="Unpin").click()
+    expect(page.get_by_text("follows what is learned")).to_be_visible()
+    go_to(page, "Watch")
+    expect(page.locator(".moves")).to_contain_text("a look back")
+
+
+def test_the_last_mark_is_taken_back_before_it_is_sent(visit):
+    page = visit().page
+    answers = page.locator(".results > li")
+    answers.nth(0).get_by_text("✓ fits").click()
+    answers.nth(3).get_by_text("✗ not").click()
+    expect(page.locator(".send")).to_contain_text("1 fit, 1 do not.")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".send")).to_contain_text("1 fit, 0 do not.")
+    answers.nth(5).focus()
+    page.keyboard.press("u")
+    expect(page.get_by_role("button", name="Undo")).to_be_disabled()
+
+
+def test_a_dead_letter_is_explained_and_dismissed(demo, visit):
+    headers = {"authorization": f"Bearer {demo.address.partition('token=')[2]}"}
+    event = {
+        "type": "triplet",
+        "model": "digits",
+        "query": "digit-1",
+        "relevant": "digit-0001",
+        "irrelevant": "digit-0002",
+    }
+    with closing(FileSink(demo.folder / "feedback")) as sink:
+        sink.send(json.dumps(event).encode(), key="digits")
+        sink.flush()
+
+    def count():
+        return httpx.get(f"{demo.url}/letters", headers=headers, timeout=60).json()["total"]
+
+    wait_for(lambda: count() == 1, "a letter", 60, demo)
+    page = visit().page
+    go_to(page, "Dead letters")
+    letter = page.locator(".letters > li")
+    expect(letter).to_contain_text("unknown_item")
+    expect(letter.locator("pre")).to_have_text(json.dumps(event))
+    letter.get_by_role("button", name="Explain").click()
+    expect(letter.locator("dl")).to_contain_text("digit-1")
+    letter.get_by_role("button", name="Send again").click()
+    expect(page.get_by_role("status")).to_contain_text("Nothing was sent again")
+    letter.get_by_role("button", name="Dismiss").click()
+    expect(page.get_by_role("status")).to_have_text("1 dismissed.")
+    expect(page.locator(".letters > li")).to_have_count(0)
+    page.get_by_label("only open").uncheck()
+    expect(page.locator(".letters > li")).to_contain_text("dismissed")
+
+
+def test_health_shows_the_whole_installation(visit):
+    page = visit().page
+    go_to(page, "Health")
+    expect(page.locator(".facts")).to_contain_text("events waiting")
+    # The demo's Valkey keeps nothing on a disk.
+    expect(page.locator(".findings").first).to_contain_text("set appendonly yes")
+    expect(page.get_by_role("region", name="Partitions").locator("tbody tr")).to_have_count(1)
+
+
+def test_an_experiment_interleaves_and_marks_vote(tmp_path, browser):
+    shop = Shop(tmp_path)
+    shop.publish()
+    shop.learn(200)
+    experiments = Experiments({"metric": ExperimentConfig(model="shop", against_version=0, share=1.0)})
+    with shop.serving() as node, listening(node, experiments=experiments) as server:
+        context = browser.new_context()
+        opened = Visit(context, f"{server.url}/console/")
+        page = opened.page
+        expect(page.get_by_text("in turn with shop version 0")).to_be_visible()
+        page.locator(".results > li").nth(0).get_by_text("✓ fits").click()
+        page.locator(".results > li").nth(1).get_by_text("✗ not").click()
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_role("status")).to_contain_text("Sent: 1 comparison")
+        wait_for(lambda: sum(experiments.all["metric"].tally.counts.clicks) == 1, "the vote", 30)
+        go_to(page, "A/B")
+        expect(page.locator(".verdict")).to_contain_text("no sure difference yet")
+        expect(page.get_by_role("region", name="Searches with clicks").locator("tbody tr")).to_have_count(3)
+        assert opened.wrong == []
+        context.close()
+
+
+def test_a_tab_that_nobody_sees_asks_for_nothing(tmp_path, browser):
+    shop = Shop(tmp_path)
+    with shop.serving() as node, listening(node) as server:
+        context = browser.new_context()
+        page = Visit(context, f"{server.url}/console/").page
+        expect(page.locator(".results > li")).to_have_count(20)
+        open_streams = node.course._listeners
+        wait_for(lambda: len(open_streams) == 1, "a stream", 30)
+        page.evaluate(
+            "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+        wait_for(lambda: not open_streams, "no stream", 30)
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        shop.learn()
+        shop.publish()
+        node._refresher.refresh("shop")
+        page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.locator("#live")).to_contain_text("version 20 is live")
+        # Once it is seen again it opens the stream, and only then.
+        assert asked[0].endswith("/events")
+        context.close()
 
 
 def test_who_comes_without_the_token_is_asked_for_it_once(demo, visit):
@@ -280,7 +404,7 @@ def test_each_page_fits_the_screen_and_is_accessible(visit, size, scheme):
     for name in PAGES:
         go_to(page, name)
         page.wait_for_timeout(700)
-        opened.shot(str(SCREENSHOTS / f"{name.lower()}-{size}-{scheme}.png"))
+        opened.shot(str(SCREENSHOTS / f"{name.lower().replace('/', '').replace(' ', '-')}-{size}-{scheme}.png"))
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         found = Axe().run(page)
         assert found.violations_count == 0, f"{name}: {found.generate_report()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -181,6 +182,51 @@ def test_letters_are_sent_again_once_what_was_wrong_is_mended(place):
     assert "sent 0, left 0" in place.omdml("letters", "resend")
     assert place.worker.stop() == 0
     assert place.store.peek("shop").version == 2
+
+
+def test_a_node_shows_letters_and_health_and_sends_letters_again(place):
+    # Given refused events: of a new item, and one that nobody can correct
+    said = {"type": "triplet", "model": "shop", "query": "n0", "relevant": "i1", "irrelevant": "i2"}
+    place.send(json.dumps(said).encode(), b"{broken")
+    with httpx.Client(base_url=f"http://127.0.0.1:{place.port}", timeout=60) as node:
+
+        def listed(**asked):
+            return node.get("/letters", params=asked).raise_for_status().json()
+
+        wait_for(lambda: listed()["total"] == 2, "two letters", 60, place.worker)
+        told = listed(reason="unknown_item")
+        (letter,) = told["letters"]
+        assert (told["open"], letter["model"], letter["since_then"], json.loads(letter["event"])) == (
+            1,
+            "shop",
+            "",
+            said,
+        )
+        assert listed()["reasons"] == {"unknown_item": 1, "not_json": 1}
+
+        def explained():
+            return node.get("/letters/explain", params={"position": letter["position"]}).raise_for_status().json()
+
+        def settle(verb, *positions):
+            return node.post(f"/letters/{verb}", json={"positions": positions}).raise_for_status().json()
+
+        assert not explained()["learnable"]
+        assert settle("resend", letter["position"])["settled"] == 0
+        # If the item is added, I expect its event learned, once, however often it is sent again.
+        add_items(place.file.parent / "items", {name: x[:1] for name, x in items()[0].items()}, ids=["n0"])
+        wait_for(lambda: explained()["learnable"], "the worker to save", 30, place.worker)
+        assert settle("resend", letter["position"]) == {"settled": 1, "left": {}}
+        assert settle("resend", letter["position"]) == {"settled": 0, "left": {"it was sent again before": 1}}
+        wait_for(lambda: place.served() == 1, "the event to be live", 30, place.worker)
+        assert explained()["since_then"] == "sent again"
+        (other,) = listed(open="true")["letters"]
+        # What nobody can correct is dismissed, and open no more.
+        assert settle("dismiss", other["position"])["settled"] == 1
+        assert listed(open="true")["total"] == 0
+        seen = node.get("/status").raise_for_status().json()
+        assert (seen["status"]["models"]["count"], seen["status"]["letters"]["open"]) == (1, 0)
+        assert all(one["owner"] in seen["status"]["log"]["workers"] for one in seen["status"]["log"]["partitions"])
+        assert {"log", "store", "checkpoints", "letters"} <= {one["check"] for one in seen["findings"]}
 
 
 def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(place, monkeypatch):

@@ -14,6 +14,7 @@ from omdml.streams.memory import MemoryLog
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig, WorkerConfig
 from omdml.workers.model.guard import NEAR
+from omdml.workers.model.held_out_window import told
 from omdml.workers.versions import moves
 from tests.support.worlds import World, events, not_held_out, run_until_idle, whole_log
 
@@ -306,3 +307,19 @@ def test_another_secret_is_told_in_the_history_and_learning_goes_on(tmp_path):
     assert len(reasons) == 1
     assert "the store's secret is another one" in reasons[0]
     assert world.store.claim("shop").checkpoint.next == 101
+
+
+def test_a_snapshot_tells_how_many_events_held_out_it_and_the_start_order_as_people_did(tmp_path):
+    world = guarded(tmp_path)
+    worker = world.worker()
+    world.send(*events(1000))
+    run_until_idle(worker)
+    _, snapshot = world.store.load("shop")
+    figures = snapshot.progress
+    (partition,) = worker.partitions.values()
+    model = partition.models.loaded["shop"]
+    at_start = told(model.first_metric(), model._window.kept, world.catalogue.features)
+    assert 0.5 < figures["held_out_right"] <= 1
+    assert figures["held_out_right"] > figures["held_out_right_at_start"]
+    # It is measured at decisions, after which a few more events were held out.
+    assert figures["held_out_right_at_start"] == pytest.approx((at_start > 0).mean(), abs=0.1)

@@ -24,6 +24,7 @@ export function table(columns, rows, caption = "") {
 export const whole = (number) => Math.round(number).toLocaleString("en");
 export const seconds = (s) => (s === null || s === undefined ? "–" : s < 0.00995 ? `${(s * 1000).toFixed(1)} ms` : s < 0.9995 ? `${Math.round(s * 1000)} ms` : s < 90 ? `${s.toFixed(1)} s` : `${whole(s / 60)} min`);
 export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);
+export const bytes = (count) => (count < 1e6 ? `${whole(count / 1e3)} kB` : count < 1e9 ? `${(count / 1e6).toFixed(1)} MB` : `${(count / 1e9).toFixed(1)} GB`);
 export const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 export const day = (at) => new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
 

@@ -1,36 +1,98 @@
-// Health: whether this node can answer, and how fresh each model is.
-import { get } from "./api.js";
-import { day, el, seconds, table, trying, whole } from "./dom.js";
+// Health: this node, the models it answers with, and the whole installation as omdml status and omdml doctor see it.
+import { copyAsCurl, get } from "./api.js";
+import { bytes, day, el, seconds, table, trying, whole } from "./dom.js";
+import { whileSeen } from "./live.js";
 
-const EVERY_MS = 3000;
+const NODE_MS = 5000;
+const ALL_MS = 30000;
+const RANK = { error: 0, warning: 1, ok: 2 };
+const TAG = { error: "bad", warning: "warn", ok: "good" };
+
+const tag = (kind, text) => el("span", { className: `tag ${kind}` }, text);
+const fact = (name, value, kind = "") => el("div", { className: "fact" }, el("span", {}, name), el("b", { className: kind }, value));
 
 export async function healthPage(place) {
-  const ready = el("p", { className: "row" });
+  const verdict = el("div", { className: "row", aria: { live: "polite" } });
+  const facts = el("div", { className: "facts" });
+  const findings = el("ul", { className: "findings" });
+  const well = el("details", {}, el("summary", {}), el("ul", { className: "findings" }));
+  const partitions = el("div");
   const models = el("div");
+  const node = el("p", { className: "row" });
   place.append(el("div", { className: "stack" },
-    el("section", { className: "card stack" }, el("h2", {}, "This node"), ready),
-    el("section", { className: "card stack" }, el("h2", {}, "Models"), models),
-    el("section", { className: "card stack" }, el("h2", {}, "More"),
-      el("p", {}, "Workers, the log, dead letters and the store are seen from the machine that has the configuration: ", el("code", {}, "omdml status"), " on one screen, ", el("code", {}, "omdml doctor"), " with the sentence that mends each fault."))));
+    el("section", { className: "card stack" },
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Installation"), verdict,
+        el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/status") } }, "Copy as curl")),
+      facts, findings, well),
+    el("section", { className: "card stack" }, el("div", { className: "row" }, el("h2", { className: "grow" }, "Models on this node"), node), models),
+    el("section", { className: "card stack" }, el("h2", {}, "Feedback log"), partitions)));
 
-  async function refresh() {
+  async function refreshNode() {
     const [alive, able, told] = await Promise.all([state("/healthz"), state("/readyz"), get("/models")]);
-    const tag = (good, text) => el("span", { className: `tag ${good ? "good" : "bad"}` }, text);
-    ready.replaceChildren(tag(alive === null, alive ?? "its threads make progress"), tag(able === null, able ?? "ready: every model it waits for can answer"),
-      el("span", { className: "soft" }, told.stale_seconds > 0 ? `the most outdated model is ${seconds(told.stale_seconds)} behind` : "all models are up to date"));
+    node.replaceChildren(
+      tag(alive === null ? "good" : "bad", alive ?? "running"), tag(able === null ? "good" : "bad", able ?? "ready"),
+      tag(told.stale_seconds > 0 ? "warn" : "good", told.stale_seconds > 0 ? `${seconds(told.stale_seconds)} behind` : "up to date"));
     models.replaceChildren(table([["model", ""], ["state", ""], ["version", "number"], ["learner", ""], ["items", "number"], ["click to live, p50", "number"], ["p99", "number"], ["live since", ""], ["note", "wide"]],
-      told.models.map((one) => one.ready
-        ? [one.model, tag(true, "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
-            one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}` : one.pinned ? "pinned" : ""]
-        : [one.model, tag(false, "does not answer"), "", "", "", "", "", "", one.refused?.reason ?? "nothing was published yet"]), "Models"));
+      told.models.map((one) => (one.ready
+        ? [one.model, tag("good", "answers"), whole(one.version), one.learner, whole(one.items), seconds(one.freshness?.p50_s), seconds(one.freshness?.p99_s), day(one.live_since),
+          one.refused ? `version ${whole(one.refused.live)} cannot be served: ${one.refused.reason}` : one.pinned ? "pinned" : ""]
+        : [one.model, tag("bad", "does not answer"), "", "", "", "", "", "", one.refused?.reason ?? "nothing was published yet"])), "Models"));
   }
 
-  await refresh();
-  const timer = setInterval(() => trying(refresh), EVERY_MS);
-  return () => clearInterval(timer);
+  async function refreshAll() {
+    if (!facts.childElementCount) verdict.replaceChildren(el("span", { className: "soft" }, "Looking at log, store and models ..."));
+    let seen;
+    try {
+      seen = await get("/status");
+    } catch (error) {
+      verdict.replaceChildren(tag("bad", error.message));
+      return;
+    }
+    const { status } = seen;
+    const { errors, warnings } = status;
+    verdict.replaceChildren(errors ? tag("bad", `${errors} ${errors === 1 ? "error" : "errors"}`) : tag("good", "no errors"),
+      ...(warnings ? [tag("warn", `${warnings} ${warnings === 1 ? "warning" : "warnings"}`)] : []),
+      el("span", { className: "soft" }, `seen at ${new Date(status.at * 1000).toLocaleTimeString()}`));
+    facts.replaceChildren(...factsOf(status));
+    const sorted = seen.findings.toSorted((one, other) => RANK[one.level] - RANK[other.level]);
+    const item = (one) => el("li", {}, tag(TAG[one.level], one.level), el("b", {}, one.check), el("span", { className: "text" }, one.text));
+    findings.replaceChildren(...sorted.filter((one) => one.level !== "ok").map(item));
+    const fine = sorted.filter((one) => one.level === "ok");
+    well.firstChild.textContent = `${fine.length} checks found nothing wrong`;
+    well.lastChild.replaceChildren(...fine.map(item));
+    drawLog(status);
+  }
+
+  function drawLog({ log, problems }) {
+    if (!log) {
+      partitions.replaceChildren(el("p", {}, tag("bad", "not readable"), ` ${problems.log ?? ""}`));
+      return;
+    }
+    const rows = log.partitions.map((one) => [String(one.number), whole(one.lag), one.owner ? one.owner : tag("bad", "nobody reads it"), one.models === null ? "" : whole(one.models), one.wrong]);
+    partitions.replaceChildren(el("p", { className: "soft" }, `${log.name}, ${log.workers.length} ${log.workers.length === 1 ? "worker" : "workers"}`),
+      rows.length ? table([["partition", ""], ["events not saved yet", "number"], ["owner", ""], ["models", "number"], ["problem", "wide"]], rows, "Partitions") : el("p", {}, "No partition yet: the first event makes the log."));
+  }
+
+  await Promise.all([trying(refreshNode), refreshAll()]);
+  const ends = [whileSeen(() => trying(refreshNode), NODE_MS), whileSeen(refreshAll, ALL_MS)];
+  return () => { for (const end of ends) end(); };
 }
 
-/** Null if all is well, else what the node says. */
+/** The installation in a few numbers. What could not be asked says so among the findings. */
+function factsOf({ log, models, letters, store }) {
+  const list = (names) => (names.length ? names.slice(0, 5).join(", ") + (names.length > 5 ? ` and ${whole(names.length - 5)} more` : "") : "none");
+  return [
+    ...(log ? [fact("events waiting", whole(log.lag) + (log.more ? " or more" : "")), fact("workers", whole(log.workers.length), log.workers.length ? "" : "wrong")] : []),
+    ...(models ? [
+      fact("models", whole(models.count)), fact("models that wait", list(models.waiting), models.waiting.length ? "wrong" : ""),
+      fact("withheld by the guard", list(models.withheld), models.withheld.length ? "wrong" : ""), fact("pinned", list(models.pinned)),
+    ] : []),
+    ...(letters ? [fact("open dead letters", whole(letters.open) + (letters.whole ? "" : " or more"), letters.open ? "wrong" : "")] : []),
+    ...(store ? [fact(store.kind, store.used_bytes === null ? (store.free_bytes === null ? (store.durable ? "durable" : "not durable") : `${bytes(store.free_bytes)} free`) : `${bytes(store.used_bytes)} used`)] : []),
+  ];
+}
+
+/** Null if all is well, otherwise what the node says. */
 async function state(path) {
   try {
     await get(path);

@@ -1,13 +1,18 @@
 // The frame: which page and which model, and what is live.
 import { get, signIn, takeToken } from "./api.js";
 import { el, hush, say, trying, whole } from "./dom.js";
+import { experimentsPage } from "./experiments.js";
 import { healthPage } from "./health.js";
+import { lettersPage } from "./letters.js";
 import { follow } from "./live.js";
 import { tryPage } from "./try.js";
 import { versionsPage } from "./versions.js";
 import { watchPage } from "./watch.js";
 
-const PAGES = { try: ["Try", tryPage], watch: ["Watch", watchPage], versions: ["Versions", versionsPage], health: ["Health", healthPage] };
+const PAGES = {
+  try: ["Try", tryPage], watch: ["Watch", watchPage], versions: ["Versions", versionsPage], ab: ["A/B", experimentsPage],
+  letters: ["Dead letters", lettersPage], health: ["Health", healthPage],
+};
 const AGAIN_MS = 2000;
 const place = document.getElementById("page");
 const choice = document.getElementById("model");

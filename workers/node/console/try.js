@@ -1,6 +1,7 @@
 // Try: pick an item, look at what is similar, mark what fits and what does not, and see the order change.
 import { copyAsCurl, get, post } from "./api.js";
 import { el, say, seconds, trying } from "./dom.js";
+import { Seldom } from "./live.js";
 import { legend, shares } from "./parts.js";
 import { Picker } from "./picker.js";
 import { picture } from "./picture.js";
@@ -11,10 +12,14 @@ const PAUSE_MS = 150;
 const SLIDE_MS = 260;
 // After which it is said why there may be no version.
 const LATE_MS = 4000;
+// Between two searches that nobody on this page asked for, while others teach the model.
+const FOLLOW_MS = 1000;
+// All searches of a tab are one session, so that an experiment shows it one order.
+const SESSION = crypto.randomUUID?.() ?? String(Math.random());
 
 export async function tryPage(place, { model, onStep }) {
   const items = await get("/items", { model, limit: 1 });
-  const state = { query: "", shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null, explain: true };
+  const state = { query: "", shown: [], marks: new Map(), serial: null, asked: 0, sentAt: null, explain: true, interleaved: null };
 
   const results = el("ol", { className: "results", aria: { label: "Results" } });
   const about = el("p", { className: "soft" });
@@ -24,7 +29,9 @@ export async function tryPage(place, { model, onStep }) {
   const send = el("button", { className: "main", type: "button", on: { click: () => trying(sendMarks) } }, "Send");
   const clear = el("button", { type: "button", on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
   const curl = el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
-  const bar = el("div", { className: "send card" }, counted, curl, clear, send);
+  const undo = el("button", { type: "button", on: { click: () => undoMark() } }, "Undo");
+  const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
+  const news = el("p", { className: "news", hidden: true });
   const picker = new Picker(model, items.pictures, (id) => trying(() => search(id)));
   let typing = 0;
   const find = el("input", {
@@ -39,7 +46,7 @@ export async function tryPage(place, { model, onStep }) {
   place.append(el("div", { className: "try" },
     el("section", { className: "query card", aria: { label: "Query" } }, shown, el("div", { className: "row find" }, find, random), picker.element),
     el("section", { className: "answers", aria: { label: "Answers" } },
-      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), key, results, bar)));
+      el("div", { className: "row" }, el("h2", { className: "grow" }, "Most similar first"), about, searchCurl), news, key, results, bar)));
 
   let late = 0;
   const event = () => ({
@@ -57,6 +64,7 @@ export async function tryPage(place, { model, onStep }) {
     if (id !== state.query) {
       state.marks.clear();
       state.shown = [];
+      news.hidden = true;
     }
     state.query = id;
     shown.replaceChildren(picture(model, id, items.pictures), el("div", {}, el("p", { className: "soft" }, "Similar to"), el("p", { className: "id" }, id)));
@@ -65,24 +73,27 @@ export async function tryPage(place, { model, onStep }) {
   }
 
   const wanted = () => ({ model, id: state.query, k: SHOWN, ...(state.explain ? { explain: true } : {}) });
+  const ask = () => get("/search", { ...wanted(), session: SESSION });
 
   /** Search anew under what is live; cards slide to their new places. Answers how many moved. */
   async function again() {
     const asked = (state.asked += 1);
-    const answer = await get("/search", wanted()).catch((error) => {
+    const answer = await ask().catch((error) => {
       if (error.error !== "no_parts") throw error;
       // The distance of this model is no sum: it is asked without parts from now on.
       state.explain = false;
-      return get("/search", wanted());
+      return ask();
     });
     if (asked !== state.asked) return 0;
     const before = state.shown.map((one) => one.id);
     state.shown = answer.items.map((one) => ({ ...one, was: before.indexOf(one.id) }));
     key.replaceChildren(...legend(answer.items[0]?.parts));
     state.serial = answer.serial;
+    state.interleaved = answer.interleaved ?? null;
     const moved = before.length ? state.shown.filter((one, rank) => one.was !== rank).length : 0;
     drawResults(before.length > 0);
-    about.textContent = `version ${answer.version.toLocaleString("en")}, answered in ${seconds(answer.took_s)}`;
+    const beside = answer.interleaved ? `, in turn with ${answer.interleaved.against} version ${answer.interleaved.against_version.toLocaleString("en")}` : "";
+    about.textContent = `version ${answer.version.toLocaleString("en")}${beside}, answered in ${seconds(answer.took_s)}`;
     return moved;
   }
 
@@ -118,8 +129,17 @@ export async function tryPage(place, { model, onStep }) {
   }
 
   function setMark(id, mark) {
-    if (state.marks.get(id) === mark) state.marks.delete(id);
-    else state.marks.set(id, mark);
+    const before = state.marks.get(id);
+    // The mark that was set last is the last one of the map, and the first that undo takes back.
+    state.marks.delete(id);
+    if (before !== mark) state.marks.set(id, mark);
+    drawMarks();
+  }
+
+  function undoMark() {
+    const last = [...state.marks.keys()].at(-1);
+    if (last === undefined) return;
+    state.marks.delete(last);
     drawMarks();
   }
 
@@ -134,9 +154,9 @@ export async function tryPage(place, { model, onStep }) {
     const not = marked("irrelevant").length;
     const ready = fits > 0 && not > 0;
     send.disabled = curl.disabled = !ready;
-    clear.disabled = !fits && !not;
+    clear.disabled = undo.disabled = !fits && !not;
     counted.replaceChildren(...(ready || fits + not === 0
-      ? [ready ? `${fits} fit, ${not} do not.` : "Mark what fits and what does not. ", ...(ready ? [] : [el("span", { className: "keys" }, el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "Enter"), " sends.")])]
+      ? [ready ? `${fits} fit, ${not} do not.` : "Mark what fits and what does not. ", ...(ready ? [] : [el("span", { className: "keys" }, el("kbd", {}, "R"), " fits, ", el("kbd", {}, "I"), " does not, ", el("kbd", {}, "U"), " takes back, ", el("kbd", {}, "Enter"), " sends.")])]
       : [`${fits} fit, ${not} do not. Mark at least one ${fits ? "that does not fit" : "that fits"}.`]));
   }
 
@@ -151,6 +171,8 @@ export async function tryPage(place, { model, onStep }) {
       state.sentAt = null;
       throw error;
     }
+    // In an experiment, what fits is also a vote for the side that brought it.
+    if (state.interleaved) trying(() => post("/clicks", { search: state.interleaved.search, ids: sent.relevant }));
     state.marks.clear();
     drawMarks();
     if (state.sentAt === null) return;
@@ -163,16 +185,27 @@ export async function tryPage(place, { model, onStep }) {
     }, LATE_MS);
   }
 
-  const forget = onStep(async (step) => {
-    if (step.model !== model || !state.query || step.serial === state.serial) return;
+  let newest = null;
+  const follow = new Seldom(async () => {
     const { sentAt } = state;
-    if (sentAt === null && state.marks.size) return; // nothing moves under a hand that marks
+    // Nothing moves under a hand that marks, or is about to.
+    if (newest === null || newest.serial === state.serial || (sentAt === null && (state.marks.size || results.matches(":hover")))) return;
+    const { version } = newest;
     state.sentAt = null;
     const moved = await trying(again);
     if (sentAt !== null && moved !== undefined) {
       const waited = seconds((performance.now() - sentAt) / 1000);
-      say(`Version ${step.version.toLocaleString("en")} went live, and is on this page ${waited} after you sent; ${moved} of ${state.shown.length} moved.`);
+      const told = `Version ${version.toLocaleString("en")} went live, and is on this page ${waited} after you sent; ${moved} of ${state.shown.length} moved.`;
+      say(told);
+      news.textContent = told;
+      news.hidden = false;
     }
+  }, FOLLOW_MS);
+  results.addEventListener("pointerleave", () => follow.ask());
+  const forget = onStep((step) => {
+    if (step.model !== model || !state.query || step.serial === state.serial) return;
+    newest = step;
+    follow.ask(state.sentAt !== null);
   });
 
   const keys = (press) => {
@@ -180,6 +213,7 @@ export async function tryPage(place, { model, onStep }) {
     const id = press.target.closest?.("li")?.dataset.id;
     const mark = { r: "relevant", i: "irrelevant" }[press.key.toLowerCase()];
     if (id && mark) setMark(id, mark);
+    else if (press.key.toLowerCase() === "u" && state.marks.size) undoMark();
     else if (press.key === "Enter" && press.target.tagName !== "BUTTON") trying(sendMarks);
     else if (id && (press.key === "ArrowRight" || press.key === "ArrowLeft")) {
       const cards = [...results.children];
@@ -193,6 +227,7 @@ export async function tryPage(place, { model, onStep }) {
   await anyItem();
   return () => {
     forget();
+    follow.close();
     clearTimeout(late);
     clearTimeout(typing);
     picker.close();

@@ -1,26 +1,29 @@
 // Versions: what was live when, before and after side by side, and moving what answers.
 import { copyAsCurl, get, post } from "./api.js";
 import { day, el, percent, say, table, trying, whole } from "./dom.js";
+import { Seldom } from "./live.js";
 import { picture } from "./picture.js";
 
 const SHOWN = 10;
 const LINES = 200;
+// Between two looks at the history while versions come.
+const LOOK_MS = 2000;
 
 export async function versionsPage(place, { model, onStep }) {
   const path = `/models/${encodeURIComponent(model)}`;
   const items = await get("/items", { model, limit: 1 });
-  const now = el("section", { className: "card stack" });
+  const now = el("div", { className: "stack" });
   const compared = el("div", { className: "two" });
   const told = el("div");
   const from = el("select", { aria: { label: "Before" }, on: { change: () => trying(compare) } });
   const to = el("select", { aria: { label: "After" }, on: { change: () => trying(compare) } });
   const query = el("input", { type: "search", aria: { label: "Query: an item's id" }, on: { change: () => trying(compare) } });
   const any = el("button", { type: "button", on: { click: () => trying(anyItem) } }, "Any item");
-  const reason = el("input", { type: "text", maxLength: 200, aria: { label: "Reason, for the history" }, placeholder: "Reason, for the history" });
-  place.append(el("div", { className: "stack" }, now,
+  const reason = el("input", { type: "text", maxLength: 200, placeholder: "The history keeps it, with who moved" });
+  place.append(el("div", { className: "stack" }, el("section", { className: "card stack" }, now, el("label", { className: "reason" }, "Reason for a move ", reason)),
     el("section", { className: "card stack" },
       el("div", { className: "row" }, el("h2", { className: "grow" }, "Before and after"), el("label", {}, "Query ", query), any, el("label", {}, "before ", from), el("label", {}, "after ", to)), compared),
-    el("section", { className: "card stack" }, el("div", { className: "row" }, el("h2", { className: "grow" }, "History, newest first"), reason), told)));
+    el("section", { className: "card stack" }, el("h2", {}, "History, newest first"), told)));
 
   let described = null;
 
@@ -85,20 +88,18 @@ export async function versionsPage(place, { model, onStep }) {
     const [before, after] = await Promise.all([from, to].map((one) => post("/search", { model, id: query.value, k: SHOWN, version: Number(one.value) })));
     const ranks = new Map(before.items.map((one, rank) => [one.id, rank]));
     const column = (title, answer, compareTo) => el("div", { className: "stack" }, el("h3", {}, title),
-      el("ol", { className: "results" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
+      el("ol", { className: "results small" }, ...answer.items.map((one, rank) => el("li", { className: "card" }, picture(model, one.id, items.pictures),
         el("p", { className: "about" }, el("span", { className: "id" }, `${rank + 1}. ${one.id}`), compareTo ? moved(compareTo.get(one.id), rank) : null)))));
     compared.replaceChildren(column(`Version ${whole(before.version)}`, before, null), column(`Version ${whole(after.version)}`, after, ranks));
   }
 
-  let waits = 0;
-  const forget = onStep((step) => {
-    if (step.model === model) waits ||= setTimeout(() => { waits = 0; trying(refresh); }, 1000);
-  });
+  const looking = new Seldom(() => trying(refresh), LOOK_MS);
+  const forget = onStep((step) => { if (step.model === model) looking.ask(); });
   await refresh();
   await anyItem();
   return () => {
     forget();
-    clearTimeout(waits);
+    looking.close();
   };
 }
 

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from omdml.errors import OmdmlError, SourceError
 from omdml.streams.protocols.store import Pointer, Why
 from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
+from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE, FILES_OF
 from omdml.workers.node.http.gate import Bodies, Hosts, Tokens
@@ -34,6 +35,7 @@ from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.min_version import Behind, view_from
 from omdml.workers.node.http.openapi import openapi
+from omdml.workers.node.http.operators import Operators
 from omdml.workers.node.http.problems import PROBLEM, problem
 from omdml.workers.node.http.request_id import HEADER, Identified
 from omdml.workers.node.http.requests import (
@@ -53,6 +55,7 @@ from omdml.workers.node.http.requests import (
     search_of_parameters,
 )
 from omdml.workers.node.http.together import Asked, Together
+from omdml.workers.node.http.trials import Trials
 from omdml.workers.node.http.watch import Watch
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
@@ -73,9 +76,14 @@ STATUS = {
     "foreign_host": HTTPStatus.MISDIRECTED_REQUEST,
     "not_kept": HTTPStatus.NOT_FOUND,
     "no_picture": HTTPStatus.NOT_FOUND,
+    "no_letter": HTTPStatus.NOT_FOUND,
+    "not_here": HTTPStatus.NOT_IMPLEMENTED,
+    "timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
     "unservable": HTTPStatus.CONFLICT,
     "unknown_model": HTTPStatus.NOT_FOUND,
     "unknown_item": HTTPStatus.NOT_FOUND,
+    "unknown_search": HTTPStatus.NOT_FOUND,
     "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "encoded": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -112,13 +120,16 @@ def create_app(
     access: Access = NO_TOKENS,
     hosts: Collection[str] = (),
     pictures: Callable[[str], Pictures | None] = lambda model: None,
+    office: Callable[..., bytes] | None = None,
+    experiments: Experiments | None = None,
 ) -> Starlette:
     """The app of a node that is started by the caller; ``access`` says who may write.
 
     A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
-    unless ``hosts`` names some. ``pictures`` are those of a model's items.
+    unless ``hosts`` names some. ``pictures`` are those of a model's items. ``office`` does what operators ask for.
     """
-    api, watch = Api(node, access), Watch(node, pictures)
+    trials = Trials(node, access, experiments or Experiments({}))
+    api, watch = Api(node, access, trials), Watch(node, pictures)
     routes = [
         Route("/search", api.search_item, methods=["GET"]),
         Route("/search", api.search, methods=["POST"]),
@@ -136,6 +147,8 @@ def create_app(
         *Items(node, access).routes,
         Route("/picture", watch.picture, methods=["GET"]),
         Route("/events", watch.events, methods=["GET"]),
+        *trials.routes,
+        *Operators(access, office).routes,
         *CONSOLE,
         Route("/healthz", api.healthz, methods=["GET"]),
         Route("/readyz", api.readyz, methods=["GET"]),
@@ -171,13 +184,16 @@ def create_app(
 class Api:
     """Endpoints over one node."""
 
-    def __init__(self, node: RetrievalNode, access: Access) -> None:
-        self._node, self._access, self._together = node, access, Together(node)
+    def __init__(self, node: RetrievalNode, access: Access, trials: Trials) -> None:
+        self._node, self._access, self._trials = node, access, trials
+        self._together = Together(node)
 
     async def search_item(self, request: Request) -> Response:
         """Items closest to one item; nothing if the client has that answer already."""
         asked = search_of_parameters(request.query_params)
         view = await self._view(asked)
+        if mixed := await self._trials.answer(view, asked, request, self._answers_of):
+            return reply(mixed)
         headers = {"etag": self._tag(view, asked), "cache-control": "no-cache"}
         if headers["etag"] in request.headers.get("if-none-match", "").split(", "):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
@@ -188,7 +204,10 @@ class Api:
     async def search(self, request: Request) -> Response:
         """Items closest to items, or to raw vectors."""
         asked = search_of_body(await body_of(request, MAX_QUERY_BYTES))
-        return await self._search(await self._view(asked), asked)
+        view = await self._view(asked)
+        if mixed := await self._trials.answer(view, asked, request, self._answers_of):
+            return reply(mixed)
+        return await self._search(view, asked)
 
     async def _view(self, asked: Search) -> View:
         if asked.version is not None:
@@ -206,26 +225,34 @@ class Api:
         told = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving)
         return f'W/"{view.pointer.serial}-{"-".join(map(str, told))}-{view.catalogue.generation}"'
 
-    async def _search(self, view: View, asked: Search) -> Response:
-        node = self._node
-        queries = [
-            node.query(view, one.names, one.features, asked.by, asked.rerank)
+    def _queries(self, view: View, asked: Search) -> list[Query]:
+        return [
+            self._node.query(view, one.names, one.features, asked.by, asked.rerank)
             for one in asked.queries or [OneQuery(asked.id, asked.ids, asked.features)]
         ]
-        page, options = Page(asked.offset, tuple(asked.exclude)), Options(self._expand(view, asked), asked.explain)
+
+    def _answers_of(self, view: View, asked: Search) -> Answers:
+        return self._answers(view, self._queries(view, asked), asked)
+
+    async def _search(self, view: View, asked: Search) -> Response:
+        queries = self._queries(view, asked)
         alone = asked.filter is not None or asked.fields or asked.by or asked.rerank
         if alone or any(query.by_elements for query in queries):
-            found = await run_in_threadpool(self._answers, view, queries, asked, page, options)
+            found = await run_in_threadpool(self._answers, view, queries, asked)
         else:
+            page, options = self._page_and_options(view, asked)
             found = await self._together.answers(view, queries, Asked(asked.k, asked.task, page, options))
         return reply(single(found) if asked.queries is None else found)
 
-    def _answers(self, view: View, queries: list[Query], asked: Search, page: Page, options: Options) -> Answers:
+    def _page_and_options(self, view: View, asked: Search) -> tuple[Page, Options]:
+        return Page(asked.offset, tuple(asked.exclude)), Options(self._expand(view, asked), asked.explain)
+
+    def _answers(self, view: View, queries: list[Query], asked: Search) -> Answers:
         node = self._node
         if asked.filter is not None:
             among = node.filtered(view, queries[0], asked.filter).among
             queries = [query._replace(among=among) for query in queries]
-        found = node.answers(view, queries, asked.k, asked.task, page, options)
+        found = node.answers(view, queries, asked.k, asked.task, *self._page_and_options(view, asked))
         return node.with_fields(view, found, asked.fields) if asked.fields else found
 
     async def feedback(self, request: Request) -> Response:

@@ -3,6 +3,7 @@
 //   <ol data-omdml-query="17"> <li data-omdml-item="4">...</li> <li data-omdml-item="256">...</li> </ol>
 //   <script src="https://NODE/click.js" data-model="shop"></script>
 //
+// data-omdml-search="..." on the list is the answer's interleaved.search, if it has one: clicks then count for its experiment, too.
 // data-user="..." on the script says whose clicks these are, so that they can be forgotten.
 // data-feedback="/clicks" on the script sends to another address, such as one of the shop's own, which adds the node's token.
 (function () {
@@ -11,6 +12,7 @@
   var script = document.currentScript;
   var model = script.dataset.model;
   var address = script.dataset.feedback || new URL("feedback", script.src).href;
+  var clicks = new URL("clicks", new URL(address, document.baseURI)).href; // beside the address of feedback
   var clicked = new Map(); // list of results -> items clicked since it was last sent
   var sent = new WeakMap(); // list of results -> items clicked before that
 
@@ -34,6 +36,8 @@
       if (script.dataset.user) page.user = script.dataset.user;
       page.clicked = left.filter(function (item) { return items.has(item); });
       if (page.clicked.length) navigator.sendBeacon(address, JSON.stringify(page));
+      var search = list.dataset.omdmlSearch;
+      if (search && page.clicked.length) navigator.sendBeacon(clicks, JSON.stringify({ search: search, ids: page.clicked }));
       items.forEach(function (item) { before.add(item); });
       sent.set(list, before);
     });

@@ -9,7 +9,9 @@ import msgspec
 from omdml.feedback import AnyFeedback
 from omdml.streams.catalogues.changes.change import Change
 from omdml.workers.node.course import Step
+from omdml.workers.node.experiments.experiments import Outcome
 from omdml.workers.node.http.items.changes import ItemsChanged, OfModel, PutItem
+from omdml.workers.node.http.operators import LetterAt, Letters, Settle
 from omdml.workers.node.http.problems import PROBLEM
 from omdml.workers.node.http.requests import (
     Compare,
@@ -23,6 +25,7 @@ from omdml.workers.node.http.requests import (
     OfVersion,
     Search,
 )
+from omdml.workers.node.http.trials import Clicked, Clicks
 from omdml.workers.node.searching.answers import Answer, Answers
 from omdml.workers.node.searching.compare import Comparison
 
@@ -33,12 +36,13 @@ def openapi() -> dict[str, Any]:
     """The document."""
     structs = [
         *(Search, Answer, Answers, Comparison, AnyFeedback, Move, Step),
-        *(PutItem, Change, ItemsChanged, *IN_QUERIES),
+        *(PutItem, Change, ItemsChanged, Settle, Clicks, Clicked, Outcome, *IN_QUERIES),
     ]
     described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
-    search, answer, answers, comparison, event, move, step, put_item, change, changed = described[: -len(IN_QUERIES)]
+    search, answer, answers, comparison, event, move, step, *more = described[: -len(IN_QUERIES)]
+    put_item, change, changed, settle, clicks, clicked, outcome = more
     # Structs of queries are told as parameters.
-    fields, look, items, picture, history, of_version, compare, events, of_model = (
+    fields, look, items, picture, history, of_version, compare, events, of_model, of_letters, letter_at = (
         parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
     )
     components["Error"] = ERROR
@@ -122,6 +126,42 @@ def openapi() -> dict[str, Any]:
                 parameters=events,
             )
         },
+        "/experiments": {
+            "get": operation(
+                "What came of each experiment so far, on this node",
+                {"type": "object", "properties": {"experiments": {"type": "array", "items": outcome}}},
+            )
+        },
+        "/clicks": {
+            "post": operation(
+                "Count clicks on an interleaved answer for its experiment; this teaches nothing",
+                clicked,
+                body={JSON: clicks},
+                status="202",
+                token=True,
+            )
+        },
+        "/status": {
+            "get": operation(
+                "The whole installation, as omdml status and omdml doctor see it; " + OF_OPERATORS, token=True
+            )
+        },
+        "/letters": {
+            "get": operation("The newest dead letters; " + OF_OPERATORS, parameters=of_letters, token=True),
+        },
+        "/letters/explain": {
+            "get": operation(
+                "One dead letter, and whether its event would be learned now; " + OF_OPERATORS,
+                parameters=letter_at,
+                token=True,
+            )
+        },
+        **{
+            f"/letters/{verb}": {
+                "post": operation(f"{summary}; {OF_OPERATORS}", SETTLED, body={JSON: settle}, token=True)
+            }
+            for verb, summary in SETTLING.items()
+        },
         "/session": {
             "post": operation(
                 "Give a browser that brings a token a cookie that may read, for pictures and events",
@@ -156,7 +196,22 @@ MOVES = {
     "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
     "unpin": "Answer with the newest version again; needs a node with a token",
 }
-IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Compare, Events, OfModel)
+SETTLING = {
+    "resend": "Send the events of dead letters again, as far as they would be learned now, each at most once",
+    "dismiss": "Settle dead letters although their events are not sent again",
+}
+SETTLED = {
+    "type": "object",
+    "properties": {
+        "settled": {"type": "integer"},
+        "left": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "how many, by reason"},
+    },
+}
+OF_OPERATORS = "needs the role operator if the node has tokens"
+IN_QUERIES = (
+    *(ItemSearch, Look, Items, ItemPicture, History, OfVersion, Compare, Events, OfModel),
+    *(Letters, LetterAt),
+)
 CONFIRMED = "answered when that is durable and this node answers with it"
 TEXT = {"type": "string"}
 LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}

@@ -50,6 +50,14 @@ Expand = Annotated[
         "Without it, what the model's configuration says."
     ),
 ]
+MAX_SESSION = 200
+Session = Annotated[
+    Annotated[str, msgspec.Meta(max_length=MAX_SESSION)] | None,
+    msgspec.Meta(
+        description="Whose search this is, for experiments: all searches of one session are interleaved, or none. "
+        "Without it, the request's id is taken."
+    ),
+]
 Explain = Annotated[bool, msgspec.Meta(description="Tell what each distance is made of, as `parts`")]
 
 
@@ -65,6 +73,7 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
     version: Version = None
     expand: Expand = None
     explain: Explain = False
+    session: Session = None
 
 
 class OneQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +117,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     version: Version = None
     expand: Expand = None
     explain: Explain = False
+    session: Session = None
     queries: Annotated[list[OneQuery], msgspec.Meta(min_length=1, max_length=MAX_QUERIES)] | None = None
     by: Literal["vector", "aggregate", "elements"] | None = None
     rerank: int | None = None
@@ -209,6 +219,14 @@ def move_of_body(body: bytes) -> Move:
     _known(fields, Move.__struct_fields__)
     move: Move = _converted(fields, Move, strict=True)
     return move
+
+
+def struct_of_body(body: bytes, struct: type[T]) -> T:
+    """The struct that a JSON body holds; raises SearchError."""
+    fields = _fields(body)
+    _known(fields, struct.__struct_fields__)
+    found: T = _converted(fields, struct, strict=True)
+    return found
 
 
 def search_of_body(body: bytes) -> Search:

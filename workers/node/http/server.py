@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration.access import NO_TOKENS, Access
 from omdml.workers.configuration.process import on_signals
+from omdml.workers.node.experiments.experiments import Experiments
 from omdml.workers.node.http.api import create_app
 from omdml.workers.node.http.limits import MAX_CONNECTIONS, BoundedConnection
 from omdml.workers.node.node import RetrievalNode
@@ -113,21 +114,26 @@ def serve(
     access: Access = NO_TOKENS,
     hosts: Sequence[str] = (),
     pictures: Callable[[str], Pictures | None] = lambda model: None,
+    office: Callable[..., bytes] | None = None,
+    experiments: Experiments | None = None,
 ) -> None:
     """Run a node and its HTTP server until SIGTERM or SIGINT; ``access`` says who may write.
 
-    ``hosts`` are names of this node beside the one it binds to, ``pictures`` those of a model's items.
+    ``hosts`` are names of this node beside the one it binds to, ``pictures`` those of a model's items. ``office`` does
+    what operators ask for.
 
     Raises ConfigurationError for an address in use.
     """
     allow_open_files(OPEN_FILES)
     # A node with a token answers to any name unless some are given.
     names = [*hosts, host] if hosts or not access else []
-    server = HttpServer(create_app(node, access, names, pictures), host, port)
+    server = HttpServer(create_app(node, access, names, pictures, office, experiments), host, port)
     on_signals(server.stop)
     with node, Messenger(server.condition_of(node)):
         _log.info("node_started", url=server.url, models=[*node.named, *node.patterns])
         server.run()
+    if experiments:
+        experiments.close()
     _log.info("node_stopped", url=server.url)
 
 

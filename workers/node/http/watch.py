@@ -30,6 +30,10 @@ from omdml.workers.versions.inspection import parts, weighed, weights
 MAX_STREAMS = 100
 # Steps that a stream holds back for a client that reads slowly; older ones are passed over.
 WAITING = 1000
+# Steps that are kept as bytes.
+ENCODED = 100
+# Seconds between two messages of a stream, if versions come faster: a page draws no more often than that.
+PAUSE_S = 0.25
 # Seconds between two looks whether the server stops, and between signs of life for proxies.
 LOOK_S, ALIVE_S = 0.5, 15.0
 
@@ -67,6 +71,8 @@ class Watch:
     def __init__(self, node: RetrievalNode, pictures: Callable[[str], Pictures | None]) -> None:
         self._node, self._pictures = node, pictures
         self._streams = 0
+        # The newest steps as server-sent events, by number: all streams send the same bytes.
+        self._encoded: dict[int, bytes] = {}
 
     async def items(self, request: Request) -> Response:
         """A part of the ids of a model's items, in the catalogue's order."""
@@ -162,17 +168,27 @@ class Watch:
             heard(step)
         try:
             yield b"retry: 1000\n: connected\n\n"
-            told_at = time.monotonic()
+            told_at = time.monotonic() - PAUSE_S
             while not request.app.state.stopping():
                 with suppress(TimeoutError):
                     await asyncio.wait_for(came.wait(), LOOK_S)
+                if came.is_set() and (early_s := told_at + PAUSE_S - time.monotonic()) > 0:
+                    # The first step after a pause is told at once, those that follow it closely come together.
+                    await asyncio.sleep(early_s)
                 came.clear()
                 steps = [waiting.popleft() for _ in range(len(waiting))]
                 if steps or time.monotonic() - told_at >= ALIVE_S:
                     told_at = time.monotonic()
-                    yield b"".join(map(as_event, steps)) or b": alive\n\n"
+                    yield b"".join(map(self._event, steps)) or b": alive\n\n"
         finally:
             end()
+
+    def _event(self, step: Step) -> bytes:
+        if step.number not in self._encoded:
+            if len(self._encoded) >= ENCODED:
+                self._encoded.clear()
+            self._encoded[step.number] = as_event(step)
+        return self._encoded[step.number]
 
     def _known(self, request: Request) -> str:
         model: str = request.path_params["model"]

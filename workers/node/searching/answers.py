@@ -42,6 +42,19 @@ class Page(NamedTuple):
 FIRST_PAGE = Page()
 
 
+class Interleaved(msgspec.Struct, frozen=True, gc=False):
+    """That an answer is made of two, for an experiment: with the model ``against``, at its version.
+
+    Clicks on the answer go to ``POST /clicks`` with the id ``search``. Each item has the distance that the ranking
+    which brought it gives, so distances need not rise from item to item.
+    """
+
+    experiment: str
+    search: str
+    against: str
+    against_version: int
+
+
 class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The items closest to a query, closest first, and the snapshot that says so.
 
@@ -55,6 +68,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     items: list[Found]
     parent: str | None = None
     parent_version: int | None = None
+    interleaved: Interleaved | None = None
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

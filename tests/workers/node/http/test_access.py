@@ -150,7 +150,8 @@ def test_the_schema_says_what_needs_the_token():
     document = openapi()
     secured = {path for path, methods in document["paths"].items() if "security" in json.dumps(methods)}
     moves = {f"/models/{{model}}/{verb}" for verb in VERBS}
-    assert secured == {"/feedback", "/items", "/items/{id}", "/session"} | moves
+    operators = {"/status", "/letters", "/letters/explain", "/letters/resend", "/letters/dismiss"}
+    assert secured == {"/feedback", "/clicks", "/items", "/items/{id}", "/session"} | moves | operators
     assert document["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
 
 

@@ -1,0 +1,122 @@
+"""Which of two rankings people prefer: both in one list, clicks counted for the ranking that brought the item.
+
+Team draft interleaving (Radlinski, Kurup and Joachims, "How does clickthrough data reflect retrieval quality?", 2008).
+The evidence is a test that may be looked at as often as one likes (Robbins, 1970).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+# The mistaken verdicts, among experiments of two equal rankings that are watched for ever.
+ALPHA = 0.05
+STEPS = 60
+
+
+class Drafted(NamedTuple):
+    """An item of an interleaved list, and its team: 0 if the first ranking brought it, 1 if the second did."""
+
+    id: str
+    team: int
+
+
+def team_draft(first: Sequence[str], second: Sequence[str], k: int, key: bytes) -> list[Drafted]:
+    """The first ``k`` items of two rankings, picked in turn; a coin decides who picks first in each round.
+
+    The same rankings and ``key`` make the same list. Each ranking should have ``k`` items if there are so many.
+
+    >>> team_draft(["a", "b", "c"], ["b", "d", "a"], 3, b"a session")
+    [Drafted(id='a', team=0), Drafted(id='b', team=1), Drafted(id='c', team=0)]
+    """
+    rankings, next_pick, sizes = (first, second), [0, 0], [0, 0]
+    drafted: dict[str, int] = {}
+    toss = coins(key)
+    while len(drafted) < k:
+        team = next(toss) if sizes[0] == sizes[1] else int(sizes[1] < sizes[0])
+        for picking in (team, 1 - team):
+            ranking = rankings[picking]
+            while next_pick[picking] < len(ranking) and ranking[next_pick[picking]] in drafted:
+                next_pick[picking] += 1
+            if next_pick[picking] < len(ranking):
+                drafted[ranking[next_pick[picking]]] = picking
+                sizes[picking] += 1
+                break
+        else:
+            # Neither has an item left.
+            break
+    return [Drafted(item, team) for item, team in drafted.items()]
+
+
+def coins(key: bytes) -> Iterator[int]:
+    """Zeros and ones without end, which are the same for the same key."""
+    block = 0
+    while True:
+        for byte in blake2b(key, salt=block.to_bytes(8, "big")).digest():
+            yield from (byte >> bit & 1 for bit in range(8))
+        block += 1
+
+
+class Verdict(NamedTuple):
+    """What wins and losses say of two rankings.
+
+    Parameters
+    ----------
+    better
+        0 if the first ranking is surely better, 1 if the second is, None if nothing is sure.
+    share
+        Of the decided searches, those that the second ranking won, between ``low`` and ``high``; None without any.
+    confidence
+        That the rankings differ: 1 minus the chance of such evidence, at any time, between two equal ones.
+    """
+
+    better: int | None
+    share: float | None
+    low: float
+    high: float
+    confidence: float
+
+
+def verdict(first: int, second: int, alpha: float = ALPHA) -> Verdict:
+    """Judge searches won by the first ranking and by the second; searches that neither won say nothing.
+
+    The evidence against "equal" is the likelihood of the outcome with a win rate that can be anything, uniformly, over
+    that with 1/2: ``2^n B(first + 1, second + 1)``, n = first + second. Between equal rankings it reaches 1 / alpha at
+    any time with probability ``alpha`` at most (Ville), so a verdict holds however often somebody looks.
+    The interval holds the win rates against which the evidence stays below 1 / alpha.
+
+    >>> found = verdict(20, 60)
+    >>> found.better, found.share, round(found.low, 3), round(found.high, 3), round(found.confidence, 4)
+    (1, 0.75, 0.59, 0.872, 0.9997)
+    >>> verdict(20, 30).better is None
+    True
+    """
+    count = first + second
+    if not count:
+        return Verdict(None, None, 0.0, 1.0, 0.0)
+    whole = math.lgamma(first + 1) + math.lgamma(second + 1) - math.lgamma(count + 2)
+    evidence = whole + count * math.log(2)
+    confidence = max(0.0, 1.0 - math.exp(-evidence))
+    share = second / count
+    low, high = (_edge(first, second, whole, share, end, alpha) for end in (0.0, 1.0))
+    sure = confidence >= 1 - alpha
+    return Verdict(int(second > first) if sure else None, share, low, high, confidence)
+
+
+def _edge(first: int, second: int, whole: float, share: float, end: float, alpha: float) -> float:
+    """The win rate between ``share`` and ``end`` at which the evidence reaches 1 / alpha."""
+    inside, outside = share, end
+    for _ in range(STEPS):
+        rate = (inside + outside) / 2
+        likelihood = _times_log(second, rate) + _times_log(first, 1 - rate)
+        if whole - likelihood < -math.log(alpha):
+            inside = rate
+        else:
+            outside = rate
+    return inside if share != end else end
+
+
+def _times_log(count: int, rate: float) -> float:
+    return count * math.log(rate) if count and rate > 0 else (-math.inf if count else 0.0)

@@ -1,0 +1,182 @@
+"""What an operator can ask for through a node: the same as ``omdml status``, ``doctor`` and ``letters``, as structs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from omdml.streams.letters import Book, Letter, read_book
+from omdml.workers.configuration.config import Configuration
+from omdml.workers.doctor.installation import examine
+from omdml.workers.doctor.status import Look, Status
+from omdml.workers.operate.letters import chosen, learnable, oldest_first, passed, position, resend, since_then
+from omdml.workers.wiring.dead_letters import newest_letters, open_sender, read_letters
+from omdml.workers.wiring.models import open_specs
+from omdml.workers.wiring.stores import open_stores
+
+# Characters of an event that a list of letters shows, and that an explanation shows.
+SHOWN, WHOLE = 400, 64_000
+# Reasons for leaving letters that an answer tells of.
+REASONS = 20
+
+
+class FoundFault(msgspec.Struct, frozen=True):
+    """One finding of the doctor: what was checked, ``ok``, ``warning`` or ``error``, and what to do."""
+
+    check: str
+    level: str
+    text: str
+
+
+class Health(msgspec.Struct, frozen=True):
+    """What ``omdml status --json`` shows, and what ``omdml doctor`` finds."""
+
+    status: Status
+    findings: list[FoundFault]
+
+
+class LetterLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One dead letter of a list. ``since_then`` is empty while it is open; ``event`` is the beginning of the event."""
+
+    position: str
+    at: float | None
+    reason: str
+    model: str | None
+    error: str
+    since_then: str
+    event: str
+
+
+class LetterList(msgspec.Struct, frozen=True):
+    """The newest of the letters that were asked for, newest first.
+
+    ``reasons`` counts all of them; ``open`` counts those that nobody settled; ``whole`` is false if there are older
+    letters that were not looked at.
+    """
+
+    letters: list[LetterLine]
+    total: int
+    open: int
+    reasons: dict[str, int]
+    models: list[str]
+    whole: bool
+
+
+class LetterInFull(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of one letter. ``learnable`` says whether its event would be learned now, ``why`` why not."""
+
+    position: str
+    at: float | None
+    reason: str
+    model: str | None
+    error: str
+    since_then: str
+    event: str
+    key: str
+    headers: dict[str, str]
+    learnable: bool
+    why: str
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """How many letters were settled, and why others were left."""
+
+    settled: int
+    left: dict[str, int] = {}
+
+
+def health(configuration: Configuration) -> Health:
+    """Look at the whole installation."""
+    findings = [FoundFault(check, str(level), text) for check, level, text in examine(configuration)]
+    return Health(Look(configuration).status(), findings)
+
+
+def letters(
+    configuration: Configuration, reason: str | None, model: str | None, still_open: bool, last: int
+) -> LetterList:
+    """The newest dead letters, in bounded time."""
+    records, whole = newest_letters(configuration.log)
+    book = read_book(records)
+    unsettled = chosen(book.open, reason, model)
+    found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
+    return LetterList(
+        letters=[line(book, letter) for letter in found[: -last - 1 : -1]],
+        total=len(found),
+        open=len(unsettled),
+        reasons=dict(Counter(letter.reason for letter in found).most_common()),
+        models=sorted({letter.model for letter in book.letters.values() if letter.model}),
+        whole=whole,
+    )
+
+
+def explain(configuration: Configuration, wanted: str) -> LetterInFull:
+    """One letter in full; raises FeedbackError if there is none at that position."""
+    book = read_letters(configuration.log)
+    letter = book.letters[position(book, wanted)]
+    standing = passed([letter], open_stores(configuration))
+    event, why = learnable(letter, open_specs(configuration), standing)
+    return LetterInFull(
+        **{**msgspec.structs.asdict(line(book, letter)), "event": text(letter.payload, WHOLE)},
+        key=text(letter.key or b"", SHOWN),
+        headers={name: text(value, SHOWN) for name, value in letter.headers},
+        learnable=event is not None,
+        why=why,
+    )
+
+
+def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
+    """Send the events of these letters again, as far as they would be learned now, each at most once."""
+    specs, store = open_specs(configuration), open_stores(configuration)
+    # The sender is opened before the letters are read: from then on nobody else sends one of them.
+    with closing(open_sender(configuration.log)) as sender:
+        book = read_letters(configuration.log)
+        positions = [position(book, text) for text in wanted]
+        sent, left = resend([book.letters[at] for at in positions if at not in book.resent], specs, store, sender)
+    already = sum(at in book.resent for at in positions)
+    left.update({"it was sent again before": already} if already else {})
+    return Settled(sent, dict(left.most_common(REASONS)))
+
+
+def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
+    """Settle these letters although their events were not sent again."""
+    with closing(open_sender(configuration.log)) as sender:
+        book = read_letters(configuration.log)
+        positions = [position(book, text) for text in wanted]
+        found = [letter for letter in book.open if letter.position in positions]
+        for letter in found:
+            sender.dismiss(letter)
+    settled = len(positions) - len(found)
+    return Settled(len(found), {"it was settled before": settled} if settled else {})
+
+
+def line(book: Book, letter: Letter) -> LetterLine:
+    """A letter for a list."""
+    partition, offset = letter.position
+    return LetterLine(
+        position=f"{partition}/{offset}",
+        at=letter.at,
+        reason=letter.reason,
+        model=letter.model,
+        error=letter.error,
+        since_then=since_then(book, letter.position),
+        event=text(letter.payload, SHOWN),
+    )
+
+
+def text(data: bytes, limit: int) -> str:
+    """The beginning of some bytes as text."""
+    shown = data[:limit].decode(errors="replace")
+    return shown if len(data) <= limit else f"{shown} ..."
+
+
+JOBS: Mapping[str, Callable[..., Any]] = {
+    "health": health,
+    "letters": letters,
+    "explain": explain,
+    "resend": send_again,
+    "dismiss": dismiss,
+}

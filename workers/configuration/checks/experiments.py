@@ -1,0 +1,37 @@
+"""Experiments that cannot run are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+
+from omdml.errors import ConfigurationError
+from omdml.workers.configuration.config import ExperimentConfig
+
+# It stands in the ids of searches, before a colon.
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def check_experiments(experiments: Mapping[str, ExperimentConfig], named: Container[str]) -> None:
+    """Refuse experiments that cannot run; ``named`` are the models that the configuration names or covers.
+
+    Raises ConfigurationError.
+    """
+    taken: dict[str, str] = {}
+    for name, one in experiments.items():
+        where = f"experiments.{name}"
+        if not NAME.fullmatch(name):
+            raise ConfigurationError(f"{where}: expected a name of 1 to 64 letters, digits or ._-")
+        if (one.against_version is None) == (not one.against):
+            raise ConfigurationError(f"{where} needs exactly one of against and against_version: a model, or a version")
+        if one.against == one.model:
+            raise ConfigurationError(f"{where}.against is {one.against!r}, the model itself: expected another one")
+        if one.against_version is not None and one.against_version < 0:
+            raise ConfigurationError(f"{where}.against_version is {one.against_version}, expected 0 or more")
+        for option, model in (("model", one.model), ("against", one.against)):
+            if model and model not in named:
+                raise ConfigurationError(f"{where}.{option} is {model!r}, and no model is configured under this name")
+        if not 0 < one.share <= 1:
+            raise ConfigurationError(f"{where}.share is {one.share:g}, expected a number above 0, at most 1")
+        if (other := taken.setdefault(one.model, name)) != name:
+            raise ConfigurationError(f"{where}: experiments.{other} has the searches of {one.model!r} already")

@@ -1,0 +1,70 @@
+// A/B: two models, or versions, answer a share of the searches together; clicks say which one is better.
+import { copyAsCurl, get } from "./api.js";
+import { day, el, percent, table, trying, whole } from "./dom.js";
+import { whileSeen } from "./live.js";
+
+const EVERY_MS = 5000;
+const SURE = 0.95;
+const EXAMPLE = `[experiments.metric]
+model = "MODEL"
+against = "OTHER MODEL"     # or against_version = 1200
+share = 0.1                 # of the searches`;
+
+export async function experimentsPage(place, { model }) {
+  const inside = el("div", { className: "stack" });
+  place.append(inside);
+  let drawn = "";
+
+  async function refresh() {
+    const { experiments } = await get("/experiments");
+    // Nothing is drawn again, and no focus is lost, as long as nothing changes.
+    if (JSON.stringify(experiments) === drawn) return;
+    drawn = JSON.stringify(experiments);
+    const ours = experiments.filter((one) => one.model === model);
+    const others = experiments.filter((one) => one.model !== model);
+    inside.replaceChildren(...[...ours, ...others].map(card), ...(experiments.length ? [] : [nothing(model)]));
+  }
+
+  await refresh();
+  return whileSeen(() => trying(refresh), EVERY_MS);
+}
+
+function nothing(model) {
+  return el("section", { className: "card stack" }, el("h2", {}, "No experiment runs on this node"),
+    el("p", {}, "An experiment answers a share of the searches with the results of two models, or of two versions of one, in turn. People see one list. Each click counts for the side that brought the item, and this page says which side is better, and how sure that is."),
+    el("p", {}, "Add this to the node's configuration, and restart it:"), el("pre", { className: "event" }, EXAMPLE.replace("MODEL", model)));
+}
+
+function card(one) {
+  const { counts } = one;
+  const names = [one.model, one.against_version === null ? one.against : `${one.against} version ${whole(one.against_version)}`];
+  return el("section", { className: "card stack" },
+    el("div", { className: "row" }, el("h2", { className: "grow" }, `${one.name}: ${names[0]} or ${names[1]}`),
+      one.better === null ? el("span", { className: "tag" }, "not decided yet") : el("span", { className: "tag good" }, `${names[one.better === "second" ? 1 : 0]} is better`),
+      el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/experiments") } }, "Copy as curl")),
+    el("p", { className: "verdict" }, sentence(one, names)), scale(one, names),
+    table([["side", ""], ["searches won", "number"], ["clicks", "number"]],
+      [[names[0], whole(counts.first), whole(counts.clicks[0])], [names[1], whole(counts.second), whole(counts.clicks[1])], ["neither", whole(counts.ties), ""]], "Searches with clicks"),
+    el("p", { className: "soft" }, `${percent(one.searched_share)} of the searches of ${one.model}. ${whole(counts.searches)} interleaved on this node since ${day(counts.since)}${counts.failed ? `; ${whole(counts.failed)} more were answered by ${names[0]} alone` : ""}. ${one.kept ? "The counts outlive the node." : "The counts begin again when the node restarts."}`));
+}
+
+function sentence(one, names) {
+  if (one.share === null) return "No search was won yet. Clicks come by POST /clicks.";
+  const share = `${names[1]} wins ${percent(one.share)} of the decided searches (between ${percent(one.low)} and ${percent(one.high)})`;
+  if (one.better === null) return `${share}. This is no sure difference yet: ${percent(one.confidence)} confidence of the ${percent(SURE)} needed.`;
+  return `${share}. Confidence ${percent(one.confidence)}, however often somebody looked.`;
+}
+
+/** How often the second side wins, as a mark between its bounds. Half is in the middle. */
+function scale(one, names) {
+  if (one.share === null) return null;
+  const bar = el("div", { className: "range" });
+  const mark = el("div", { className: "point" });
+  bar.style.left = percentOf(one.low);
+  bar.style.right = percentOf(1 - one.high);
+  mark.style.left = percentOf(one.share);
+  return el("div", { className: "scale", aria: { role: "img", label: sentence(one, names) } }, el("div", { className: "track" }, el("div", { className: "half" }), bar, mark),
+    el("p", { className: "ends" }, el("span", {}, `${names[0]} always wins`), el("span", {}, "equal"), el("span", {}, `${names[1]} always wins`)));
+}
+
+const percentOf = (share) => `${100 * share}%`;

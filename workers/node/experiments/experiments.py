@@ -1,0 +1,122 @@
+"""Which searches an experiment has, and how they are answered: team draft interleaving of two answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from omdml.retrieval.interleaving import Verdict, team_draft, verdict
+from omdml.workers.configuration.config import ExperimentConfig
+from omdml.workers.node.experiments.tally import Counts, Tally
+from omdml.workers.node.searching.answers import Answer, Interleaved
+
+DIGEST_BYTES = 8
+WHOLE = 1 << 8 * DIGEST_BYTES
+
+
+class Sides(NamedTuple):
+    """The answers of both rankings to one search, each from its first item on."""
+
+    own: Answer
+    other: Answer
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """An experiment and what came of it. ``first`` is the model's own ranking, ``second`` the other one.
+
+    ``better`` is ``first``, ``second``, or None if nothing is sure. Of the searches that either won, the second ranking
+    won the ``share``, which is between ``low`` and ``high``. ``kept`` says whether counts outlive this node's process.
+    """
+
+    name: str
+    model: str
+    against: str
+    against_version: int | None
+    searched_share: float
+    kept: bool
+    counts: Counts
+    better: str | None
+    share: float | None
+    low: float
+    high: float
+    confidence: float
+
+
+class Experiment:
+    """One experiment; raises ConfigurationError if its counts cannot be read."""
+
+    def __init__(self, name: str, config: ExperimentConfig) -> None:
+        self.name, self.config = name, config
+        self.tally = Tally(Path(config.counts) if config.counts else None)
+
+    def takes(self, session: str) -> bool:
+        """Whether the searches of a session are interleaved: all of them are, or none."""
+        return number(f"{self.name} {session}") < self.config.share * WHOLE
+
+    def mixed(self, session: str, query: bytes, sides: Sides, k: int, offset: int) -> Answer:
+        """One answer out of both, from ``offset`` on, remembered for the clicks to come.
+
+        The same session gets the same order for the same query, as long as neither side answers it otherwise.
+        """
+        search = f"{self.name}:{number(f'{self.name} {session} {query.hex()}'):0{2 * DIGEST_BYTES}x}"
+        lists = [[found.id for found in side.items] for side in sides]
+        drafted = team_draft(lists[0], lists[1], offset + k, search.encode())
+        self.tally.shown(search, drafted[offset:])
+        found = [{one.id: one for one in side.items} for side in sides]
+        return msgspec.structs.replace(
+            sides.own,
+            items=[found[team][item] for item, team in drafted[offset:]],
+            took_s=sides.own.took_s + sides.other.took_s,
+            interleaved=Interleaved(self.name, search, sides.other.model, sides.other.version),
+        )
+
+    @property
+    def outcome(self) -> Outcome:
+        """What came of it so far."""
+        counts = self.tally.counts
+        judged: Verdict = verdict(counts.first, counts.second)
+        return Outcome(
+            name=self.name,
+            model=self.config.model,
+            against=self.config.against or self.config.model,
+            against_version=self.config.against_version,
+            searched_share=self.config.share,
+            kept=bool(self.config.counts),
+            counts=counts,
+            better=None if judged.better is None else ("first", "second")[judged.better],
+            share=judged.share,
+            low=judged.low,
+            high=judged.high,
+            confidence=judged.confidence,
+        )
+
+
+class Experiments:
+    """Those of a node, by name."""
+
+    def __init__(self, configured: Mapping[str, ExperimentConfig]) -> None:
+        self.all = {name: Experiment(name, config) for name, config in configured.items()}
+        self._of_model = {one.config.model: one for one in self.all.values()}
+
+    def of(self, model: str, session: str) -> Experiment | None:
+        """The experiment that has the searches of a session in a model, if one has."""
+        found = self._of_model.get(model)
+        return found if found and found.takes(session) else None
+
+    def of_search(self, search: str) -> Experiment | None:
+        """The experiment that a search belongs to."""
+        return self.all.get(search.rpartition(":")[0])
+
+    def close(self) -> None:
+        """Write what is to be kept."""
+        for one in self.all.values():
+            one.tally.write()
+
+
+def number(text: str) -> int:
+    """A number below 2^64 that looks random, and is the same for the same text on every node."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=DIGEST_BYTES).digest(), "big")

@@ -1,0 +1,139 @@
+"""What people clicked in interleaved answers, and which of the two rankings that speaks for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from omdml.errors import ConfigurationError
+from omdml.retrieval.interleaving import Drafted
+from omdml.streams.disk import put
+
+# Searches whose teams are remembered, the newest; clicks on older ones count for nothing.
+REMEMBERED = 10_000
+# Seconds between two writes of the counts.
+WRITE_EVERY_S = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Counts(msgspec.Struct):
+    """Counts of one experiment since ``since`` (seconds since the epoch).
+
+    ``searches`` were interleaved; ``failed`` should have been, but the other side could not answer, so the model
+    answered alone. Of the searches with clicks, ``first`` were won by the model's own ranking, ``second`` by the other
+    one, and ``ties`` by neither. ``clicks`` are those on either team's items.
+    """
+
+    since: float = 0.0
+    searches: int = 0
+    failed: int = 0
+    first: int = 0
+    second: int = 0
+    ties: int = 0
+    clicks: tuple[int, int] = (0, 0)
+
+
+class Shown(msgspec.Struct):
+    """One search: which team brought each item, and which items were clicked."""
+
+    teams: dict[str, int]
+    clicked: set[str] = msgspec.field(default_factory=set)
+
+    @property
+    def outcome(self) -> str:
+        """The count that this search is part of; empty without a click."""
+        if not self.clicked:
+            return ""
+        second = sum(self.teams[item] for item in self.clicked)
+        first = len(self.clicked) - second
+        return "first" if first > second else "second" if second > first else "ties"
+
+
+class Tally:
+    """The counts of one experiment. Any number of threads may use it.
+
+    Parameters
+    ----------
+    path
+        Where the counts are kept; None: only in memory.
+
+    Raises ConfigurationError if there is a file that holds no counts, or cannot be read.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._changing = threading.Lock()
+        self._searches: OrderedDict[str, Shown] = OrderedDict()
+        self.counts: Counts = (path and _read(path)) or Counts(since=time.time())
+        self._written_at = 0.0
+
+    def failed(self) -> None:
+        """Count a search that only one side could answer."""
+        with self._changing:
+            self.counts.failed += 1
+
+    def shown(self, search: str, drafted: Iterable[Drafted]) -> None:
+        """Remember an answer. The same search again, as when a page is loaded again, adds what it had not shown."""
+        with self._changing:
+            known = self._searches.pop(search, None)
+            if known is None:
+                known = Shown({})
+                self.counts.searches += 1
+            self._searches[search] = known
+            for item, team in drafted:
+                known.teams.setdefault(item, team)
+            if len(self._searches) > REMEMBERED:
+                self._searches.popitem(last=False)
+
+    def clicked(self, search: str, items: Sequence[str]) -> int | None:
+        """Count clicks on items of an answer, each item once; how many were news. None for an unknown search."""
+        with self._changing:
+            known = self._searches.get(search)
+            if known is None:
+                return None
+            before, clicks = known.outcome, list(self.counts.clicks)
+            new = [item for item in dict.fromkeys(items) if item in known.teams and item not in known.clicked]
+            for item in new:
+                known.clicked.add(item)
+                clicks[known.teams[item]] += 1
+            self.counts.clicks = clicks[0], clicks[1]
+            for outcome, change in ((before, -1), (known.outcome, 1)):
+                if outcome:
+                    setattr(self.counts, outcome, getattr(self.counts, outcome) + change)
+            return len(new)
+
+    def write_if_due(self) -> None:
+        """Write the counts if they were not written lately."""
+        if time.monotonic() - self._written_at >= WRITE_EVERY_S:
+            self.write()
+
+    def write(self) -> None:
+        """Write the counts, if they are kept; a disk that refuses is told of in the log."""
+        if self._path is None:
+            return
+        with self._changing:
+            data, self._written_at = msgspec.json.encode(self.counts), time.monotonic()
+        try:
+            put(self._path, data)
+        except OSError as error:
+            _log.error("counts_not_written", path=str(self._path), error=error.strerror, action="they stay in memory")
+
+
+def _read(path: Path) -> Counts | None:
+    """The counts in a file; None if there is none yet."""
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"experiments: counts are to be kept in {path}, and {path.parent} is no folder")
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Counts)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        message = f"experiments: {path} holds no counts ({error}): move it away, and they begin again"
+        raise ConfigurationError(message) from error
