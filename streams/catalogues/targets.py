@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,26 @@ import structlog
 
 from omdml.errors import CatalogueError
 from omdml.streams.addresses import masked
-from omdml.streams.catalogues.build import KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.build import NOTHING, KeptMap, add_items, build_catalogue
 from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError
-from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest, read_map
-from omdml.streams.catalogues.items import Items
+from omdml.streams.catalogues.describe_inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
+from omdml.streams.catalogues.folder import (
+    MANIFEST,
+    THUMBNAILS,
+    FolderPictures,
+    MappedCatalogue,
+    describer_bytes,
+    read_manifest,
+    read_map,
+)
+from omdml.streams.catalogues.items import Items, checked_describer
 from omdml.streams.catalogues.manifest import FolderManifest, Manifest
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.catalogues.redis import (
     RedisCatalogue,
     current_generation,
     is_redis_url,
+    read_redis_describer,
     read_redis_manifest,
     read_redis_map,
     upload_catalogue,
@@ -29,7 +40,16 @@ from omdml.streams.catalogues.redis import (
 from omdml.streams.catalogues.scan import Scan
 from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
 from omdml.streams.catalogues.tables.inputs import Inputs, open_tables
-from omdml.streams.catalogues.writing import append_coordinates, append_part, write_manifest, write_map
+from omdml.streams.catalogues.writing import (
+    append_coordinates,
+    append_part,
+    write_describer,
+    write_manifest,
+    write_map,
+)
+from omdml.streams.describers.describer import Describer
+from omdml.streams.describers.sources import LeftOut, Sources
+from omdml.streams.describers.thumbnails import SingleWriter
 
 log = structlog.get_logger(__name__)
 
@@ -48,19 +68,30 @@ def build_at(
     sets: str | Path | Sets | None = None,
     replace: bool = False,
     mapped: bool | None = None,
+    sources: Sources = NOTHING,
+    told: Callable[[list[LeftOut]], None] = lambda _: None,
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
     Parameters and errors are those of :func:`omdml.streams.catalogues.build.build_catalogue`. In Redis a generation
-    that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`.
+    that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is called with
+    the files that gave no picture.
     """
     options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets}
+    options["sources"] = sources
+    options["describer"] = _describer_for(target, replace) if sources and mapped is None else None
     options["mapped"] = _map_for(target, replace) if mapped is None else mapped
+    if sources and isinstance(options["mapped"], KeptMap) and not _describes(options["describer"], sources):
+        # What the map says of an item holds only if the item is described in the same way.
+        options["mapped"] = True
     if not is_redis_url(target):
-        return build_catalogue(target, inputs, replace=replace, **options)
+        built = build_catalogue(target, inputs, replace=replace, **options)
+        told(read_left_out(built.path))
+        return built
     there = current_generation(target)
     with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
         built = build_catalogue(Path(folder) / "catalogue", inputs, **options)
+        told(read_left_out(built.path))
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
                 f"{masked(target)} holds generation {there}, these inputs make {built.generation}: replace it "
@@ -77,16 +108,21 @@ def add_at(
     ids: Ids | None = None,
     id_column: str = "id",
     sets: str | Path | Sets | None = None,
+    sources: Sources = NOTHING,
+    told: Callable[[list[LeftOut]], None] = lambda _: None,
 ) -> Items:
     """Add items to the catalogue in a folder or in Redis, within its generation.
 
     Parameters and errors are those of :func:`omdml.streams.catalogues.build.add_items`.
     """
     if not is_redis_url(target):
-        return add_items(target, inputs, ids=ids, id_column=id_column, sets=sets)
+        added_to = add_items(target, inputs, ids=ids, id_column=id_column, sets=sets, sources=sources)
+        told(read_left_out(added_to.path))
+        return added_to
     before, listed = RedisCatalogue(target), open_sets(sets)
     with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
-        added = _more(before, Path(folder), inputs, listed, ids, id_column)
+        added = _more(before, Path(folder), inputs, listed, ids, id_column, sources)
+        told(read_left_out(added.path))
         upload_catalogue(added, target, sets=listed)
     return RedisCatalogue(target)
 
@@ -112,10 +148,26 @@ def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
 
 
 def _more(
-    before: Items, folder: Path, inputs: Inputs, sets: list[ItemSet], ids: Ids | None, id_column: str
+    before: Items,
+    folder: Path,
+    inputs: Inputs,
+    sets: list[ItemSet],
+    ids: Ids | None,
+    id_column: str,
+    sources: Sources,
 ) -> MappedCatalogue:
     """The items to add as a catalogue in a folder: scaled as those ``before`` are, and of their generation."""
-    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=None)
+    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=None, described=bool(sources))
+    if before.describer:
+        write_describer(folder, before.describer)
+    if sources:
+        describer = describer_for_more(before, sources)
+        scratch = folder / "described"
+        scratch.mkdir()
+        thumbnails = SingleWriter(FolderPictures(folder / THUMBNAILS))
+        made = describe_inputs(sources, inputs, tables, id_column, describer, scratch, thumbnails)
+        tables = [made.items, *tables]
+        write_left_out(folder, made.left_out)
     scan = Scan("none", before, before.sets)
     scan.read_like(before.dims, tables, _untold)
     scan.take(sets)
@@ -126,7 +178,10 @@ def _more(
     if before.map:
         entry = write_map(folder, before.map)
         part = append_coordinates(folder, part, scan.row_of, before.map, _untold)
-    manifest = FolderManifest(generation=before.generation, modalities=modalities, map=entry, parts=(part,))
+    told = before.manifest.describer
+    manifest = FolderManifest(
+        generation=before.generation, modalities=modalities, map=entry, describer=told, parts=(part,)
+    )
     write_manifest(folder, manifest)
     return MappedCatalogue(folder)
 
@@ -148,6 +203,30 @@ def _map_for(target: str, replace: bool) -> bool | KeptMap:
             raise
         log.warning("map_not_kept", reason=str(error), hint="a new one is made; reset the models that learned on it")
         return True
+
+
+def _describer_for(target: str, replace: bool) -> Describer | None:
+    """That of a catalogue that is replaced, so that what was learned on described modalities goes on meaning them."""
+    try:
+        return open_describer(target)
+    except CatalogueError as error:
+        if not replace:
+            raise
+        log.warning("describer_not_kept", reason=str(error), hint="a new one is made; reset the models that learned")
+        return None
+
+
+def open_describer(target: str) -> Describer | None:
+    """What describes pictures and texts of the catalogue there; None if there is none. Raises CatalogueError."""
+    there = what_is_at(target)
+    if there is None or there.describer is None:
+        return None
+    read = partial(read_redis_describer, target) if is_redis_url(target) else partial(describer_bytes, Path(target))
+    return checked_describer(there, masked(target), read)
+
+
+def _describes(describer: Describer | None, sources: Sources) -> bool:
+    return describer is not None and describer.serves(sources)
 
 
 def what_is_at(target: str) -> Manifest | None:
