@@ -17,6 +17,8 @@ from omdml.streams.placement import Placement
 # What only moves records needs no metric, which would bring numba and scipy: a second of processor.
 if TYPE_CHECKING:
     from omdml.snapshot import Checkpoint, Snapshot
+    from omdml.streams.describers.describer import Describer
+    from omdml.streams.describers.thumbnails import Pictures
 
 
 class Partition(NamedTuple):
@@ -182,6 +184,17 @@ class Catalogue(Protocol):
 
         Raises CatalogueError if there is no map to make such coordinates.
         """
+
+    @property
+    def describer(self) -> Describer | None:
+        """What describes pictures and texts; None if the catalogue was built from vectors alone.
+
+        Raises CatalogueError if it is damaged, or needs a library that is not installed.
+        """
+
+    @property
+    def pictures(self) -> Pictures:
+        """Where the items' thumbnails are."""
 
     @property
     def shown(self) -> Shown:

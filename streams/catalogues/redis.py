@@ -283,8 +283,8 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
 
     ``sets``: to be copied instead of the catalogue's own; they may hold items that are there already.
 
-    1. The map and the describer with its thumbnails if there are any, the manifest, and how many items came first. 2. Items with their ids, a batch at a time,
-    then sets, those not listed yet. 3. The pointer to the generation.
+    1. The map and the describer with its thumbnails if there are any, the manifest, and how many items came first.
+    2. Items with their ids, a batch at a time, then sets, those not listed yet. 3. The pointer to the generation.
     A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
 
     Raises CatalogueError as :class:`RedisCatalogue` does, or if the server has no memory left.

@@ -28,6 +28,7 @@ from omdml.streams.describers.words import Words, sample_of
 ROWS, WHOLE = 1024, 4096
 
 Matrix = NDArray[np.float32]
+Mask = NDArray[np.bool_]
 
 
 class TextColumn(NamedTuple):
@@ -51,9 +52,7 @@ class DescribedItems:
     name = "pictures and texts"
     numbered = False
 
-    def __init__(
-        self, ids: Sequence[str], matrices: Mapping[str, Matrix], has: Mapping[str, NDArray[np.bool_]]
-    ) -> None:
+    def __init__(self, ids: Sequence[str], matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:
         self.ids, self.matrices, self.has = ids, matrices, has
         self.count: int | None = len(ids)
 
@@ -149,7 +148,7 @@ def describe(
         raise CatalogueError(f"--pictures {sources.pictures}: no picture is in it, expected files such as ID.jpg")
     made = describer or new_describer(sources, columns, listed)
     matrices: dict[str, Matrix] = {}
-    has: dict[str, NDArray[np.bool_]] = {}
+    has: dict[str, Mask] = {}
     if made.pictures:
         rows = _Pictures(made.pictures, len(listed), scratch)
         listed = rows.describe(listed, paths, thumbnails, left_out, keep_all=ids is not None)
@@ -205,7 +204,7 @@ class _Pictures:
         thumbnails.close()
         return listed
 
-    def finished(self, count: int) -> tuple[dict[str, Matrix], dict[str, NDArray[np.bool_]]]:
+    def finished(self, count: int) -> tuple[dict[str, Matrix], dict[str, Mask]]:
         """The first ``count`` rows, and which of them have pictures."""
         matrices = {
             name: map_rows(self._scratch / f"{name}.npy", count, dim, writable=True) for name, dim in self._dims.items()
@@ -213,9 +212,7 @@ class _Pictures:
         return matrices, dict.fromkeys(matrices, self._has[:count])
 
 
-def _describe_texts(
-    words: Words, column: TextColumn, row_of: Mapping[str, int], scratch: Path
-) -> tuple[Matrix, NDArray[np.bool_]]:
+def _describe_texts(words: Words, column: TextColumn, row_of: Mapping[str, int], scratch: Path) -> tuple[Matrix, Mask]:
     matrix = extend(scratch / f"text-{column.name}.npy", 0, len(row_of), words.dim)
     has = np.zeros(len(row_of), np.bool_)
     with progress(f"describing {column.name}", len(row_of)) as advance:
@@ -228,7 +225,7 @@ def _describe_texts(
     return matrix, has
 
 
-def _fill(matrices: Mapping[str, Matrix], has: Mapping[str, NDArray[np.bool_]]) -> None:
+def _fill(matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:
     """Give items that lack modalities the conditional means of these, given those that they have."""
     everything = np.all(list(has.values()), axis=0)
     if everything.all():

@@ -168,9 +168,7 @@ def cut(atlas: Pixels, cell: int) -> Pixels:
 
 
 def _square(part: Sequence[Pixels | None]) -> Pixels:
-    # The last one of a small catalogue need not be a whole square.
-    lines = -(-len(part) // CELLS)
-    atlas = np.full((lines * THUMBNAIL_SIDE, CELLS * THUMBNAIL_SIDE, 3), 255, np.uint8)
+    atlas = np.full((CELLS * THUMBNAIL_SIDE, CELLS * THUMBNAIL_SIDE, 3), 255, np.uint8)
     for number, one in enumerate(part):
         if one is not None:
             cut(atlas, number)[:] = one

@@ -10,6 +10,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,7 @@ def terms_of(text: str) -> Iterator[str]:
         yield word
         around = f"<{word}>"
         yield from (f"#{around[at : at + 3]}" for at in range(len(around) - 2))
-    yield from (f"{first} {second}" for first, second in zip(words, words[1:], strict=False))
+    yield from (f"{first} {second}" for first, second in pairwise(words))
 
 
 def _directions(rows: Any) -> NDArray[np.float32]:

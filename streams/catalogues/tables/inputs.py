@@ -29,7 +29,9 @@ def open_tables(
     columns: Columns | None,
     described: bool = False,
 ) -> list[Table]:
-    """One table an input; if items are ``described`` by other means too, those without vectors are passed over. The arguments are those of :func:`omdml.streams.catalogues.build.build_catalogue`.
+    """One table an input; the arguments are those of :func:`omdml.streams.catalogues.build.build_catalogue`.
+
+    If items are ``described`` by other means too, tables without vectors are passed over.
 
     Raises
     ------

@@ -25,7 +25,7 @@ export async function tryPage(place, { model, onStep }) {
   const clear = el("button", { type: "button", on: { click: () => { state.marks.clear(); drawMarks(); } } }, "Clear");
   const curl = el("button", { className: "quiet", type: "button", on: { click: () => copyAsCurl("/feedback", { body: event() }) } }, "Copy as curl");
   const bar = el("div", { className: "send card" }, counted, curl, clear, send);
-  const picker = new Picker(model, items.pictures, (id) => trying(() => search(id)));
+  const picker = new Picker(model, (id) => trying(() => search(id)));
   let typing = 0;
   const find = el("input", {
     type: "search", placeholder: "Find an id", autocomplete: "off", aria: { label: "Find an item by its id" },

@@ -30,6 +30,7 @@ from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE, FILES_OF
 from omdml.workers.node.http.gate import Bodies, Hosts, Tokens
 from omdml.workers.node.http.items.changes import Items
+from omdml.workers.node.http.items.describing import described
 from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.min_version import Behind, view_from
@@ -40,14 +41,14 @@ from omdml.workers.node.http.requests import (
     MAX_ERRORS,
     MAX_FEEDBACK_BYTES,
     MAX_MOVE_BYTES,
-    MAX_QUERY_BYTES,
+    MAX_PICTURE_QUERY_BYTES,
     Look,
-    OneQuery,
     Search,
     body_of,
     check_events,
     content_type,
     move_of_body,
+    own_query,
     parameters_as,
     search_of_body,
     search_of_parameters,
@@ -136,6 +137,7 @@ def create_app(
         Route("/items", watch.items, methods=["GET"]),
         *Items(node, access).routes,
         Route("/picture", watch.picture, methods=["GET"]),
+        Route("/atlas", watch.atlas, methods=["GET"]),
         Route("/events", watch.events, methods=["GET"]),
         *CONSOLE,
         Route("/healthz", api.healthz, methods=["GET"]),
@@ -188,8 +190,12 @@ class Api:
 
     async def search(self, request: Request) -> Response:
         """Items closest to items, or to raw vectors."""
-        asked = search_of_body(await body_of(request, MAX_QUERY_BYTES))
-        return await self._search(await self._view(asked), asked)
+        body = await body_of(request, MAX_PICTURE_QUERY_BYTES)
+        asked = await run_in_threadpool(search_of_body, body) if len(body) > INLINE_BYTES else search_of_body(body)
+        view = await self._view(asked)
+        if any(query.brings for query in asked.queries or [own_query(asked)]):
+            asked = await run_in_threadpool(described, view.catalogue, asked)
+        return await self._search(view, asked)
 
     async def _view(self, asked: Search) -> View:
         if asked.version is not None:
@@ -211,7 +217,7 @@ class Api:
         node = self._node
         queries = [
             node.query(view, one.names, one.features, asked.by, asked.rerank)
-            for one in asked.queries or [OneQuery(asked.id, asked.ids, asked.features)]
+            for one in asked.queries or [own_query(asked)]
         ]
         costly = asked.filter is not None or asked.fields or any(query.by_elements for query in queries)
         if costly or view.work * len(queries) > INLINE_WORK:

@@ -15,6 +15,7 @@ from omdml.workers.node.http.requests import (
     Compare,
     Events,
     History,
+    ItemAtlas,
     ItemPicture,
     Items,
     ItemSearch,
@@ -38,7 +39,7 @@ def openapi() -> dict[str, Any]:
     described, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     search, answer, answers, comparison, event, move, step, put_item, change, changed = described[: -len(IN_QUERIES)]
     # Structs of queries are told as parameters.
-    fields, look, items, picture, history, of_version, compare, events, of_model = (
+    fields, look, items, picture, atlas, history, of_version, compare, events, of_model = (
         parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
     )
     components["Error"] = ERROR
@@ -100,7 +101,7 @@ def openapi() -> dict[str, Any]:
             "put": operation(
                 "Put an item, in the place of one of this id, or give it other attributes; " + CONFIRMED,
                 changed,
-                body={JSON: put_item},
+                body={JSON: put_item, "image/*": {"type": "string", "format": "binary"}},
                 parameters=[*OF_ITEM, *of_model],
                 token=True,
             ),
@@ -113,6 +114,14 @@ def openapi() -> dict[str, Any]:
         },
         "/picture": {
             "get": operation("The picture of an item", {"type": "string"}, kind="image/*", parameters=picture)
+        },
+        "/atlas": {
+            "get": operation(
+                "Thumbnails of up to 256 items in one picture; GET /items says where each is",
+                {"type": "string"},
+                kind="image/webp",
+                parameters=atlas,
+            )
         },
         "/events": {
             "get": operation(
@@ -156,7 +165,7 @@ MOVES = {
     "pin": "Answer with this version, or the live one, whatever is learned; needs a node with a token",
     "unpin": "Answer with the newest version again; needs a node with a token",
 }
-IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, History, OfVersion, Compare, Events, OfModel)
+IN_QUERIES = (ItemSearch, Look, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel)
 CONFIRMED = "answered when that is durable and this node answers with it"
 TEXT = {"type": "string"}
 LINES = {"type": "object", "properties": {"model": TEXT, "lines": {"type": "array", "items": {"type": "object"}}}}
@@ -168,6 +177,16 @@ ITEMS = {
         "total": {"type": "integer", "description": "how many there are"},
         "position": {"type": "integer", "description": "changes that this node answers with"},
         "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
+        "atlas": {
+            "type": "object",
+            "description": "if there are thumbnails: pixels a side of one, and how many a line of an atlas has",
+            "properties": {"side": {"type": "integer"}, "cells": {"type": "integer"}},
+        },
+        "cells": {
+            "type": "array",
+            "description": "for each item `first` of its atlas and its cell there, counted line by line; null: none",
+            "items": {"type": ["array", "null"], "items": {"type": "integer"}},
+        },
     },
 }
 OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]
