@@ -147,12 +147,12 @@ class Describer:
             return False
         if self.pictures is None:
             return True
-        if self.pictures.model is None or sources.model is None:
-            return self.pictures.model is sources.model and self.pictures.looks == tuple(LOOKS)
-        asked = read_model(sources.model, sources.preparation)
         mine = self.pictures.model
-        same = (asked.data, asked.preparation) == (mine.data, mine.preparation)
-        return same and self.pictures.looks == tuple(LOOKS)
+        asked = read_model(sources.model, sources.preparation) if sources.model else None
+        same_looks = self.pictures.looks == tuple(LOOKS)
+        if mine is None or asked is None:
+            return same_looks and mine is asked
+        return same_looks and (asked.data, asked.preparation) == (mine.data, mine.preparation)
 
     @property
     def digest(self) -> str:
@@ -207,7 +207,12 @@ def thumbnail_file(described: Described) -> bytes:
 def _words(tensors: Mapping[str, NDArray[Any]], name: str) -> Words:
     words = Words(*(tensors[f"{name}/{part}"] for part in ("terms", "weights", "basis")))
     terms, weights, basis = words.terms, words.weights, words.basis
-    kinds = (terms.dtype, weights.dtype, basis.dtype) == (np.uint32, np.float32, np.float32)
-    if not kinds or not 0 < len(terms) == len(weights) == len(basis) or basis.ndim != 2 or terms.ndim != 1:
+    kinds = [str(part.dtype) for part in (terms, weights, basis)]
+    if (
+        kinds != ["uint32", "float32", "float32"]
+        or not 0 < len(terms) == len(weights) == len(basis)
+        or basis.ndim != 2
+        or terms.ndim != 1
+    ):
         raise ValueError(f"the arrays of text {name!r} do not fit together")
     return words

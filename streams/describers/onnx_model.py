@@ -88,15 +88,15 @@ class OnnxModel:
         return vector
 
     def _prepared(self, pixels: Pixels) -> NDArray[np.float32]:
-        channels = pixels.astype(np.float32)
+        channels: NDArray[np.float32] = pixels.astype(np.float32)
         match self.preparation.normalize:
             case "imagenet":
                 mean, deviation = (np.array(part, np.float32) for part in IMAGENET)
-                channels = (channels / 255 - mean) / deviation
+                channels = (channels / np.float32(255) - mean) / deviation
             case "unit":
-                channels = channels / 255
+                channels = channels / np.float32(255)
             case "signed":
-                channels = channels / 127.5 - 1
+                channels = channels / np.float32(127.5) - np.float32(1)
         return channels if self._channels_last else np.ascontiguousarray(channels.transpose(2, 0, 1))
 
 
