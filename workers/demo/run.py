@@ -100,15 +100,9 @@ def run_demo(
                     stage.run()
                 say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
                 habits = Habits(wrong=wrong)
+                name = collection.name
                 task = Task(
-                    stage.node,
-                    collection.name,
-                    comparisons,
-                    rate,
-                    habits=habits,
-                    seed=seed,
-                    looks=LOOKS,
-                    token=stage.token,
+                    stage.node, name, comparisons, rate, habits=habits, seed=seed, looks=LOOKS, token=stage.token
                 )
                 figures = perform(stage, task, shown, screen)
                 if figures.looks:
