@@ -39,6 +39,8 @@ def open_picture(data: bytes, max_pixels: int = MAX_FILE_PIXELS) -> Any:
     before they are decoded.
     """
     Image, ImageOps = _pillow()
+    from PIL import UnidentifiedImageError
+
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             width, height = image.size
@@ -56,9 +58,12 @@ def open_picture(data: bytes, max_pixels: int = MAX_FILE_PIXELS) -> Any:
         raise
     except Image.DecompressionBombError as error:
         raise PictureError(f"it has too many pixels ({error})") from error
+    except UnidentifiedImageError:
+        # What Pillow says names an object in memory.
+        raise PictureError("it is no JPEG, PNG, WebP or GIF, or its beginning is damaged") from None
     # A decoder that is given damaged bytes raises whatever it stumbles over.
     except Exception as error:
-        raise PictureError(f"it is damaged, or no JPEG, PNG, WebP or GIF ({error})") from error
+        raise PictureError(f"it is damaged ({error})") from error
 
 
 def blank() -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import struct
+import zlib
 from functools import cache
 from pathlib import Path
 
@@ -39,3 +41,13 @@ def write_shop(folder: Path, count: int = COUNT) -> tuple[Path, Sources]:
             (pictures / f"{product.id}.png").write_bytes(data)
             rows.writerow([product.id, product.description, number, number % 7])
     return folder / "products.csv", Sources(pictures, [TEXT])
+
+
+def png_that_says(width, height):
+    """A PNG of a few bytes whose header claims a size."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")

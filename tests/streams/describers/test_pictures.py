@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ from omdml.streams.describers.pictures import (
     within,
 )
 from omdml.streams.describers.pool import describe_file
-from tests.support.products import drawn
+from tests.support.products import drawn, png_that_says
 
 DESCRIBER = PictureDescriber(list(LOOKS), None)
 
@@ -33,16 +31,6 @@ def file_of(image, kind, **options):
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
-
-
-def png_that_says(width, height):
-    """A PNG of a few bytes whose header claims a size."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])

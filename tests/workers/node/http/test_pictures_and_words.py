@@ -5,15 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
-import struct
-import zlib
 
 import pytest
 from PIL import Image
 
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.describers.sources import Sources
-from tests.support.products import COUNT, TEXT, drawn, write_shop
+from tests.support.products import COUNT, TEXT, drawn, png_that_says, write_shop
 from tests.support.shops import Shop, refused
 
 PRODUCT, PICTURE = drawn()[7]
@@ -69,11 +67,7 @@ def test_an_item_that_is_put_by_picture_and_words_is_found_and_shown(client):
 
 
 def test_what_cannot_be_described_is_refused_with_the_reason(client):
-    def header(width, height):
-        body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-        return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
-
-    bomb = base64.b64encode(header(60_000, 60_000)).decode()
+    bomb = base64.b64encode(png_that_says(60_000, 60_000)).decode()
     told = refused(client.post("/search", json={"picture": bomb}), 400, "bad_picture")
     assert "60,000 x 60,000 pixels" in told
     refused(client.put("/items/x", json={"picture": bomb}), 400, "bad_picture")
