@@ -36,7 +36,7 @@ from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.sets import ItemSet
 from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.thumbnails import Pictures, own_name
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 
 
 class Items:

@@ -19,7 +19,7 @@ import redis
 
 from omdml.client import ClientError
 from omdml.errors import ConfigurationError
-from omdml.workers.configuration.config import PREFIX
+from omdml.workers.configuration.loading import PREFIX
 from omdml.workers.configuration.warm_up import warm_up
 from omdml.workers.demo.collection import Collection
 from omdml.workers.demo.external_servers import own_keys, own_topic

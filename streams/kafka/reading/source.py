@@ -26,6 +26,7 @@ from omdml.streams.kafka import topic as topics
 from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading import gap
 from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.kafka.reading.client_health import Absence, Failures, Flow, Outage
 from omdml.streams.kafka.reading.consumer import (
     ANSWER_LIMIT_S,
     EXPELLED,
@@ -39,8 +40,7 @@ from omdml.streams.kafka.reading.consumer import (
     replaced,
 )
 from omdml.streams.kafka.reading.epochs import Epochs
-from omdml.streams.kafka.reading.watch import Absence, Failures, Flow, Outage
-from omdml.streams.protocols import Listener, Partition, Record
+from omdml.streams.protocols.log import Listener, Partition, Record
 
 # How often it looks at the ends, the topic's identity and the way to the cluster.
 LOOK_EVERY_S = 1.0
@@ -139,7 +139,7 @@ class KafkaSource:
             self._consumer.partitions_for_topic(self.topic)
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
-        """Records in order within each partition; see :meth:`omdml.streams.protocols.Source.poll`.
+        """Records in order within each partition; see :meth:`omdml.streams.protocols.log.Source.poll`.
 
         Raises
         ------

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from omdml.errors import FeedbackError
 from omdml.feedback import MESSAGEPACK
 from omdml.streams.describers.pictures import MAX_SENT_BYTES, MAX_SENT_PIXELS
-from omdml.workers.configuration.config import suggestion
+from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.searching.answers import DEFAULT_K, MAX_K
 from omdml.workers.node.searching.options import MAX_EXPAND, SearchError
 from omdml.workers.node.writing.inbox import Event, Inbox

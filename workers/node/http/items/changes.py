@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from omdml.streams.catalogues.changes.change import Change, ChangeError, Prepared, Value, decode_change
 from omdml.streams.describers.pictures import MAX_SENT_BYTES
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.access import Access
 from omdml.workers.node.http.requests import (
     MAX_EVENTS,

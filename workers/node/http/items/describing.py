@@ -8,7 +8,7 @@ import msgspec
 
 from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.features import features_of
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.node.http.requests import OneQuery, Search
 
 AnyQuery = TypeVar("AnyQuery", OneQuery, Search)

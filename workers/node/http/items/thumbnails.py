@@ -9,7 +9,7 @@ from typing import Any
 
 from omdml.streams.describers import pictures as files
 from omdml.streams.describers.thumbnails import MEDIA, Cell, Index, cut, own_name, read_index
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.node.pictures import Picture
 
 # Catalogues whose index is kept, and atlases that are kept decoded, of 3 MB each.

@@ -1,0 +1,225 @@
+"""The contract of stores: checkpoints to resume from, watermarks, snapshots to serve from."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+
+from omdml.errors import CorruptError, StoreLost
+from omdml.streams.placement import Placement
+from omdml.streams.protocols.log import Partition
+
+# What only moves records needs no metric, which would bring numba and scipy: a second of processor.
+if TYPE_CHECKING:
+    from omdml.snapshot import Checkpoint, Snapshot
+
+
+class Written(enum.StrEnum):
+    """What became of a compare-and-set write."""
+
+    STORED = "stored"
+    # The same bytes are there: this is a retry.
+    ALREADY = "already"
+    # Another epoch owns the model, or its position is ahead: nothing was written.
+    FENCED = "fenced"
+    # The models were placed on other partitions: nothing was written.
+    MOVED = "moved"
+
+
+class ModelPosition(NamedTuple):
+    """How far a model is taken: ``next`` is the offset after the last event taken from its ``home``."""
+
+    home: Partition
+    next: int
+
+
+class Claim(NamedTuple):
+    """What a new owner gets. ``fell_back``: the newest checkpoint was damaged or gone, this is the one before it."""
+
+    epoch: str
+    checkpoint: Checkpoint | None
+    fell_back: bool = False
+
+
+class Marks(dict[Partition, int]):
+    """Offsets by partition, and the store's present ``run``, a word that only tells whether it is still the same.
+
+    A store that was started anew, failed over or was brought back from a copy has another one: it may have forgotten
+    what was acknowledged. Empty if that cannot be told.
+    """
+
+    def __init__(self, offsets: Mapping[Partition, int], run: str) -> None:
+        super().__init__(offsets)
+        self.run = run
+
+
+class CheckpointStore(Protocol):
+    """Where learning resumes from."""
+
+    def claim(self, model: str) -> Claim:
+        """Become the owner: raise the model's epoch (counter and random nonce), answer its newest valid checkpoint.
+
+        Raises CorruptError when checkpoints exist and none of them is valid, or one was saved and none is there.
+        """
+
+    def claim_all(self, models: Sequence[str]) -> list[Claim | CorruptError | StoreLost]:
+        """Claim each of these models, sooner than one after another; answers in their order.
+
+        The error that the claim of one model would raise is its answer, and keeps no other model from being claimed.
+        After any other error some of them may have been claimed.
+        """
+
+    def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
+        """The positions of the newest checkpoints; their bytes are not read. It takes about as long as for one model.
+
+        A model without a checkpoint is absent.
+
+        Where the newest was found to be damaged, that of the one before it: what a claim would answer.
+        """
+
+    def peek(self, model: str) -> Checkpoint | None:
+        """The newest valid checkpoint, without becoming the owner; None if there is none."""
+
+    def save(
+        self, checkpoint: Checkpoint, epoch: str, back: bool = False, placement: Placement | None = None
+    ) -> Written:
+        """Keep this checkpoint if ``epoch`` still owns the model and its position is not behind the kept one.
+
+        Behind it only if it is to go ``back``: late writes of an earlier owner look alike. If a ``placement`` is
+        given, and another one is recorded for the log of the checkpoint's home, the answer is MOVED: what was learned
+        under the earlier one may belong to another partition by now.
+        The checkpoint before it is kept as well. Raises StoreLost if the store knows no epoch of the model.
+        """
+
+    def save_all(
+        self, saves: Sequence[tuple[Checkpoint, str]], placement: Placement | None = None
+    ) -> list[Written | CorruptError | StoreLost]:
+        """Save each of these checkpoints under its epoch, as :meth:`claim_all` claims. No model is there twice."""
+
+    def secret(self) -> bytes:
+        """32 random bytes, made when they are first asked for and never changed: they say which events are held out.
+
+        They travel with every copy of the store. Nodes neither need them nor may read them: whoever knows
+        them knows which events new versions are judged by. Raises StoreError if what is kept is no secret.
+        """
+
+    def kept_secret(self) -> bytes | None:
+        """The same; None if nobody has asked for it yet: none is made."""
+
+    def models(self) -> list[str]:
+        """Names of the models kept here, sorted."""
+
+    def delete(self, model: str) -> None:
+        """Forget everything about a model: checkpoints, snapshots, history, epoch."""
+
+
+class MarkStore(Protocol):
+    """Where models live, and up to where everything is in checkpoints."""
+
+    def placement(self, topic_id: str) -> Placement | None:
+        """Where the models of a log live; None before the first worker recorded it. Raises StoreError if damaged."""
+
+    def place(self, topic_id: str, before: Placement | None, after: Placement) -> bool:
+        """Record where the models of a log live, if the record still is ``before``, or is ``after`` already.
+
+        False if it is neither: nothing was recorded.
+        """
+
+    def marks(self, partitions: Iterable[Partition]) -> Marks:
+        """The offset of each partition below which everything is in checkpoints; absent where never set."""
+
+    def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
+        """Set the mark of a partition, if it still is what it was ``before`` (None: absent), or is ``offset`` already.
+
+        False if it is neither: nothing was set.
+        """
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    """Which snapshot is live. ``serial`` only grows within one ``store_id``: nodes order by it, not by version."""
+
+    serial: int
+    version: int
+    digest: str
+    epoch: str
+    published_at: float
+    pinned: bool = False
+    store_id: str = ""
+
+
+class Why(NamedTuple):
+    """Who moved a pointer, and for what reason, as the history tells it; empty if nobody said so."""
+
+    actor: str = ""
+    reason: str = ""
+
+
+NOBODY = Why()
+
+
+class Watch(Protocol):
+    """A cheap wait for news; hints may be lost or spurious, so pointers are polled as well."""
+
+    def wait(self, timeout_s: float) -> set[str]:
+        """Models that may have moved, as soon as there is one; empty after ``timeout_s``."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+class SnapshotStore(Protocol):
+    """What nodes serve from."""
+
+    @property
+    def store_id(self) -> str:
+        """The store's random id: another one after it was emptied; empty if nothing was ever claimed."""
+
+    def publish(self, snapshot: Snapshot, epoch: str, held: str = "") -> Written:
+        """Keep the snapshot and move the pointer to it, if ``epoch`` owns the model.
+
+        The pointer stays where it is while it is pinned, or where ``held`` says why this snapshot must not go live; the
+        history tells. Versions of one epoch only grow: a lower one is FENCED. Raises StoreLost as ``save`` does.
+        """
+
+    def publish_all(
+        self, publications: Sequence[tuple[Snapshot, str, str]]
+    ) -> list[Written | CorruptError | StoreLost]:
+        """Publish each of these (snapshot, epoch, held), as ``claim_all`` claims. No model is there twice."""
+
+    def current(self, model: str) -> Pointer | None:
+        """The live pointer, cheaply; None if nothing was published."""
+
+    def current_all(self, models: Sequence[str]) -> list[Pointer | None]:
+        """The live pointers of these models, in their order, in about the time of one."""
+
+    def load(self, model: str, version: int | None = None) -> tuple[Pointer, Snapshot] | None:
+        """The live snapshot, or the kept one of ``version``; None if there is none. Raises CorruptError.
+
+        The pointer to a version that is not live is the one that its publication set, with serial 0 if it set none.
+        """
+
+    def history(self, model: str) -> list[dict[str, Any]]:
+        """Moves of the pointer, oldest first: ``{"what", "version", "serial", "at", ...}``."""
+
+    def note(self, model: str, epoch: str, what: str, reason: str) -> Written:
+        """Tell the history something about the live snapshot, if ``epoch`` owns the model; the pointer stays.
+
+        ALREADY if nothing is live yet: there is nothing to tell of. Raises StoreLost as ``save`` does.
+        """
+
+    def move(self, model: str, version: int | None, pin: bool, why: Why = NOBODY) -> Pointer:
+        """Point at a kept version and pin or unpin; the history tells ``why``. Raises StoreError if it is not kept.
+
+        None is the newest that was published, or would have been but for a pin: never one withheld for a reason. Of
+        several snapshots with one number it is, here and in ``load``, what is live, else the newest that was allowed.
+        """
+
+    def watch(self, models: Iterable[str]) -> Watch:
+        """Hints about these models."""
+
+
+class Store(CheckpointStore, MarkStore, SnapshotStore, Protocol):
+    """Where learning resumes from, and where nodes serve from, in one place: what every backend offers."""
