@@ -17,11 +17,6 @@ from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
 from omdml.streams.catalogues.changes.journal import locked
-from omdml.streams.catalogues.describe_inputs import (
-    describe_inputs,
-    describer_for_more,
-    write_left_out,
-)
 from omdml.streams.catalogues.folder import MANIFEST, THUMBNAILS, FolderPictures, MappedCatalogue, read_manifest
 from omdml.streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
 from omdml.streams.catalogues.matrix import DTYPE, map_rows
@@ -41,6 +36,11 @@ from omdml.streams.catalogues.writing import (
     write_map,
 )
 from omdml.streams.describers.describer import Describer
+from omdml.streams.describers.inputs import (
+    describe_inputs,
+    describer_for_more,
+    write_left_out,
+)
 from omdml.streams.describers.sources import Sources
 from omdml.streams.describers.thumbnails import AtlasWriter
 

@@ -15,7 +15,6 @@ from omdml.errors import CatalogueError
 from omdml.streams.addresses import masked
 from omdml.streams.catalogues.build import NOTHING, KeptMap, add_items, build_catalogue
 from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError
-from omdml.streams.catalogues.describe_inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
 from omdml.streams.catalogues.folder import (
     MANIFEST,
     THUMBNAILS,
@@ -48,6 +47,7 @@ from omdml.streams.catalogues.writing import (
     write_map,
 )
 from omdml.streams.describers.describer import Describer
+from omdml.streams.describers.inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
 from omdml.streams.describers.sources import LeftOut, Sources
 from omdml.streams.describers.thumbnails import SingleWriter
 

@@ -12,10 +12,10 @@ import pytest
 from omdml.errors import CatalogueError
 from omdml.streams.catalogues.build import add_items, build_catalogue
 from omdml.streams.catalogues.changes.change import Change, ChangeError, decode_change
-from omdml.streams.catalogues.describe_inputs import read_left_out
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
 from omdml.streams.catalogues.targets import build_at
 from omdml.streams.describers import pool, thumbnails
+from omdml.streams.describers.inputs import read_left_out
 from omdml.streams.describers.pictures import decoded
 from omdml.streams.describers.sources import Sources
 from omdml.streams.describers.thumbnails import own_name, read_index
