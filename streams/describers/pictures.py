@@ -57,7 +57,7 @@ def open_picture(data: bytes, max_pixels: int = MAX_FILE_PIXELS) -> Any:
     except PictureError:
         raise
     except Image.DecompressionBombError as error:
-        raise PictureError(f"it has too many pixels ({error})") from error
+        raise PictureError(f"it has far more than {max_pixels:,} pixels, which are expected at most") from error
     except UnidentifiedImageError:
         # What Pillow says names an object in memory.
         raise PictureError("it is no JPEG, PNG, WebP or GIF, or its beginning is damaged") from None

@@ -14,6 +14,8 @@ from omdml.streams.describers import pool
 from tests.support.products import COUNT, TEXT, drawn, write_shop
 from tests.support.waiting import comes_true
 
+# More than are described without processes.
+MANY = pool.FEW + 100
 OMDML = [sys.executable, "-m", "omdml.workers.cli", "catalogue", "build"]
 
 
@@ -46,32 +48,31 @@ def test_nothing_to_build_from_and_options_without_a_model_are_usage_errors(tmp_
 def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path):
     folder = tmp_path / "pictures"
     folder.mkdir()
-    for number in range(pool.FEW + 400):
+    for number in range(MANY):
         (folder / f"p{number}.png").write_bytes(drawn()[number % COUNT][1])
     build = subprocess.Popen([*OMDML, str(tmp_path / "c"), "--pictures", str(folder)], stderr=subprocess.DEVNULL)
     unfinished = tmp_path / ".c.unfinished"
-    assert comes_true(lambda: (unfinished / "thumbnails" / "0.webp").exists(), 120)
+    assert comes_true(lambda: (unfinished / ".described").exists() and children_of(build.pid), 120)
     workers = children_of(build.pid)
     build.send_signal(signal.SIGKILL)
     build.wait(10)
-    assert workers
     assert not (tmp_path / "c").exists()
     for worker in workers:
         assert comes_true(lambda pid=worker: not os.path.exists(f"/proc/{pid}/exe"), 20)
     again = run(tmp_path / "c", "--pictures", folder, "--no-map")
     assert again.returncode == 0, again.stderr
     assert not unfinished.exists()
-    assert len(MappedCatalogue(tmp_path / "c").ids) == pool.FEW + 400
+    assert len(MappedCatalogue(tmp_path / "c").ids) == MANY
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_build_that_is_interrupted_ends_without_a_catalogue(tmp_path, how):
     folder = tmp_path / "pictures"
     folder.mkdir()
-    for number in range(pool.FEW + 400):
+    for number in range(MANY):
         (folder / f"p{number}.png").write_bytes(drawn()[number % COUNT][1])
     build = subprocess.Popen([*OMDML, str(tmp_path / "c"), "--pictures", str(folder)], stderr=subprocess.DEVNULL)
-    assert comes_true(lambda: (tmp_path / ".c.unfinished" / "thumbnails" / "0.webp").exists(), 120)
+    assert comes_true(lambda: (tmp_path / ".c.unfinished" / ".described").exists() and children_of(build.pid), 120)
     build.send_signal(how)
     assert build.wait(60) != 0
     assert not (tmp_path / "c").exists()

@@ -69,7 +69,7 @@ def test_an_item_that_is_put_by_picture_and_words_is_found_and_shown(client):
 def test_what_cannot_be_described_is_refused_with_the_reason(client):
     bomb = base64.b64encode(png_that_says(60_000, 60_000)).decode()
     told = refused(client.post("/search", json={"picture": bomb}), 400, "bad_picture")
-    assert "60,000 x 60,000 pixels" in told
+    assert "16,000,000 pixels" in told
     refused(client.put("/items/x", json={"picture": bomb}), 400, "bad_picture")
     refused(client.post("/search", json={"picture": base64.b64encode(b"x" * 99).decode()}), 400, "bad_picture")
     refused(client.post("/search", json={"picture": "not base64!"}), 400, "invalid")
