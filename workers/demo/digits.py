@@ -47,7 +47,10 @@ class Digits(NamedTuple):
     pictures: Array
     sets: Mapping[str, Sequence[str]] = {}
 
-    name = "digits"
+    @property
+    def name(self) -> str:
+        """See :class:`omdml.workers.demo.collection.Collection`."""
+        return "digits"
 
     def with_sets(self, sets: Mapping[str, Sequence[str]]) -> Digits:
         """See :class:`omdml.workers.demo.collection.Collection`."""

@@ -91,7 +91,10 @@ class Products(NamedTuple):
     cared_for: str = "pattern"
     seed: int = 0
 
-    name = "products"
+    @property
+    def name(self) -> str:
+        """See :class:`omdml.workers.demo.collection.Collection`."""
+        return "products"
 
     @property
     def ids(self) -> list[str]:
