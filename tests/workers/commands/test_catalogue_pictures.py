@@ -58,7 +58,7 @@ def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path
     build.wait(10)
     assert not (tmp_path / "c").exists()
     for worker in workers:
-        assert comes_true(lambda pid=worker: not os.path.exists(f"/proc/{pid}/exe"), 20)
+        assert comes_true(lambda pid=worker: not os.path.exists(f"/proc/{pid}/exe"), 120)
     again = run(tmp_path / "c", "--pictures", folder, "--no-map")
     assert again.returncode == 0, again.stderr
     assert not unfinished.exists()
