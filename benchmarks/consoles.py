@@ -20,12 +20,13 @@ from rich.console import Console
 from omdml.feedback import Triplet
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.workers.demo.digits import load_digits
-from omdml.workers.demo.environment import MODEL, Servers, Stage, own_folder
+from omdml.workers.demo.environment import Servers, Stage, own_folder
 from omdml.workers.demo.node_client import NodeClient
 from tests.support.browsers import Visit, chromium
 from tests.support.shops import Shop, listening
 
 ROUNDS, ROUND_S = 6, 5.0
+MODEL = "digits"
 CONSOLES = 10
 # Comparisons a second while searches are timed.
 RATE = 20.0

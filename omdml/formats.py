@@ -49,12 +49,14 @@ STATE = Format("learner state", 3)
 # The progress in a checkpoint is part of the format (workers/model/owned_model.py).
 CHECKPOINT = Format("checkpoint", 2)
 SNAPSHOT = Format("snapshot", 1)
-# A catalogue in a folder. Number 2 knows maps of coordinates, number 3 a journal of changes.
-CATALOGUE = Format("catalogue", 3)
+# A catalogue in a folder. Number 2 knows maps of coordinates, number 3 a journal of changes, number 4 describers.
+CATALOGUE = Format("catalogue", 4)
 # The numbers mean the same as those of a folder.
-REDIS_CATALOGUE = Format("catalogue in Redis", 3)
+REDIS_CATALOGUE = Format("catalogue in Redis", 4)
 # The map of a catalogue.
 MAP = Format("coordinate map", 1)
+# What describes pictures and texts in a catalogue.
+DESCRIBER = Format("describer", 1)
 # The layout of a folder store, its marks and its history entries.
 FOLDER_STORE = Format("folder store", 1)
 # The keys of a Redis store and their fields.

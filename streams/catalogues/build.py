@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
 from omdml.streams.catalogues.changes.journal import locked
-from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest
+from omdml.streams.catalogues.folder import MANIFEST, THUMBNAILS, FolderPictures, MappedCatalogue, read_manifest
 from omdml.streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
 from omdml.streams.catalogues.matrix import DTYPE, map_rows
 from omdml.streams.catalogues.progress import progress
@@ -30,9 +31,20 @@ from omdml.streams.catalogues.writing import (
     append_part,
     put_in_place,
     unfinished,
+    write_describer,
     write_manifest,
     write_map,
 )
+from omdml.streams.describers.describer import Describer
+from omdml.streams.describers.inputs import (
+    describe_inputs,
+    describer_for_more,
+    write_left_out,
+)
+from omdml.streams.describers.sources import Sources
+from omdml.streams.describers.thumbnails import AtlasWriter
+
+NOTHING = Sources()
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +78,8 @@ def build_catalogue(
     sets: str | Path | Sets | None = None,
     replace: bool = False,
     mapped: bool | KeptMap = False,
+    sources: Sources = NOTHING,
+    describer: Describer | None = None,
 ) -> MappedCatalogue:
     """Make a catalogue in the folder ``target``.
 
@@ -95,6 +109,12 @@ def build_catalogue(
         Make a map of coordinates (:mod:`omdml.coordinates`) from the items, or keep the one of an older generation if
         it fits, and keep every item's coordinates. The last digits of a map depend on the processor, so another
         machine may make another generation of the same items: build on one, and copy.
+    sources
+        Pictures and columns of text that become modalities too. The first table, if there is one, says which items
+        there are; otherwise each picture is one. Files that give no picture are listed in ``left-out.jsonl``.
+    describer
+        That of an older generation, to describe in the same way. What was learned on described modalities means the
+        same only if they are described alike.
 
     Raises
     ------
@@ -106,10 +126,18 @@ def build_catalogue(
     target = Path(target).resolve()
     _refuse_foreign(target)
     listed = open_sets(sets)
-    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
-    with _writing(target), progress(f"building {target.name}", _count(tables)) as advance, unfinished(target) as folder:
+    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns, described=bool(sources))
+    with _writing(target), unfinished(target) as folder, ExitStack() as stack:
+        if sources:
+            thumbnails = AtlasWriter(FolderPictures(folder / THUMBNAILS))
+            scratch = stack.enter_context(_scratch(folder))
+            described = describe_inputs(sources, inputs, tables, id_column, describer, scratch, thumbnails)
+            tables, describer = [described.items, *tables], described.describer
+            write_left_out(folder, described.left_out)
+        advance = stack.enter_context(progress(f"building {target.name}", _count(tables)))
         step = _items_done(advance, tables, bool(mapped))
-        part, generation = _write(folder, Scan(scaling), tables, listed, step, mapped)
+        part, generation = _write(folder, Scan(scaling), tables, listed, step, mapped, describer if sources else None)
+        stack.close()
         if replace or _is_new(target, generation):
             put_in_place(folder, target)
             log.info("catalogue_built", path=str(target), generation=generation, items=part.count)
@@ -127,6 +155,7 @@ def add_items(
     id_column: str = "id",
     columns: Columns | None = None,
     sets: str | Path | Sets | None = None,
+    sources: Sources = NOTHING,
 ) -> MappedCatalogue:
     """Add items to the catalogue in ``target``, within its generation: they are scaled as its first ones were.
 
@@ -141,9 +170,18 @@ def add_items(
     """
     target = Path(target).resolve()
     before, listed = MappedCatalogue(target), open_sets(sets)
-    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns)
-    with _writing(target), progress(f"adding to {target.name}", _count(tables)) as advance, locked(target):
+    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=columns, described=bool(sources))
+    with _writing(target), locked(target), ExitStack() as stack:
         before.refresh()
+        if sources:
+            thumbnails = AtlasWriter(before.pictures, len(before.ids))
+            scratch = Path(stack.enter_context(TemporaryDirectory(prefix="omdml-")))
+            described = describe_inputs(
+                sources, inputs, tables, id_column, describer_for_more(before, sources), scratch, thumbnails
+            )
+            tables = [described.items, *tables]
+            write_left_out(target, described.left_out)
+        advance = stack.enter_context(progress(f"adding to {target.name}", _count(tables)))
         scan = Scan("none", before, before.sets)
         step = _items_done(advance, tables, before.map is not None)
         scan.read_like(before.dims, tables, step)
@@ -189,7 +227,13 @@ def _count(tables: Sequence[Table]) -> int | None:
 
 
 def _write(
-    folder: Path, scan: Scan, tables: Sequence[Table], sets: list[ItemSet], step: Advance, mapped: bool | KeptMap
+    folder: Path,
+    scan: Scan,
+    tables: Sequence[Table],
+    sets: list[ItemSet],
+    step: Advance,
+    mapped: bool | KeptMap,
+    describer: Describer | None,
 ) -> tuple[Part, str]:
     """Check the items, fit scaling and map, and write; answers the catalogue's only part and its generation."""
     scan.read(tables, step)
@@ -199,8 +243,10 @@ def _write(
     part, entry = append_part(folder, (), modalities, scan, tables, step), None
     if mapped:
         part, entry = _map_items(folder, part, scan, step, kept)
-    generation = generation_of(modalities, part, entry)
-    write_manifest(folder, FolderManifest(generation=generation, modalities=modalities, map=entry, parts=(part,)))
+    told = write_describer(folder, describer) if describer else None
+    generation = generation_of(modalities, part, entry, told)
+    manifest = FolderManifest(generation=generation, modalities=modalities, map=entry, describer=told, parts=(part,))
+    write_manifest(folder, manifest)
     return part, generation
 
 
@@ -232,6 +278,15 @@ def _map_items(folder: Path, part: Part, scan: Scan, step: Advance, kept: KeptMa
 def _items_done(advance: Callable[[float], None], tables: Sequence[Table], mapped: bool) -> Advance:
     """An item is done when each of its inputs was read twice, and it was mapped if it is to be."""
     return lambda rows: advance(rows / (2 * len(tables) + mapped))
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A folder for what is needed only until the catalogue is written."""
+    scratch = folder / ".described"
+    scratch.mkdir()
+    yield scratch
+    shutil.rmtree(scratch)
 
 
 @contextmanager

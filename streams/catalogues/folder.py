@@ -1,14 +1,18 @@
 """The items' vectors in a folder, memory-mapped: every process of a machine shares the same pages.
 
-=====================  ==========================================================================
-``catalogue.json``     generation, modalities with dimensions and fitted scaling, digests
-``ids.txt``            UTF-8, one id a line, in the order of the rows
-``<modality>.npy``     float32 (n, d), C order, scaled
-``mapped.npy``         if there is a map: float32 (n, d), mapped coordinates
-``map.safetensors``    the map (omdml/coordinates.py)
-``sets.jsonl``         if there are sets: ``{"set": "photo-5", "items": ["face-1", "face-2"]}`` a line
-``changes.log``        where items were changed: a line for those changed together (changes/journal.py)
-=====================  ==========================================================================
+===========================  ====================================================================
+``catalogue.json``           generation, modalities with dimensions and fitted scaling, digests
+``ids.txt``                  UTF-8, one id a line, in the order of the rows
+``<modality>.npy``           float32 (n, d), C order, scaled
+``mapped.npy``               if there is a map: float32 (n, d), mapped coordinates
+``map.safetensors``          the map (omdml/coordinates.py)
+``describer.safetensors``    what describes pictures and texts (streams/describers/describer.py)
+``thumbnails/``              small pictures of the items (streams/describers/thumbnails.py)
+``left-out.jsonl``           files that gave no picture at the build, and why
+``sets.jsonl``               if there are sets: ``{"set": "photo-5", "items": ["face-1", "face-2"]}`` a line
+``changes.log``              if items were changed: a line for those changed together
+                             (changes/journal.py)
+===========================  ====================================================================
 
 The rows of parts that were added, and those that changes put, lie in one order, which parts (``after``) and lines
 (``row``) tell.
@@ -35,13 +39,25 @@ from omdml.formats import CATALOGUE
 from omdml.streams.catalogues.changes.change import Entry, Vectors
 from omdml.streams.catalogues.changes.journal import CHANGES, Record, append, locked, read
 from omdml.streams.catalogues.items import Items, checked_map
-from omdml.streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, Part, decode_manifest, encode_manifest
+from omdml.streams.catalogues.manifest import (
+    DESCRIBER,
+    IDS,
+    MAP,
+    SETS,
+    FolderManifest,
+    Part,
+    decode_manifest,
+    encode_manifest,
+)
 from omdml.streams.catalogues.matrix import extend, map_rows, row_chunks
 from omdml.streams.catalogues.sets import decode_sets
 from omdml.streams.disk import put, sync
 from omdml.streams.regular import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
+THUMBNAILS = "thumbnails"
+# A file with a line of JSON for each file that gave no picture at the newest build.
+LEFT_OUT = "left-out.jsonl"
 # The suffix of the catalogue that the newest build replaced.
 PREVIOUS = ".previous"
 DIGEST_ROWS = 4096
@@ -76,6 +92,14 @@ class MappedCatalogue(Items):
         super().__init__(manifest, str(path), _map_bytes(self.path) if manifest.map else None)
         self.first = manifest.parts[0].count
         self.refresh()
+
+    def _describer_bytes(self) -> bytes | None:
+        return describer_bytes(self.path)
+
+    @property
+    def pictures(self) -> FolderPictures:
+        """Where the items' thumbnails are."""
+        return FolderPictures(self.path / THUMBNAILS)
 
     def verify(self) -> None:
         """Read every vector and compare the digests; CatalogueError names the file that is damaged."""
@@ -249,6 +273,48 @@ def _map_bytes(folder: Path) -> bytes | None:
         return None
     except OSError as error:
         raise CatalogueError(f"{folder / MAP}: cannot be read ({error}): restore or build again") from error
+
+
+def describer_bytes(folder: Path) -> bytes | None:
+    """What is kept of the catalogue's describer in this folder; raises CatalogueError if it cannot be read."""
+    try:
+        return read_regular(folder / DESCRIBER, STATE_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CatalogueError(f"{folder / DESCRIBER}: cannot be read ({error}): restore or build again") from error
+
+
+class FolderPictures:
+    """The thumbnails of a catalogue, files in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, name: str) -> bytes | None:
+        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
+        try:
+            return read_regular(self._folder / name, DOCUMENT_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CatalogueError(f"{self._folder / name}: cannot be read ({error})") from error
+
+    def write(self, name: str, data: bytes) -> None:
+        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
+        try:
+            self._folder.mkdir(exist_ok=True)
+            put(self._folder / name, data)
+        except OSError as error:
+            raise CatalogueError(f"{self._folder / name}: cannot be written ({error})") from error
+
+    def remove(self, name: str) -> None:
+        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
+        (self._folder / name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """The names of all files."""
+        return sorted(path.name for path in self._folder.iterdir()) if self._folder.is_dir() else []
 
 
 def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> bytes:

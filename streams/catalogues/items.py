@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import islice, repeat
@@ -30,10 +30,13 @@ from omdml.streams.catalogues.changes.change import (
     kind_of,
     prepare,
 )
+from omdml.streams.catalogues.changes.describing import described
 from omdml.streams.catalogues.changes.settling import Settled
 from omdml.streams.catalogues.manifest import Manifest, Modality
 from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.sets import ItemSet
+from omdml.streams.describers.describer import Describer
+from omdml.streams.describers.thumbnails import Pictures, own_name
 from omdml.streams.protocols.catalogue import Catalogue
 
 # How many of the newest changes of attributes are remembered by their items.
@@ -96,7 +99,27 @@ class Items:
 
     def prepare(self, changes: Iterable[Change]) -> Prepared:
         """Changes of one request, ready to be made; raises ChangeError."""
-        return prepare(self, changes, self._to_store)
+        changes = list(changes)
+        brings = any(one.text is not None or one.picture is not None for one in changes)
+        changes, thumbnails = described(self.describer if brings else None, changes)
+        return prepare(self, changes, self._to_store)._replace(thumbnails=thumbnails)
+
+    @cached_property
+    def describer(self) -> Describer | None:
+        """What describes pictures and texts; None if the catalogue was built from vectors alone.
+
+        Raises CatalogueError if it is damaged, or needs a library that is not installed.
+        """
+        return checked_describer(self.manifest, self.where, self._describer_bytes)
+
+    def _describer_bytes(self) -> bytes | None:
+        """What is kept of the describer that the manifest names; None if it is gone."""
+        raise NotImplementedError
+
+    @property
+    def pictures(self) -> Pictures:
+        """Where the items' thumbnails are."""
+        raise NotImplementedError
 
     def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
         """Make the changes of some requests: those of each whole, or not at all; what became of each.
@@ -114,6 +137,7 @@ class Items:
                     self._append(settled.entries, settled.vectors)
                 except OSError as error:
                     raise CatalogueError(f"catalogue {self.where} cannot be written ({error})") from error
+                self._keep_thumbnails(batches, settled.results)
                 self.refresh()
             position = self.shown.position
             return [one._replace(position=position) if isinstance(one, Changed) else one for one in settled.results]
@@ -126,6 +150,17 @@ class Items:
         if missing > len(newest):
             return None
         return set(islice(reversed(newest), missing))
+
+    def _keep_thumbnails(self, batches: Sequence[Prepared], results: Sequence[Changed | ChangeError]) -> None:
+        """Those of the batches that were made. The picture of an item that was deleted, or put without one, goes."""
+        if self.manifest.describer is None:
+            return
+        for batch, result in zip(batches, results, strict=True):
+            for entry in batch.entries if isinstance(result, Changed) else ():
+                if (entry.put or entry.delete) and entry.id not in batch.thumbnails:
+                    self.pictures.remove(own_name(entry.id))
+            for item, data in batch.thumbnails.items() if isinstance(result, Changed) else ():
+                self.pictures.write(own_name(item), data)
 
     def in_sets(self, one: str) -> bool:
         """Whether the item of this id is an element of a set."""
@@ -276,6 +311,16 @@ class MappedItems:
         return self._items.first
 
     @property
+    def describer(self) -> Describer | None:
+        """What describes pictures and texts."""
+        return self._items.describer
+
+    @property
+    def pictures(self) -> Pictures:
+        """Where the items' thumbnails are."""
+        return self._items.pictures
+
+    @property
     def sets(self) -> Mapping[str, NDArray[np.int64]]:
         """Row numbers of a set's elements by its id."""
         return self._items.sets
@@ -371,6 +416,22 @@ def checked_map(manifest: Manifest, where: str, data: bytes | None) -> Coordinat
             f"{manifest.dims} and {manifest.map.dim}: restore it, or build it again"
         )
     return found
+
+
+def checked_describer(manifest: Manifest, where: str, read: Callable[[], bytes | None]) -> Describer | None:
+    """The describer that the manifest names, out of what ``read`` gives; raises CatalogueError if it is another."""
+    if manifest.describer is None:
+        return None
+    data = read()
+    if data is None or hashlib.sha256(data).hexdigest() != manifest.describer.sha256:
+        what = "is missing" if data is None else "has another sha256 than the manifest says"
+        raise CatalogueError(
+            f"catalogue {where}: what describes its pictures and texts {what}: restore it, or build it again"
+        )
+    try:
+        return Describer.from_bytes(data)
+    except CorruptError as error:
+        raise CatalogueError(f"catalogue {where}: {error}") from error
 
 
 def _scaled(name: str, modality: Modality, raw: NDArray[Any]) -> NDArray[np.float32]:

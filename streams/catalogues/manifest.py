@@ -16,7 +16,7 @@ from omdml.formats import CATALOGUE, REDIS_CATALOGUE, Format
 from omdml.streams.catalogues.scaling import MinMax, Scaling
 
 # The files of a folder.
-IDS, SETS, MAP = "ids.txt", "sets.jsonl", "map.safetensors"
+IDS, SETS, MAP, DESCRIBER = "ids.txt", "sets.jsonl", "map.safetensors", "describer.safetensors"
 # A modality's name is a part of a file's name, and of a field in Redis.
 MODALITY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
 # Digits of a sha256: enough to tell a catalogue's maps apart.
@@ -39,6 +39,13 @@ class MapEntry(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class DescriberEntry(msgspec.Struct, frozen=True):
+    """What describes pictures and texts: the modalities that it makes, and the sha256 of its bytes."""
+
+    modalities: list[str]
+    sha256: str
+
+
 class Shape(NamedTuple):
     """What of a catalogue decides whether a metric fits it."""
 
@@ -54,6 +61,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     generation: str
     modalities: Annotated[dict[Annotated[str, Meta(pattern=MODALITY_NAME)], Modality], Meta(min_length=1)]
     map: MapEntry | None = None
+    describer: DescriberEntry | None = None
 
     @property
     def dims(self) -> dict[str, int]:
@@ -116,9 +124,11 @@ class _Numbered(msgspec.Struct):
 AnyManifest = TypeVar("AnyManifest", bound=Manifest)
 
 
-def generation_of(modalities: Mapping[str, Modality], first: Part, map_entry: MapEntry | None) -> str:
+def generation_of(
+    modalities: Mapping[str, Modality], first: Part, map_entry: MapEntry | None, describer: DescriberEntry | None = None
+) -> str:
     """Name of the generation that begins with these items: the same content has the same name."""
-    content = [modalities, first, *([map_entry] if map_entry else [])]
+    content = [modalities, first, *([map_entry] if map_entry else []), *([describer] if describer else [])]
     return hashlib.sha256(encode_manifest(content)).hexdigest()[:GENERATION_DIGITS]
 
 

@@ -1,16 +1,18 @@
 """The items' vectors in Redis, for machines that share no folder; a process that opens it keeps them in memory.
 
-===============================================  ===================================================================
-``omdml:catalogue:<name>``                       the current generation
-``omdml:catalogue:<name>:<generation>``          JSON: generation, modalities with dimensions and fitted scaling
-``omdml:catalogue:<name>:<generation>:map``      if there is one: the map of coordinates (omdml/coordinates.py)
-``omdml:catalogue:<name>:<generation>:first``    how many items the generation began with
-``omdml:catalogue:<name>:<generation>:ids``      list of ids, in the order of the rows
-``omdml:item:<name>:<generation>:<id>``          hash, one field a modality: float32, little-endian, scaled; where
-                                                 there is a map, ``mapped`` too
-``omdml:catalogue:<name>:<generation>:sets``     list of JSON: ``{"set": "photo-5", "items": ["face-1", "face-2"]}``
-``omdml:catalogue:<name>:<generation>:changes``  list of changes that were made together (changes/packed.py)
-===============================================  ===================================================================
+=================================================  ===============================================================
+``omdml:catalogue:<name>``                         the current generation
+``omdml:catalogue:<name>:<generation>``            JSON: generation, modalities with dimensions and fitted scaling
+``omdml:catalogue:<name>:<generation>:map``        if there is one: the map of coordinates (omdml/coordinates.py)
+``omdml:catalogue:<name>:<generation>:describer``  if there is one: what describes pictures and texts
+``omdml:catalogue:<name>:<generation>:thumbnails`` hash: small pictures by the names of their files
+``omdml:catalogue:<name>:<generation>:first``      how many items the generation began with
+``omdml:catalogue:<name>:<generation>:ids``        list of ids, in the order of the rows
+``omdml:item:<name>:<generation>:<id>``            hash, one field a modality: float32, little-endian, scaled; if
+                                                   there is a map, ``mapped`` too
+``omdml:catalogue:<name>:<generation>:sets``       list of JSON: ``{"set": "photo-5", "items": ["face-1"]}``
+``omdml:catalogue:<name>:<generation>:changes``    list of changes that were made together (changes/packed.py)
+=================================================  ===============================================================
 
 Any client may add an item: first its hash, then its id to the list; and a set, when its items are there. What is listed
 again counts once, so that adding may be retried. Mapped coordinates may be left out: whoever reads makes them.
@@ -63,6 +65,8 @@ class Keys:
     def __init__(self, name: str, generation: str) -> None:
         self.manifest = f"omdml:catalogue:{name}:{generation}"
         self.map = f"{self.manifest}:map"
+        self.describer = f"{self.manifest}:describer"
+        self.thumbnails = f"{self.manifest}:thumbnails"
         self.first = f"{self.manifest}:first"
         self.ids = f"{self.manifest}:ids"
         self.sets = f"{self.manifest}:sets"
@@ -112,6 +116,16 @@ class RedisCatalogue(Items):
                 f"{where}: key {self._keys.first} holds {first[:40]!r}, expected how many items came first"
             )
         self.first = int(first)
+
+    def _describer_bytes(self) -> bytes | None:
+        with _reaching(self.where):
+            data: bytes | None = self._client.get(self._keys.describer)
+        return data
+
+    @property
+    def pictures(self) -> RedisPictures:
+        """Where the items' thumbnails are."""
+        return RedisPictures(self._client, self._keys.thumbnails, self.where)
 
     def _take_in_all(self) -> None:
         """Ids and changes lie in two lists; each change says behind how many ids it came."""
@@ -236,13 +250,41 @@ class RedisCatalogue(Items):
             self._room[name] = matrix
 
 
+class RedisPictures:
+    """The thumbnails of a catalogue, fields of a hash."""
+
+    def __init__(self, client: Any, key: str, where: str) -> None:
+        self._client, self._key, self._where = client, key, where
+
+    def read(self, name: str) -> bytes | None:
+        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
+        with _reaching(self._where):
+            data: bytes | None = self._client.hget(self._key, name)
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
+        with _reaching(self._where):
+            self._client.hset(self._key, name, data)
+
+    def remove(self, name: str) -> None:
+        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
+        with _reaching(self._where):
+            self._client.hdel(self._key, name)
+
+    def names(self) -> list[str]:
+        """See :class:`omdml.streams.describers.thumbnails.Pictures`."""
+        with _reaching(self._where):
+            return sorted(map(_text, self._client.hkeys(self._key)))
+
+
 def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: Sequence[ItemSet] | None = None) -> int:
     """Copy a catalogue to Redis and make its generation the current one there; answers how many items were new.
 
     ``sets``: to be copied instead of the catalogue's own; they may hold items that are there already.
 
-    1. The map if there is one, the manifest, and how many items came first. 2. Items with their ids, a batch at a time,
-    then sets, those not listed yet. 3. The pointer to the generation.
+    1. The map and the describer with its thumbnails if there are any, the manifest, and how many items came first.
+    2. Items with their ids, a batch at a time, then sets, those not listed yet. 3. The pointer to the generation.
     A crash before step 3 leaves readers with the generation they had; calling again goes on where it ended.
 
     Raises CatalogueError as :class:`RedisCatalogue` does, or if the server has no memory left.
@@ -250,11 +292,17 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
     client, name, where = _connect(url, name)
     keys = Keys(name, catalogue.generation)
     known = catalogue.manifest
-    manifest = Manifest(generation=catalogue.generation, modalities=known.modalities, map=known.map)
+    manifest = Manifest(
+        generation=catalogue.generation, modalities=known.modalities, map=known.map, describer=known.describer
+    )
     with _reaching(where), progress(f"uploading {name}", len(catalogue.ids)) as advance:
         # Step 1.
         if catalogue.map:
             client.set(keys.map, catalogue.map.to_bytes())
+        if catalogue.describer:
+            client.set(keys.describer, catalogue.describer.to_bytes())
+            for picture in catalogue.pictures.names():
+                client.hset(keys.thumbnails, picture, catalogue.pictures.read(picture) or b"")
         client.set(keys.manifest, encode_manifest(manifest))
         listed = set(map(_text, client.lrange(keys.ids, 0, -1)))
         client.set(keys.first, len(listed) or catalogue.first, nx=True)
@@ -295,6 +343,14 @@ def read_redis_map(url: str) -> CoordinateMap | None:
     manifest, (client, name, where) = read_redis_manifest(url), _connect(url, None)
     with _reaching(where):
         return checked_map(manifest, where, client.get(Keys(name, manifest.generation).map))
+
+
+def read_redis_describer(url: str) -> bytes | None:
+    """What is kept of the current generation's describer; raises CatalogueError."""
+    manifest, (client, name, where) = read_redis_manifest(url), _connect(url, None)
+    with _reaching(where):
+        data: bytes | None = client.get(Keys(name, manifest.generation).describer)
+    return data
 
 
 def is_redis_url(place: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,25 @@ import structlog
 
 from omdml.errors import CatalogueError
 from omdml.streams.addresses import masked
-from omdml.streams.catalogues.build import KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.build import NOTHING, KeptMap, add_items, build_catalogue
 from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError
-from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue, read_manifest, read_map
-from omdml.streams.catalogues.items import Items
+from omdml.streams.catalogues.folder import (
+    MANIFEST,
+    THUMBNAILS,
+    FolderPictures,
+    MappedCatalogue,
+    describer_bytes,
+    read_manifest,
+    read_map,
+)
+from omdml.streams.catalogues.items import Items, checked_describer
 from omdml.streams.catalogues.manifest import FolderManifest, Manifest
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.catalogues.redis import (
     RedisCatalogue,
     current_generation,
     is_redis_url,
+    read_redis_describer,
     read_redis_manifest,
     read_redis_map,
     upload_catalogue,
@@ -29,13 +39,21 @@ from omdml.streams.catalogues.redis import (
 from omdml.streams.catalogues.scan import Scan
 from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
 from omdml.streams.catalogues.tables.attributes import InputAttributes, attributes_in
-from omdml.streams.catalogues.tables.inputs import Inputs, open_tables
-from omdml.streams.catalogues.writing import append_coordinates, append_part, write_manifest, write_map
+from omdml.streams.catalogues.tables.inputs import Inputs, open_tables, tables_with_attributes
+from omdml.streams.catalogues.writing import (
+    append_coordinates,
+    append_part,
+    write_describer,
+    write_manifest,
+    write_map,
+)
+from omdml.streams.describers.describer import Describer
+from omdml.streams.describers.inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
+from omdml.streams.describers.sources import LeftOut, Sources
+from omdml.streams.describers.thumbnails import SingleWriter
 
 log = structlog.get_logger(__name__)
 
-# The kinds of inputs whose columns can be attributes.
-WITH_ATTRIBUTES = (".csv", ".parquet")
 # Of one write to the disk or to Redis.
 CHANGES_TOGETHER = 1000
 Ids = str | Path | Sequence[str]
@@ -51,37 +69,45 @@ def build_at(
     sets: str | Path | Sets | None = None,
     replace: bool = False,
     mapped: bool | None = None,
+    sources: Sources = NOTHING,
+    told: Callable[[list[LeftOut]], None] = lambda _: None,
     attributes: Sequence[str] | None = None,
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
     Parameters and errors are those of :func:`omdml.streams.catalogues.build.build_catalogue`. In Redis a generation
-    that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``attributes`` are the
-    columns that become attributes of the items, None all that are no vectors. They are written after the items: if that
-    is interrupted, build again.
+    that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is called with
+    the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None takes all
+    that are neither vectors nor described. They are written after the items: if that is interrupted, build again.
     """
-    kept = _attributes_in(inputs, id_column, attributes)
-    built = _build_at(target, inputs, scaling, ids, id_column, sets, replace, mapped)
+    kept = _attributes_in(inputs, id_column, attributes, sources)
+    options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets, "sources": sources}
+    built = _build_at(target, inputs, replace, mapped, told, options)
     return _with_attributes(target, built, kept)
 
 
 def _build_at(
     target: str,
     inputs: Inputs,
-    scaling: str | Mapping[str, str],
-    ids: Ids | None,
-    id_column: str,
-    sets: str | Path | Sets | None,
     replace: bool,
     mapped: bool | None,
+    told: Callable[[list[LeftOut]], None],
+    options: dict[str, Any],
 ) -> Items:
-    options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets}
+    sources = options["sources"]
+    options["describer"] = _describer_for(target, replace) if sources and mapped is None else None
     options["mapped"] = _map_for(target, replace) if mapped is None else mapped
+    if sources and isinstance(options["mapped"], KeptMap) and not _describes(options["describer"], sources):
+        # What the map says of an item holds only if the item is described in the same way.
+        options["mapped"] = True
     if not is_redis_url(target):
-        return build_catalogue(target, inputs, replace=replace, **options)
+        built = build_catalogue(target, inputs, replace=replace, **options)
+        told(read_left_out(built.path))
+        return built
     there = current_generation(target)
     with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
         built = build_catalogue(Path(folder) / "catalogue", inputs, **options)
+        told(read_left_out(built.path))
         if there not in (None, built.generation) and not replace:
             raise CatalogueError(
                 f"{masked(target)} holds generation {there}, these inputs make {built.generation}: replace it "
@@ -98,6 +124,8 @@ def add_at(
     ids: Ids | None = None,
     id_column: str = "id",
     sets: str | Path | Sets | None = None,
+    sources: Sources = NOTHING,
+    told: Callable[[list[LeftOut]], None] = lambda _: None,
     attributes: Sequence[str] | None = None,
 ) -> Items:
     """Add items to the catalogue in a folder or in Redis, within its generation.
@@ -105,27 +133,36 @@ def add_at(
     Parameters and errors are those of :func:`omdml.streams.catalogues.build.add_items`; ``attributes`` as for
     :func:`build_at`.
     """
-    kept = _attributes_in(inputs, id_column, attributes)
-    return _with_attributes(target, _add_at(target, inputs, ids, id_column, sets), kept)
+    kept = _attributes_in(inputs, id_column, attributes, sources)
+    return _with_attributes(target, _add_at(target, inputs, ids, id_column, sets, sources, told), kept)
 
 
-def _add_at(target: str, inputs: Inputs, ids: Ids | None, id_column: str, sets: str | Path | Sets | None) -> Items:
+def _add_at(
+    target: str,
+    inputs: Inputs,
+    ids: Ids | None,
+    id_column: str,
+    sets: str | Path | Sets | None,
+    sources: Sources,
+    told: Callable[[list[LeftOut]], None],
+) -> Items:
     if not is_redis_url(target):
-        return add_items(target, inputs, ids=ids, id_column=id_column, sets=sets)
+        added_to = add_items(target, inputs, ids=ids, id_column=id_column, sets=sets, sources=sources)
+        told(read_left_out(added_to.path))
+        return added_to
     before, listed = RedisCatalogue(target), open_sets(sets)
     with tempfile.TemporaryDirectory(prefix="omdml-") as folder:
-        added = _more(before, Path(folder), inputs, listed, ids, id_column)
+        added = _more(before, Path(folder), inputs, listed, ids, id_column, sources)
+        told(read_left_out(added.path))
         upload_catalogue(added, target, sets=listed)
     return RedisCatalogue(target)
 
 
-def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None) -> InputAttributes:
-    """The attributes that the inputs bring; arrays bring none."""
+def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None, sources: Sources) -> InputAttributes:
+    """The attributes that the inputs bring; arrays bring none, and what is described is none unless it is wanted."""
     if isinstance(inputs, Mapping):
         return InputAttributes([])
-    named = [one for one in inputs if str(one).lower().endswith(WITH_ATTRIBUTES)]
-    tables = open_tables(named, ids=None, id_column=id_column, columns=None) if named else []
-    return attributes_in(tables, wanted)
+    return attributes_in(tables_with_attributes(inputs, id_column), wanted, sources.texts)
 
 
 def _with_attributes(target: str, built: Items, kept: InputAttributes) -> Items:
@@ -156,10 +193,26 @@ def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
 
 
 def _more(
-    before: Items, folder: Path, inputs: Inputs, sets: list[ItemSet], ids: Ids | None, id_column: str
+    before: Items,
+    folder: Path,
+    inputs: Inputs,
+    sets: list[ItemSet],
+    ids: Ids | None,
+    id_column: str,
+    sources: Sources,
 ) -> MappedCatalogue:
     """The items to add as a catalogue in a folder: scaled as those ``before`` are, and of their generation."""
-    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=None)
+    tables = open_tables(inputs, ids=ids, id_column=id_column, columns=None, described=bool(sources))
+    if before.describer:
+        write_describer(folder, before.describer)
+    if sources:
+        describer = describer_for_more(before, sources)
+        scratch = folder / "described"
+        scratch.mkdir()
+        thumbnails = SingleWriter(FolderPictures(folder / THUMBNAILS))
+        made = describe_inputs(sources, inputs, tables, id_column, describer, scratch, thumbnails)
+        tables = [made.items, *tables]
+        write_left_out(folder, made.left_out)
     scan = Scan("none", before, before.sets)
     scan.read_like(before.dims, tables, _untold)
     scan.take(sets)
@@ -170,7 +223,10 @@ def _more(
     if before.map:
         entry = write_map(folder, before.map)
         part = append_coordinates(folder, part, scan.row_of, before.map, _untold)
-    manifest = FolderManifest(generation=before.generation, modalities=modalities, map=entry, parts=(part,))
+    told = before.manifest.describer
+    manifest = FolderManifest(
+        generation=before.generation, modalities=modalities, map=entry, describer=told, parts=(part,)
+    )
     write_manifest(folder, manifest)
     return MappedCatalogue(folder)
 
@@ -192,6 +248,30 @@ def _map_for(target: str, replace: bool) -> bool | KeptMap:
             raise
         log.warning("map_not_kept", reason=str(error), hint="a new one is made; reset the models that learned on it")
         return True
+
+
+def _describer_for(target: str, replace: bool) -> Describer | None:
+    """That of a catalogue that is replaced, so that what was learned on described modalities goes on meaning them."""
+    try:
+        return open_describer(target)
+    except CatalogueError as error:
+        if not replace:
+            raise
+        log.warning("describer_not_kept", reason=str(error), hint="a new one is made; reset the models that learned")
+        return None
+
+
+def open_describer(target: str) -> Describer | None:
+    """What describes pictures and texts of the catalogue there; None if there is none. Raises CatalogueError."""
+    there = what_is_at(target)
+    if there is None or there.describer is None:
+        return None
+    read = partial(read_redis_describer, target) if is_redis_url(target) else partial(describer_bytes, Path(target))
+    return checked_describer(there, masked(target), read)
+
+
+def _describes(describer: Describer | None, sources: Sources) -> bool:
+    return describer is not None and describer.serves(sources)
 
 
 def what_is_at(target: str) -> Manifest | None:

@@ -16,12 +16,24 @@ from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.streams.catalogues.changes.journal import locked
 from omdml.streams.catalogues.folder import MANIFEST, PREVIOUS, digest_of
-from omdml.streams.catalogues.manifest import IDS, MAP, SETS, FolderManifest, MapEntry, Modality, Part, encode_manifest
+from omdml.streams.catalogues.manifest import (
+    DESCRIBER,
+    IDS,
+    MAP,
+    SETS,
+    DescriberEntry,
+    FolderManifest,
+    MapEntry,
+    Modality,
+    Part,
+    encode_manifest,
+)
 from omdml.streams.catalogues.matrix import extend, map_rows
 from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.scan import Advance, Scan, raw_vectors
 from omdml.streams.catalogues.sets import encode_sets
 from omdml.streams.catalogues.tables.table import CHUNK_ROWS, Table, chunks_of
+from omdml.streams.describers.describer import Describer
 from omdml.streams.disk import put, sync
 from omdml.streams.regular import opened
 
@@ -59,6 +71,13 @@ def write_map(folder: Path, coordinate_map: CoordinateMap) -> MapEntry:
     data = coordinate_map.to_bytes()
     put(folder / MAP, data)
     return MapEntry(coordinate_map.dim, hashlib.sha256(data).hexdigest())
+
+
+def write_describer(folder: Path, describer: Describer) -> DescriberEntry:
+    """Write what describes pictures and texts of a catalogue to the disk; what its manifest says of it."""
+    data = describer.to_bytes()
+    put(folder / DESCRIBER, data)
+    return DescriberEntry(describer.modalities, hashlib.sha256(data).hexdigest())
 
 
 def append_coordinates(
@@ -120,7 +139,10 @@ def unfinished(target: Path) -> Iterator[Path]:
     with locked(folder):
         try:
             for left in folder.iterdir():
-                left.unlink()
+                if left.is_dir():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink()
             yield folder
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

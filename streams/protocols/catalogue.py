@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError, Prepared, Shown, Value
+
+if TYPE_CHECKING:
+    from omdml.streams.describers.describer import Describer
+    from omdml.streams.describers.thumbnails import Pictures
 
 
 class Catalogue(Protocol):
@@ -51,6 +55,17 @@ class Catalogue(Protocol):
 
         Raises CatalogueError if there is no map to make such coordinates.
         """
+
+    @property
+    def describer(self) -> Describer | None:
+        """What describes pictures and texts; None if the catalogue was built from vectors alone.
+
+        Raises CatalogueError if it is damaged, or needs a library that is not installed.
+        """
+
+    @property
+    def pictures(self) -> Pictures:
+        """Where the items' thumbnails are."""
 
     @property
     def shown(self) -> Shown:

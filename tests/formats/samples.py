@@ -24,6 +24,8 @@ from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.catalogues.changes.change import Change
 from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue
 from omdml.streams.catalogues.items import Items
+from omdml.streams.describers.describer import Describer, PictureDescriber
+from omdml.streams.describers.words import Words
 from omdml.streams.files.group_state import Committed, GroupState
 from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.letters import Dismissed, Letter, Resent, read_book
@@ -236,6 +238,20 @@ def read_map(folder: Path) -> None:
     assert made.apply(worlds.items()[0]).shape == (worlds.ITEMS, 4)
 
 
+def write_describer(folder: Path) -> None:
+    """One of pictures and texts."""
+    texts = ["red mug", "blue mug", "red shirt", "a large blue shirt"]
+    describer = Describer(PictureDescriber(["color-1", "edges-1"], None), {"description": Words.fit(texts)})
+    (folder / "describer.safetensors").write_bytes(describer.to_bytes())
+
+
+def read_describer(folder: Path) -> None:
+    """It describes."""
+    describer = Describer.from_bytes((folder / "describer.safetensors").read_bytes())
+    assert describer.modalities == ["color", "edges", "description"]
+    assert describer.words({"description": "mugs"})["description"].shape == (describer.texts["description"].dim,)
+
+
 def fill(store: Store) -> None:
     """Have everything happen once in a store."""
     epoch = store_samples.published(store, 1, 2)
@@ -350,6 +366,7 @@ SAMPLES = [
     Sample(formats.SNAPSHOT, write_snapshots, read_snapshots, sealed_again),
     Sample(formats.CATALOGUE, write_catalogue, read_catalogue, in_json(MANIFEST)),
     Sample(formats.MAP, write_map, read_map, sealed_again),
+    Sample(formats.DESCRIBER, write_describer, read_describer, sealed_again),
     Sample(formats.FOLDER_STORE, write_store, read_store, renumber_store),
     Sample(formats.PLACEMENT, write_placement, read_placement, in_json("placement.json")),
     Sample(formats.COMMIT, write_commit, read_commit, in_json("omdml.commit")),

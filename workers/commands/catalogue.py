@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from omdml.streams.catalogues.changes.change import Change
+    from omdml.streams.describers.sources import LeftOut
+
+# Files that gave no picture, of which the terminal tells.
+SHOWN = 20
 
 
 @click.group()
@@ -21,7 +26,12 @@ def catalogue() -> None:
 
 @catalogue.command("build")
 @click.argument("target", type=click.Path(file_okay=False))
-@click.argument("inputs", nargs=-1, required=True)
+@click.argument("inputs", nargs=-1)
+@click.option("--pictures", type=click.Path(exists=True, file_okay=False), help="Folder with a file an item, ID.jpg.")
+@click.option("--text", "texts", multiple=True, metavar="COLUMN", help="Column of text that becomes a modality.")
+@click.option("--onnx", type=click.Path(exists=True, dir_okay=False), help="Your own model of pictures, an ONNX file.")
+@click.option("--onnx-size", type=click.IntRange(1, 512), help="Pixels a side for it, if it does not say so itself.")
+@click.option("--onnx-normalize", type=click.Choice(["imagenet", "unit", "signed", "none"]), help="Default: imagenet.")
 @click.option("--ids", type=click.Path(exists=True, dir_okay=False), help="Text file, one id a line, for npy and npz.")
 @click.option("--id-column", default="id", show_default=True, help="Column of the ids, for CSV and Parquet.")
 @click.option("--scaling", show_default="minmax", type=click.Choice(["minmax", "unit", "none"]))
@@ -39,6 +49,11 @@ def catalogue() -> None:
 def build(
     target: str,
     inputs: tuple[str, ...],
+    pictures: str | None,
+    texts: tuple[str, ...],
+    onnx: str | None,
+    onnx_size: int | None,
+    onnx_normalize: str | None,
     scaling: str | None,
     mapped: bool | None,
     replace: bool,
@@ -55,14 +70,26 @@ def build(
     by id: each holds other modalities of the same items. Other columns become attributes: numbers, true and false,
     texts, dates (ISO 8601), and lists of texts (JSON, such as ["red", "blue"]).
 
+    With --pictures and --text, pictures and texts become modalities: what colors, edges and textures a picture has,
+    which words a text has. The first table, if there is one, says which items there are.
+
     A map makes coordinates out of all modalities that models with coordinates = "mapped" learn on.
     """
     from omdml.streams.addresses import masked
     from omdml.streams.catalogues.targets import add_at, build_at
+    from omdml.streams.describers.onnx_model import Preparation
+    from omdml.streams.describers.sources import Sources
     from omdml.workers.configuration import process
     from omdml.workers.configuration.wording import amount
 
     process.configure_log()
+    if not inputs and not pictures:
+        raise click.UsageError("nothing to build from: name an input, or a folder with --pictures")
+    if (onnx_size or onnx_normalize) and not onnx:
+        raise click.UsageError("--onnx-size and --onnx-normalize say what --onnx is given: name a model too")
+    preparation = Preparation(onnx_size or 0, onnx_normalize or "imagenet")
+    options["sources"] = Sources(Path(pictures) if pictures else None, texts, Path(onnx) if onnx else None, preparation)
+    options["told"] = _say_left_out
     if add and (replace or scaling or mapped is not None):
         raise click.UsageError(
             "--add keeps the catalogue's generation, scaling and map: leave out --replace, --scaling and --[no-]map"
@@ -81,6 +108,18 @@ def build(
     say(f"{masked(target)}: {summary}")
 
 
+def _say_left_out(left_out: list[LeftOut]) -> None:
+    from omdml.streams.catalogues.folder import LEFT_OUT
+    from omdml.workers.configuration.wording import amount
+
+    for one in left_out[:SHOWN]:
+        say(f"left out: {one.file}: {one.reason}")
+    if len(left_out) > SHOWN:
+        say(f"left out: {len(left_out) - SHOWN:,} more; the catalogue's {LEFT_OUT} lists them all")
+    if left_out:
+        say(f"{amount(len(left_out), 'file')} left out")
+
+
 @catalogue.command("put")
 @click.argument("target", type=click.Path(file_okay=False))
 @click.argument("lines", type=click.File("rb"), default="-")
@@ -89,7 +128,8 @@ def put(target: str, lines: Iterable[bytes]) -> None:
 
     {"id": "17", "features": {"color": [0.9, 0.1]}, "attributes": {"price": 9.5}} puts an item, in the place of one of
     this id. Without features it gets other attributes, with "delete": true it is deleted. Features are raw vectors, one
-    a modality. TARGET is a folder, or redis://HOST:PORT/0#NAME.
+    a modality. If the catalogue was built from pictures or texts, "text": {"COLUMN": "words"} and "picture": "BASE64"
+    are described as these were. TARGET is a folder, or redis://HOST:PORT/0#NAME.
 
     Running nodes and workers take changes in within about a second.
     """

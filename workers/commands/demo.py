@@ -20,6 +20,7 @@ from omdml.workers.commands.options import LEARNER
 @click.option("--kafka", metavar="HOST:PORT", help="A broker to use instead of a file.")
 @click.option("--redis", metavar="URL", help="A server to use instead of an embedded Valkey.")
 @click.option("--keep", metavar="DIR", type=click.Path(file_okay=False), help="Keep everything that is written, here.")
+@click.option("--pictures", is_flag=True, help="Show 1,200 drawn products, described by their pictures and words.")
 @click.option("--console", is_flag=True, help="Nobody clicks but you, in a browser, until Ctrl-C.")
 def demo(**options: Any) -> None:
     """Show on this machine how answers get better while people click."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import fft, ndimage
 
 from omdml.errors import ConfigurationError
+from omdml.streams.catalogues.build import build_catalogue
 
 Array = NDArray[Any]
 SIDE = 8
@@ -46,6 +47,33 @@ class Digits(NamedTuple):
     pictures: Array
     sets: Mapping[str, Sequence[str]] = {}
 
+    @property
+    def name(self) -> str:
+        """See :class:`omdml.workers.demo.collection.Collection`."""
+        return "digits"
+
+    def with_sets(self, sets: Mapping[str, Sequence[str]]) -> Digits:
+        """See :class:`omdml.workers.demo.collection.Collection`."""
+        return self._replace(sets=sets)
+
+    def build(self, target: Path) -> None:
+        """See :class:`omdml.workers.demo.collection.Collection`."""
+        build_catalogue(target, self.features, ids=self.ids, sets=self.sets, mapped=True)
+
+    def write_pictures(self, folder: Path) -> None:
+        """Write a file ``ID.png`` of each digit, dark on white."""
+        folder.mkdir()
+        larger = ndimage.zoom(self.pictures, (1, SCALE, SCALE), order=1, grid_mode=True, mode="nearest")
+        for name, ink in zip(self.ids, larger, strict=True):
+            (folder / f"{name}.png").write_bytes(png((255 * (1 - ink)).astype(np.uint8)))
+
+    def write_attributes(self, path: Path) -> None:
+        """Write what each digit is, and how much ink it holds."""
+        inks = self.pictures.mean(axis=(1, 2)).tolist()
+        with path.open("wb") as file:
+            for name, label, ink in zip(self.ids, self.labels, inks, strict=True):
+                file.write(msgspec.json.encode({"id": name, "digit": label, "ink": round(ink, 3)}) + b"\n")
+
 
 def load_digits() -> Digits:
     """All 1,797, described; raises ConfigurationError if scikit-learn is not installed."""
@@ -58,21 +86,6 @@ def load_digits() -> Digits:
     ids = [f"digit-{row:04d}" for row in range(len(pictures))]
     labels = [str(digit) for digit in bunch.target]
     return Digits(ids, labels, {name: describe(pictures) for name, describe in DESCRIPTORS.items()}, pictures)
-
-
-def write_pictures(digits: Digits, folder: Path) -> None:
-    """Write a file ``ID.png`` of each digit, dark on white."""
-    folder.mkdir()
-    larger = ndimage.zoom(digits.pictures, (1, SCALE, SCALE), order=1, grid_mode=True, mode="nearest")
-    for name, ink in zip(digits.ids, larger, strict=True):
-        (folder / f"{name}.png").write_bytes(png((255 * (1 - ink)).astype(np.uint8)))
-
-
-def write_attributes(digits: Digits, path: Path) -> None:
-    """Write what each digit is, and how much ink it holds, as nodes read attributes."""
-    with path.open("wb") as file:
-        for name, label, ink in zip(digits.ids, digits.labels, digits.pictures.mean(axis=(1, 2)).tolist(), strict=True):
-            file.write(msgspec.json.encode({"id": name, "digit": label, "ink": round(ink, 3)}) + b"\n")
 
 
 def png(grey: NDArray[np.uint8]) -> bytes:

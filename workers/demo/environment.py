@@ -19,16 +19,14 @@ import redis
 
 from omdml.client import ClientError
 from omdml.errors import ConfigurationError
-from omdml.streams.catalogues.build import build_catalogue
 from omdml.workers.configuration.loading import PREFIX
 from omdml.workers.configuration.warm_up import warm_up
-from omdml.workers.demo.digits import Digits, write_attributes, write_pictures
+from omdml.workers.demo.collection import Collection
 from omdml.workers.demo.external_servers import own_keys, own_topic
 from omdml.workers.demo.interruption import shielded
 from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.processes import Child, ProcessError, free_port
 
-MODEL = "digits"
 # Seconds in which a process must serve.
 READY_S = 60.0
 LOOK_EVERY_S = 0.05
@@ -41,13 +39,12 @@ CONFIGURATION = """\
 [store]
 url = {store}
 
-[catalogues.digits]
+[catalogues.{name}]
 path = {items}
 pictures = {pictures}
 attributes = {attributes}
 
-[models.digits]
-catalogue = "digits"
+[models.{name}]
 {model}
 
 [node]
@@ -69,8 +66,8 @@ class Stage:
 
     Parameters
     ----------
-    digits, model
-        The items, and the options of the model that learns of them.
+    collection, model
+        The items, and the options of the model that learns of them; it is called as they are.
     folder
         Where everything is written: configuration, catalogue, feedback, letters, what the processes say.
     say
@@ -90,11 +87,16 @@ class Stage:
     """
 
     def __init__(
-        self, digits: Digits, model: Mapping[str, Any], servers: Servers, folder: Path, say: Callable[[str], None]
+        self,
+        collection: Collection,
+        model: Mapping[str, Any],
+        servers: Servers,
+        folder: Path,
+        say: Callable[[str], None],
     ) -> None:
         self.node = self.store = ""
         self.token = secrets.token_hex(16)
-        self._digits, self._model = digits, model
+        self._collection, self._model = collection, model
         self._servers, self._folder, self._say = servers, folder, say
         self._name = f"omdml-demo-{secrets.token_hex(4)}"
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
@@ -131,11 +133,10 @@ class Stage:
             self.check(wait_s=1.0)
 
     def _build(self) -> None:
-        digits = self._digits
-        self._say(f"building a catalogue of {len(digits.ids):,} digits")
-        build_catalogue(self._folder / "items", digits.features, ids=digits.ids, sets=digits.sets, mapped=True)
-        write_pictures(digits, self._folder / "pictures")
-        write_attributes(digits, self._folder / "attributes.jsonl")
+        self._say(f"building a catalogue of {len(self._collection.ids):,} {self._collection.name}")
+        self._collection.build(self._folder / "items")
+        self._collection.write_pictures(self._folder / "pictures")
+        self._collection.write_attributes(self._folder / "attributes.jsonl")
         self._say("loading the kernels (the first time they are compiled, which takes up to a minute)")
         warm_up([(self._model["learner"], "float32")])
         self.store = self._open_store()
@@ -170,6 +171,7 @@ class Stage:
         path = self._folder / "omdml.toml"
         path.write_text(
             CONFIGURATION.format(
+                name=self._collection.name,
                 log=options(log),
                 model=options(self._model),
                 store=quoted(self.store),
@@ -201,7 +203,7 @@ class Stage:
     def _serves(self) -> bool:
         client = NodeClient(self.node, retry_s=0.0)
         try:
-            served = client.models().get(MODEL)
+            served = client.models().get(self._collection.name)
             return served is not None and served.ready
         except ClientError:
             return False

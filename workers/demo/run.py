@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,17 +11,21 @@ import structlog
 from rich.console import Console
 
 from omdml import DEFAULT_LEARNER
-from omdml.errors import OmdmlError
+from omdml.errors import ConfigurationError, OmdmlError
 from omdml.learners import LEARNERS
 from omdml.snapshot import Snapshot
 from omdml.streams.stores.opening import open_store
+from omdml.workers.demo.collection import Collection
 from omdml.workers.demo.digits import load_digits
-from omdml.workers.demo.environment import MODEL, Servers, Stage, own_folder
+from omdml.workers.demo.environment import Servers, Stage, own_folder
 from omdml.workers.demo.interruption import Interrupted, interruptible
 from omdml.workers.demo.observer import Learned, Measure, Observer
 from omdml.workers.demo.people.crowd import Crowd, Task
+from omdml.workers.demo.people.event_forms import triplet
 from omdml.workers.demo.people.held_out import HeldOut
+from omdml.workers.demo.people.labels import Labels
 from omdml.workers.demo.people.person import Habits
+from omdml.workers.demo.products import COUNT, Products, draw_products
 from omdml.workers.demo.scenarios import Subject, subject
 from omdml.workers.demo.screen import Figures, open_screen
 
@@ -46,6 +50,7 @@ def run_demo(
     redis: str | None = None,
     keep: str | Path | None = None,
     console: bool = False,
+    pictures: bool = False,
 ) -> int:
     """Show on this machine how answers get better while people mark them; prints to standard output.
 
@@ -67,6 +72,8 @@ def run_demo(
         An empty or a new folder for all that is written, to look at afterwards.
     console
         Nobody searches and marks but whoever opens the console, until Ctrl-C.
+    pictures
+        Show drawn products, described by colors, edges, textures and words, instead of digits.
 
     Returns
     -------
@@ -83,20 +90,19 @@ def run_demo(
         with interruptible(), own_folder(keep) as folder, log_into(folder / "demo.log"):
             say = partial(screen.print, style="dim", highlight=False, soft_wrap=True)
             tell = partial(screen.print, highlight=False, soft_wrap=True)
-            say("describing handwritten digits")
-            digits = load_digits()
-            shown = subject(learner, digits, seed)
+            collection, shown = drawn(learner, seed, say) if pictures else described(learner, seed, say)
             say(f"learner {learner}: people say {shown.about}")
             model = {"learner": learner, **shown.options}
-            with Stage(digits._replace(sets=shown.sets), model, Servers(kafka, redis), folder, say) as stage:
+            with Stage(collection.with_sets(shown.sets), model, Servers(kafka, redis), folder, say) as stage:
                 tell(f"console: {stage.console}")
                 if console:
                     tell("Mark what fits and what does not; Ctrl-C ends the demo.")
                     stage.run()
                 say(f"asking the node {len(shown.truths[0].held_out)} held-out queries")
                 habits = Habits(wrong=wrong)
+                name = collection.name
                 task = Task(
-                    stage.node, MODEL, comparisons, rate, habits=habits, seed=seed, looks=LOOKS, token=stage.token
+                    stage.node, name, comparisons, rate, habits=habits, seed=seed, looks=LOOKS, token=stage.token
                 )
                 figures = perform(stage, task, shown, screen)
                 if figures.looks:
@@ -105,6 +111,23 @@ def run_demo(
     except Interrupted as interrupted:
         return interrupted.exit_code
     return 0
+
+
+def described(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collection, Subject]:
+    """Handwritten digits, and what people say of them."""
+    say("describing handwritten digits")
+    digits = load_digits()
+    return digits, subject(learner, digits, seed)
+
+
+def drawn(learner: str, seed: int, say: Callable[[str], None]) -> tuple[Collection, Subject]:
+    """Drawn products, and what people say of them; raises ConfigurationError if a learner does not take that."""
+    if "triplet" not in LEARNERS[learner].accepts:
+        raise ConfigurationError(f"--pictures shows learners of triplets, and {learner} is none: choose another one")
+    say(f"drawing {COUNT:,} products")
+    products = Products(draw_products(seed=seed), seed=seed)
+    about = f"this has the {products.cared_for} of that one, whatever it is and whatever its color"
+    return products, Subject(about, [Labels(dict(zip(products.ids, products.labels, strict=True)), seed)], triplet)
 
 
 def perform(stage: Stage, task: Task, shown: Subject, console: Console) -> Figures:

@@ -36,12 +36,15 @@ class ChangeError(CatalogueError):
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One item is put (with ``features``, one raw vector a modality), gets other ``attributes``, or is deleted.
 
-    ``attributes`` take the place of all that the item had; without them it keeps what it had. Without ``features`` the
-    item must be there already.
+    ``text``, by column, and ``picture``, a file's bytes, are described as the catalogue's own were, and stand for
+    features. ``attributes`` take the place of all that the item had; without them it keeps what it had. Without
+    features, text and picture the item must be there already.
     """
 
     id: str
     features: dict[str, list[float]] | None = None
+    text: dict[str, str] | None = None
+    picture: bytes | None = None
     attributes: dict[str, Value] | None = None
     delete: bool = False
 
@@ -56,10 +59,12 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Prepared(NamedTuple):
-    """Changes of one request, which are made together or not at all. ``vectors`` hold a row for each that puts."""
+    """Changes of one request, which are made together or not at all. ``vectors`` hold a row for each that puts,
+    ``thumbnails`` are files by the ids of items that brought a picture."""
 
     entries: Sequence[Entry]
     vectors: Vectors
+    thumbnails: Mapping[str, bytes] = {}
 
 
 class Changed(NamedTuple):
@@ -125,9 +130,10 @@ def checked(change: Change, where: str) -> Change:
         raise ChangeError(f"{where}: id {one!r:.80}, expected text of 1 to {ID_LENGTH} characters without line breaks")
     if not _encodes(one):
         raise ChangeError(f"{where}: id {one!r:.80} cannot be written as UTF-8: correct it")
-    if change.delete and (change.features is not None or change.attributes is not None):
+    brings = any(part is not None for part in (change.features, change.text, change.picture))
+    if change.delete and (brings or change.attributes is not None):
         raise ChangeError(f"{where}: item {one!r} is deleted and has features or attributes: leave out one of the two")
-    if not change.delete and change.features is None and change.attributes is None:
+    if not change.delete and not brings and change.attributes is None:
         raise ChangeError(f"{where}: item {one!r} has no features, no attributes and no delete: nothing to change")
     check_attributes(change.attributes or {}, f"{where}: item {one!r}")
     return change

@@ -70,8 +70,10 @@ class InputAttributes(NamedTuple):
         return joined.items()
 
 
-def attributes_in(tables: Sequence[Table], wanted: Sequence[str] | None) -> InputAttributes:
-    """The columns that become attributes: those ``wanted``, or, if that is None, all that can.
+def attributes_in(
+    tables: Sequence[Table], wanted: Sequence[str] | None, described: Sequence[str] = ()
+) -> InputAttributes:
+    """The columns that become attributes: those ``wanted``; if that is None, all that can and are not ``described``.
 
     Raises CatalogueError for a column that is missing or in two tables, and for a name that no attribute can have.
     """
@@ -80,20 +82,20 @@ def attributes_in(tables: Sequence[Table], wanted: Sequence[str] | None) -> Inpu
         raise CatalogueError("attributes are columns of CSV and Parquet, and no input is one: leave them out")
     if wanted is not None:
         require_columns(" and ".join(table.name for table in sources), wanted, [n for s in sources for n in s.others])
-    columns = [(table, _chosen(table, wanted)) for table in sources]
+    columns = [(table, _chosen(table, wanted, described)) for table in sources]
     found = InputAttributes([(table, names) for table, names in columns if names])
     _check_names(found.names)
     return found
 
 
-def _chosen(table: TableWithAttributes, wanted: Sequence[str] | None) -> list[str]:
+def _chosen(table: TableWithAttributes, wanted: Sequence[str] | None, described: Sequence[str]) -> list[str]:
     """The columns of a table that become attributes. Those that nobody asked for are left out if they cannot."""
     if wanted is not None:
         return [name for name in table.others if name in wanted]
     left_out = [name for name in table.others if name in RESERVED]
     if left_out:
         log.info("columns_left_out", table=table.name, columns=left_out, reason="filters use these words")
-    return [name for name in table.others if name not in RESERVED]
+    return [name for name in table.others if name not in RESERVED and name not in described]
 
 
 def _has_others(table: Table) -> TypeGuard[TableWithAttributes]:

@@ -32,9 +32,13 @@ class CsvTable:
     columns
         Modality to columns; by default columns are grouped by prefix (``color.0, color.1`` or ``color_0, color_1``).
         ``others`` are the columns of no modality.
+    with_vectors
+        Whether a file without any modality is refused with NoVectors.
     """
 
-    def __init__(self, path: Path, id_column: str = "id", columns: Columns | None = None) -> None:
+    def __init__(
+        self, path: Path, id_column: str = "id", columns: Columns | None = None, *, with_vectors: bool = True
+    ) -> None:
         self.path = path
         self.name = str(path)
         self.count: int | None = None
@@ -42,7 +46,8 @@ class CsvTable:
         header = next(self._lines(), [])
         require_columns(self.name, [id_column], header)
         chosen = columns or numbered_columns(self.name, (name for name in header if name != id_column))
-        require_modality(self.name, chosen, "columns color.0, color.1, ... or color_0, color_1, ...", header)
+        if with_vectors:
+            require_modality(self.name, chosen, "columns color.0, color.1, ... or color_0, color_1, ...", header)
         for names in chosen.values():
             require_columns(self.name, names, header)
         taken = {id_column, *(name for names in chosen.values() for name in names)}

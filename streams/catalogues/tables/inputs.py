@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from omdml.streams.catalogues.manifest import MODALITY_NAME
 from omdml.streams.catalogues.tables.csv_table import CsvTable
 from omdml.streams.catalogues.tables.numpy_tables import ID_BYTES, ArrayTable, NpzTable, check_header
 from omdml.streams.catalogues.tables.parquet_table import ParquetTable
-from omdml.streams.catalogues.tables.table import UNREADABLE, Columns, Table
+from omdml.streams.catalogues.tables.table import UNREADABLE, Columns, NoVectors, Table
 from omdml.streams.regular import opened, read_regular
 
 Inputs = Sequence[str | Path] | Mapping[str, Any]
@@ -22,28 +22,62 @@ SUFFIXES = ".npy, .npz, .csv, .parquet"
 
 
 def open_tables(
-    inputs: Inputs, *, ids: str | Path | Sequence[str] | None, id_column: str, columns: Columns | None
+    inputs: Inputs,
+    *,
+    ids: str | Path | Sequence[str] | None,
+    id_column: str,
+    columns: Columns | None,
+    described: bool = False,
 ) -> list[Table]:
     """One table an input; the arguments are those of :func:`omdml.streams.catalogues.build.build_catalogue`.
+
+    If items are ``described`` by other means too, tables without vectors are passed over.
 
     Raises
     ------
     CatalogueError
         No input, a file that is missing or of no known kind, ``ids`` or ``columns`` that no input takes.
     """
-    if not inputs:
+    if not inputs and not described:
         raise CatalogueError(f"nothing to build from: name at least one input ({SUFFIXES})")
     listed = _read_id_lines(Path(ids)) if isinstance(ids, str | Path) else ids
     if isinstance(inputs, Mapping):
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
         tables: list[Table] = [ArrayTable("arrays", arrays, listed)]
     else:
-        tables = [_open(str(one), listed, id_column, columns) for one in inputs]
+        opened = (_open_if(described, str(one), listed, id_column, columns) for one in inputs)
+        tables = [table for table in opened if table is not None]
     if listed is not None and not any(isinstance(table, ArrayTable | NpzTable) for table in tables):
         raise CatalogueError(f"ids are given, but every input has a column of its own ({id_column!r}): leave them out")
     if columns and not any(isinstance(table, CsvTable | ParquetTable) for table in tables):
         raise CatalogueError("columns are given, but no input is CSV or Parquet: leave them out")
     return tables
+
+
+def tables_with_attributes(inputs: Iterable[str | Path], id_column: str) -> list[Table]:
+    """The inputs whose columns can be attributes, with or without vectors; raises CatalogueError."""
+    tables: list[Table] = []
+    for text in map(str, inputs):
+        kind = {".csv": CsvTable, ".parquet": ParquetTable}.get(Path(text).suffix.lower())
+        if kind is None:
+            continue
+        try:
+            tables.append(kind(Path(text), id_column, with_vectors=False))
+        except UNREADABLE as error:
+            raise CatalogueError(f"{text}: cannot be read as {Path(text).suffix} ({error})") from error
+    return tables
+
+
+def _open_if(
+    described: bool, text: str, ids: Sequence[str] | None, id_column: str, columns: Columns | None
+) -> Table | None:
+    """The table; None if it has no vectors and need not have any."""
+    try:
+        return _open(text, ids, id_column, columns)
+    except NoVectors:
+        if described:
+            return None
+        raise
 
 
 def _open(text: str, ids: Sequence[str] | None, id_column: str, columns: Columns | None) -> Table:

@@ -41,9 +41,13 @@ class ParquetTable:
     columns
         Modality to columns, lists or scalars, which are put side by side. ``others`` are the columns of no modality
         whose type an attribute can have.
+    with_vectors
+        Whether a file without any modality is refused with NoVectors.
     """
 
-    def __init__(self, path: Path, id_column: str = "id", columns: Columns | None = None) -> None:
+    def __init__(
+        self, path: Path, id_column: str = "id", columns: Columns | None = None, *, with_vectors: bool = True
+    ) -> None:
         parquet = _pyarrow_parquet(path)
         self.path = path
         self.name = str(path)
@@ -55,7 +59,8 @@ class ParquetTable:
         require_columns(self.name, [id_column], schema.names)
         self.columns = columns or self._grouped(schema)
         expected = "a column of lists, or columns color.0, color.1, ... or color_0, color_1, ..."
-        require_modality(self.name, self.columns, expected, schema.names)
+        if with_vectors:
+            require_modality(self.name, self.columns, expected, schema.names)
         for names in self.columns.values():
             require_columns(self.name, names, schema.names)
         taken = {id_column, *(name for names in self.columns.values() for name in names)}

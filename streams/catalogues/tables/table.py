@@ -33,6 +33,10 @@ Columns = Mapping[str, Sequence[str]]
 _NUMBERED = re.compile(r"(?P<modality>.+)[._](?P<number>\d+)")
 
 
+class NoVectors(CatalogueError):
+    """A table without a column of numbers that are a vector's."""
+
+
 class Chunk(NamedTuple):
     """Some items: their ids, and raw vectors (n, d) a modality, of any type of number."""
 
@@ -99,9 +103,9 @@ def numbered_columns(table: str, names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def require_modality(table: str, found: Iterable[str], expected: str, there: Iterable[str]) -> None:
-    """Raise CatalogueError if a table holds no vectors; ``there`` is what it holds."""
+    """Raise NoVectors if a table holds none; ``there`` is what it holds."""
     if not list(found):
-        raise CatalogueError(f"{table}: no modality: expected {expected}; it has {_shown(list(there)) or 'nothing'}")
+        raise NoVectors(f"{table}: no modality: expected {expected}; it has {_shown(list(there)) or 'nothing'}")
 
 
 def require_columns(table: str, wanted: Iterable[str], there: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 // A grid to pick an item from, of any number of items: only what is in sight is in the page, and was asked for.
 import { get } from "./api.js";
 import { el, trying } from "./dom.js";
-import { picture } from "./picture.js";
+import { listed } from "./picture.js";
 
 const SIDE = 62;
 const GAP = 6;
@@ -9,8 +9,8 @@ const PART = 200;
 
 export class Picker {
   /** `picked` is called with an id. */
-  constructor(model, pictures, picked) {
-    Object.assign(this, { model, pictures, picked, find: "", total: 0, at: 0, chosen: "" });
+  constructor(model, picked) {
+    Object.assign(this, { model, picked, find: "", total: 0, at: 0, chosen: "" });
     this.parts = new Map();
     this.cells = new Map();
     this.sheet = el("div", { className: "sheet" });
@@ -81,7 +81,7 @@ export class Picker {
     const part = await this.part(Math.floor(at / PART)).catch(() => null);
     const id = part?.items[at % PART];
     if (id === undefined || this.find !== find || !cell.isConnected) return;
-    cell.append(picture(this.model, id, this.pictures));
+    cell.append(listed(this.model, part, at % PART));
     cell.title = id;
     cell.dataset.id = id;
     cell.setAttribute("aria-selected", String(id === this.chosen));

@@ -2,6 +2,22 @@
 import { address } from "./api.js";
 import { el } from "./dom.js";
 
+/** A thumbnail out of an atlas, a square of cells that many items share. */
+function thumbnail(model, id, cells, [first, cell]) {
+  const element = el("span", { className: "picture", role: "img", aria: { label: id } });
+  const place = (number) => `${(number / (cells - 1)) * 100}%`;
+  element.style.backgroundImage = `url("${address("/atlas", { model, first })}")`;
+  element.style.backgroundSize = `${cells * 100}%`;
+  element.style.backgroundPosition = `${place(cell % cells)} ${place(Math.floor(cell / cells))}`;
+  return element;
+}
+
+/** An item in a part of a list, as `GET /items` answers: out of an atlas if there is one. */
+export function listed(model, part, at) {
+  const cell = part.cells?.[at];
+  return cell ? thumbnail(model, part.items[at], part.atlas.cells, cell) : picture(model, part.items[at], part.pictures);
+}
+
 export function picture(model, id, pictures) {
   const words = () => el("span", { className: "picture words" }, id);
   if (!pictures) return words();

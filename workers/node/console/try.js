@@ -32,7 +32,7 @@ export async function tryPage(place, { model, onStep }) {
   const undo = el("button", { type: "button", on: { click: () => undoMark() } }, "Undo");
   const bar = el("div", { className: "send card" }, counted, curl, undo, clear, send);
   const news = el("p", { className: "news", hidden: true });
-  const picker = new Picker(model, items.pictures, (id) => trying(() => search(id)));
+  const picker = new Picker(model, (id) => trying(() => search(id)));
   let typing = 0;
   const find = el("input", {
     type: "search", placeholder: "Find an id", autocomplete: "off", aria: { label: "Find an item by its id" },

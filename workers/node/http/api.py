@@ -31,6 +31,7 @@ from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE, FILES_OF
 from omdml.workers.node.http.gate import Bodies, Hosts, Tokens
 from omdml.workers.node.http.items.changes import Items
+from omdml.workers.node.http.items.describing import described
 from omdml.workers.node.http.limits import MAX_CONNECTIONS
 from omdml.workers.node.http.metrics import HttpMetrics, Measured
 from omdml.workers.node.http.min_version import Behind, view_from
@@ -42,14 +43,14 @@ from omdml.workers.node.http.requests import (
     MAX_ERRORS,
     MAX_FEEDBACK_BYTES,
     MAX_MOVE_BYTES,
-    MAX_QUERY_BYTES,
+    MAX_PICTURE_QUERY_BYTES,
     Look,
-    OneQuery,
     Search,
     body_of,
     check_events,
     content_type,
     move_of_body,
+    own_query,
     parameters_as,
     search_of_body,
     search_of_parameters,
@@ -146,6 +147,7 @@ def create_app(
         Route("/items", watch.items, methods=["GET"]),
         *Items(node, access).routes,
         Route("/picture", watch.picture, methods=["GET"]),
+        Route("/atlas", watch.atlas, methods=["GET"]),
         Route("/events", watch.events, methods=["GET"]),
         *trials.routes,
         *Operators(access, office).routes,
@@ -203,8 +205,11 @@ class Api:
 
     async def search(self, request: Request) -> Response:
         """Items closest to items, or to raw vectors."""
-        asked = search_of_body(await body_of(request, MAX_QUERY_BYTES))
+        body = await body_of(request, MAX_PICTURE_QUERY_BYTES)
+        asked = await run_in_threadpool(search_of_body, body) if len(body) > INLINE_BYTES else search_of_body(body)
         view = await self._view(asked)
+        if any(query.brings for query in asked.queries or [own_query(asked)]):
+            asked = await run_in_threadpool(described, view.catalogue, asked)
         if mixed := await self._trials.answer(view, asked, request, self._answers_of):
             return reply(mixed)
         return await self._search(view, asked)
@@ -228,7 +233,7 @@ class Api:
     def _queries(self, view: View, asked: Search) -> list[Query]:
         return [
             self._node.query(view, one.names, one.features, asked.by, asked.rerank)
-            for one in asked.queries or [OneQuery(asked.id, asked.ids, asked.features)]
+            for one in asked.queries or [own_query(asked)]
         ]
 
     def _answers_of(self, view: View, asked: Search) -> Answers:

@@ -17,6 +17,7 @@ from omdml.workers.node.http.requests import (
     Compare,
     Events,
     History,
+    ItemAtlas,
     ItemPicture,
     Items,
     ItemSearch,
@@ -42,7 +43,7 @@ def openapi() -> dict[str, Any]:
     search, answer, answers, comparison, event, move, step, *more = described[: -len(IN_QUERIES)]
     put_item, change, changed, settle, clicks, clicked, outcome = more
     # Structs of queries are told as parameters.
-    fields, look, items, picture, history, of_version, compare, events, of_model, of_letters, letter_at = (
+    fields, look, items, picture, atlas, history, of_version, compare, events, of_model, of_letters, letter_at = (
         parameters(components.pop(struct.__name__)) for struct in IN_QUERIES
     )
     components["Error"] = ERROR
@@ -104,7 +105,7 @@ def openapi() -> dict[str, Any]:
             "put": operation(
                 "Put an item, in the place of one of this id, or give it other attributes; " + CONFIRMED,
                 changed,
-                body={JSON: put_item},
+                body={JSON: put_item, "image/*": {"type": "string", "format": "binary"}},
                 parameters=[*OF_ITEM, *of_model],
                 token=True,
             ),
@@ -117,6 +118,14 @@ def openapi() -> dict[str, Any]:
         },
         "/picture": {
             "get": operation("The picture of an item", {"type": "string"}, kind="image/*", parameters=picture)
+        },
+        "/atlas": {
+            "get": operation(
+                "Thumbnails of up to 256 items in one picture; GET /items says where each is",
+                {"type": "string"},
+                kind="image/webp",
+                parameters=atlas,
+            )
         },
         "/events": {
             "get": operation(
@@ -209,7 +218,7 @@ SETTLED = {
 }
 OF_OPERATORS = "needs the role operator if the node has tokens"
 IN_QUERIES = (
-    *(ItemSearch, Look, Items, ItemPicture, History, OfVersion, Compare, Events, OfModel),
+    *(ItemSearch, Look, Items, ItemPicture, ItemAtlas, History, OfVersion, Compare, Events, OfModel),
     *(Letters, LetterAt),
 )
 CONFIRMED = "answered when that is durable and this node answers with it"
@@ -223,6 +232,16 @@ ITEMS = {
         "total": {"type": "integer", "description": "how many there are"},
         "position": {"type": "integer", "description": "changes that this node answers with"},
         "pictures": {"type": "boolean", "description": "whether this node has pictures of them"},
+        "atlas": {
+            "type": "object",
+            "description": "if there are thumbnails: pixels a side of one, and how many a line of an atlas has",
+            "properties": {"side": {"type": "integer"}, "cells": {"type": "integer"}},
+        },
+        "cells": {
+            "type": "array",
+            "description": "for each item `first` of its atlas and its cell there, counted line by line; null: none",
+            "items": {"type": ["array", "null"], "items": {"type": "integer"}},
+        },
     },
 }
 OF_MODEL = [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}]

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from omdml.errors import FeedbackError
 from omdml.feedback import MESSAGEPACK
+from omdml.streams.describers.pictures import MAX_SENT_BYTES, MAX_SENT_PIXELS
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.searching.answers import DEFAULT_K, MAX_K
 from omdml.workers.node.searching.options import MAX_EXPAND, SearchError
@@ -22,6 +23,8 @@ from omdml.workers.versions.moves import MAX_REASON
 T = TypeVar("T", bound=msgspec.Struct)
 MAX_QUERY_BYTES = 1 << 20
 MAX_FEEDBACK_BYTES = 16 << 20
+# A picture takes four bytes of base64 for three.
+MAX_PICTURE_QUERY_BYTES = MAX_SENT_BYTES // 3 * 4 + MAX_QUERY_BYTES
 MAX_MOVE_BYTES = 1 << 12
 MAX_QUERIES = 100
 # The most events of one request.
@@ -61,6 +64,19 @@ Session = Annotated[
 Explain = Annotated[bool, msgspec.Meta(description="Tell what each distance is made of, as `parts`")]
 
 
+Text = Annotated[
+    dict[str, str] | None,
+    msgspec.Meta(description="Words by column of text: they stand for the vectors that the catalogue makes of them"),
+]
+PictureBytes = Annotated[
+    bytes | None,
+    msgspec.Meta(
+        description=f"JPEG, PNG, WebP or GIF in base64, at most {MAX_SENT_BYTES >> 20} MiB and "
+        f"{MAX_SENT_PIXELS // 10**6} megapixels: it stands for the vectors that the catalogue makes of it"
+    ),
+]
+
+
 class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /search``: the items closest to one item. ``model`` may be left out if there is one."""
 
@@ -77,11 +93,21 @@ class ItemSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OneQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of several queries: an item, the mean of several, raw vectors, or the mean of items and raw vectors."""
+    """One of several queries: an item, the mean of several, raw vectors, or the mean of items and raw vectors.
+
+    Words (``text``) and a picture stand for the raw vectors that describe them.
+    """
 
     id: str | None = None
     ids: list[str] | None = None
     features: dict[str, list[float]] | None = None
+    text: Text = None
+    picture: PictureBytes = None
+
+    @property
+    def brings(self) -> bool:
+        """Whether there is something to describe."""
+        return self.text is not None or self.picture is not None
 
     @property
     def names(self) -> list[str] | None:
@@ -91,7 +117,8 @@ class OneQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
     """``POST /search``: the items closest to an item, to the mean of several, to raw vectors, a modality each, or to
-    the mean of items and of raw vectors.
+    the mean of items and of raw vectors. Words and a picture stand for the raw vectors that describe them, if the
+    catalogue was built from texts and pictures.
 
     ``queries`` are several of these in one request. One version answers them all, what else is asked for holds for
     each, and the answer has ``answers``, a list a query, instead of ``items``.
@@ -106,6 +133,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     ids: list[str] | None = None
     features: dict[str, list[float]] | None = None
+    text: Text = None
+    picture: PictureBytes = None
     model: str | None = None
     k: int = DEFAULT_K
     offset: int = 0
@@ -142,6 +171,13 @@ class ItemPicture(msgspec.Struct, frozen=True, kw_only=True):
     """``GET /picture``: the picture of an item."""
 
     id: str
+    model: str | None = None
+
+
+class ItemAtlas(msgspec.Struct, frozen=True, kw_only=True):
+    """``GET /atlas``: the thumbnails of many items in one picture, the one that begins with this row."""
+
+    first: Annotated[int, msgspec.Meta(ge=0)]
     model: str | None = None
 
 
@@ -231,15 +267,25 @@ def struct_of_body(body: bytes, struct: type[T]) -> T:
 
 def search_of_body(body: bytes) -> Search:
     """The query in a JSON body; raises SearchError."""
+    asked = _search_of(body)
+    if len(body) > MAX_QUERY_BYTES and not any(query.picture for query in asked.queries or [own_query(asked)]):
+        raise _oversize(len(body), MAX_QUERY_BYTES)
+    return asked
+
+
+def _search_of(body: bytes) -> Search:
     fields = _fields(body)
     _known(fields, Search.__struct_fields__)
     asked: Search = _converted(fields, Search, strict=True)
-    own = OneQuery(asked.id, asked.ids, asked.features)
+    own = own_query(asked)
     if asked.queries is None:
         _check_query(own, "a query")
         return asked
     if own != OneQuery():
-        raise SearchError("queries stand for id, ids and features: give one or the other", "invalid")
+        told = "queries stand for id, ids, features, text and picture: give one or the other"
+        raise SearchError(told, "invalid")
+    if sum(query.picture is not None for query in asked.queries) > 1:
+        raise SearchError("several queries bring a picture, at most one is described a request: split them", "oversize")
     for number, query in enumerate(asked.queries, start=1):
         _check_query(query, f"query {number}")
     if (asked.k + asked.offset) * len(asked.queries) > MAX_K:
@@ -250,11 +296,15 @@ def search_of_body(body: bytes) -> Search:
     return asked
 
 
+def own_query(asked: Search) -> OneQuery:
+    """The query that a search is, if it has no ``queries``."""
+    return OneQuery(asked.id, asked.ids, asked.features, asked.text, asked.picture)
+
+
 def _check_query(query: OneQuery, what: str) -> None:
-    if query.id is not None and query.ids is not None:
-        raise SearchError(f"{what} needs exactly one of id and ids, or features, or features beside one", "invalid")
-    if query == OneQuery():
-        raise SearchError(f"{what} needs exactly one of id and ids, or features, or features beside one", "invalid")
+    if (query.id is not None and query.ids is not None) or query == OneQuery():
+        expected = "exactly one of id and ids, or features, or features beside one; text and a picture are features too"
+        raise SearchError(f"{what} needs {expected}", "invalid")
 
 
 def _fields(body: bytes) -> dict[str, Any]:

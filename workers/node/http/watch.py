@@ -19,7 +19,17 @@ from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.course import Step
-from omdml.workers.node.http.requests import Compare, Events, History, ItemPicture, Items, OfVersion, parameters_as
+from omdml.workers.node.http.items.thumbnails import Thumbnails
+from omdml.workers.node.http.requests import (
+    Compare,
+    Events,
+    History,
+    ItemAtlas,
+    ItemPicture,
+    Items,
+    OfVersion,
+    parameters_as,
+)
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.compare import Comparison, compared
@@ -36,6 +46,7 @@ ENCODED = 100
 PAUSE_S = 0.25
 # Seconds between two looks whether the server stops, and between signs of life for proxies.
 LOOK_S, ALIVE_S = 0.5, 15.0
+PICTURE = {"cache-control": "private, max-age=300", "x-content-type-options": "nosniff"}
 
 
 class TooManyStreams(OmdmlError):
@@ -70,6 +81,7 @@ class Watch:
 
     def __init__(self, node: RetrievalNode, pictures: Callable[[str], Pictures | None]) -> None:
         self._node, self._pictures = node, pictures
+        self._thumbnails = Thumbnails()
         self._streams = 0
         # The newest steps as server-sent events, by number: all streams send the same bytes.
         self._encoded: dict[int, bytes] = {}
@@ -89,19 +101,33 @@ class Watch:
 
         ids, total = await run_in_threadpool(chosen)
         model = view.snapshot.model
-        told = {"items": ids, "total": total, "position": view.position, "pictures": self._pictures(model) is not None}
-        return reply({"model": model, **told})
+        thumbnails = await run_in_threadpool(self._thumbnails.told, view.catalogue, ids)
+        pictures = self._pictures(model) is not None or bool(thumbnails)
+        told = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
+        return reply({"model": model, **told, **thumbnails})
 
     async def picture(self, request: Request) -> Response:
         """The picture of an item."""
         asked = parameters_as(ItemPicture, request.query_params)
-        model = self._node.view(asked.model).snapshot.model
-        pictures = self._pictures(model)
+        view = self._node.view(asked.model)
+        pictures = self._pictures(view.snapshot.model)
         found = await run_in_threadpool(pictures.find, asked.id) if pictures else None
         if found is None:
+            found = await run_in_threadpool(self._thumbnails.find, view.catalogue, asked.id)
+        if found is None:
             raise SearchError(f"item {asked.id!r} has no picture here", "no_picture")
-        headers = {"cache-control": "private, max-age=300", "x-content-type-options": "nosniff"}
-        return Response(found.data, media_type=found.media, headers=headers)
+        return Response(found.data, media_type=found.media, headers=PICTURE)
+
+    async def atlas(self, request: Request) -> Response:
+        """An atlas of thumbnails. It never changes within the generation that its address may name."""
+        asked = parameters_as(ItemAtlas, request.query_params)
+        catalogue = self._node.view(asked.model).catalogue
+        found = await run_in_threadpool(self._thumbnails.atlas, catalogue, asked.first)
+        if found is None:
+            raise SearchError(
+                f"no atlas of thumbnails begins with row {asked.first}: GET /items names them", "no_picture"
+            )
+        return Response(found.data, media_type=found.media, headers=PICTURE)
 
     async def history(self, request: Request) -> Response:
         """The newest moves of a model's live pointer, oldest first, as ``omdml history --json`` has them."""

@@ -133,7 +133,7 @@ def test_an_item_that_was_deleted_can_be_added(tmp_path, shop):
 
 def test_a_release_that_knows_no_changes_refuses_a_catalogue_that_has_some(shop):
     change(shop, Change(id="i5", delete=True))
-    assert read_manifest(shop.path).format == 3
+    assert read_manifest(shop.path).format >= 3
 
 
 @pytest.mark.parametrize("left", [1, 9, 60])

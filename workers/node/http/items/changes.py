@@ -13,12 +13,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omdml.streams.catalogues.changes.change import Change, ChangeError, Prepared, Value, decode_change
+from omdml.streams.describers.pictures import MAX_SENT_BYTES
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.access import Access
-from omdml.workers.node.http.requests import MAX_EVENTS, MAX_FEEDBACK_BYTES, body_of, parameters_as
+from omdml.workers.node.http.requests import (
+    MAX_EVENTS,
+    MAX_FEEDBACK_BYTES,
+    PictureBytes,
+    Text,
+    body_of,
+    content_type,
+    parameters_as,
+)
 from omdml.workers.node.node import RetrievalNode
 
-MAX_ITEM_BYTES = 4 << 20
+# A picture takes four bytes of base64 for three.
+MAX_ITEM_BYTES = (4 << 20) + MAX_SENT_BYTES // 3 * 4
+# Pictures that one request may bring: each takes some hundredths of a second to describe.
+MAX_PICTURES = 100
 
 
 class OfModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,10 +42,13 @@ class OfModel(msgspec.Struct, frozen=True, kw_only=True):
 class PutItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``PUT /items/ID``: the item's raw vectors, a modality each, its attributes, or both.
 
-    Attributes take the place of all that the item had; without them it keeps what it had.
+    ``text`` and ``picture`` stand for the vectors that describe them. Attributes take the place of all that the item
+    had; without them it keeps what it had.
     """
 
     features: dict[str, list[float]] | None = None
+    text: Text = None
+    picture: PictureBytes = None
     attributes: dict[str, Value] | None = None
 
 
@@ -65,10 +80,12 @@ class Items:
         ]
 
     async def put(self, request: Request) -> Response:
-        """Put one item, or give it other attributes."""
+        """Put one item, or give it other attributes; a body that is a picture puts the item with that alone."""
         self._access.check(request.headers, "items")
         one: str = request.path_params["id"]
         body = await body_of(request, MAX_ITEM_BYTES)
+        if content_type(request).startswith("image/"):
+            return await self._change(request, [{"id": one, "picture": body}])
         try:
             asked = msgspec.json.decode(body, type=PutItem)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -108,4 +125,7 @@ def decoded(told: Sequence[bytes | dict[str, Any]]) -> list[Change]:
     """The changes of a request; ChangeError says which line is bad, counted from 1."""
     if len(told) == 1:
         return [decode_change(told[0], "change")]
-    return [decode_change(line, f"change {number}") for number, line in enumerate(told, start=1)]
+    changes = [decode_change(line, f"change {number}") for number, line in enumerate(told, start=1)]
+    if (count := sum(change.picture is not None for change in changes)) > MAX_PICTURES:
+        raise ChangeError(f"{count} pictures, at most {MAX_PICTURES} are described at once: split them", "oversize")
+    return changes

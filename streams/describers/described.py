@@ -1,0 +1,250 @@
+"""Pictures and texts as a table of vectors, which a catalogue is built from like any other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.errors import CatalogueError
+from omdml.retrieval.filling import Filling
+from omdml.streams.catalogues.manifest import MODALITY_NAME
+from omdml.streams.catalogues.matrix import extend, map_rows
+from omdml.streams.catalogues.progress import progress
+from omdml.streams.catalogues.tables.table import Chunk
+from omdml.streams.describers.describer import Describer, PictureDescriber
+from omdml.streams.describers.looks import LOOKS, modality_of
+from omdml.streams.describers.onnx_model import MODALITY, read_model
+from omdml.streams.describers.pool import describe_files
+from omdml.streams.describers.sources import TABLES, LeftOut, Sources, columns_of, list_pictures, read_columns
+from omdml.streams.describers.thumbnails import Thumbnails
+from omdml.streams.describers.words import Words, sample_of
+
+# Rows whose missing modalities are filled together, and whole rows that this is learned from.
+ROWS, WHOLE = 1024, 4096
+
+Matrix = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+class TextColumn(NamedTuple):
+    """A column of text, and the table that it is in."""
+
+    path: Path
+    id_column: str
+    name: str
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Id and text of each row."""
+        return ((item, texts[0]) for item, texts in read_columns(self.path, self.id_column, [self.name]))
+
+
+class DescribedItems:
+    """The table: raw vectors of each item, in files until it is closed.
+
+    ``has`` says for each modality which items (n,) brought it; the others have its conditional mean (MATHS 17).
+    """
+
+    name = "pictures and texts"
+    numbered = False
+
+    def __init__(self, ids: Sequence[str], matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:
+        self.ids, self.matrices, self.has = ids, matrices, has
+        self.count: int | None = len(ids)
+
+    def chunks(self, rows: int) -> Iterator[Chunk]:
+        """See :class:`omdml.streams.catalogues.tables.table.Table`."""
+        for start in range(0, len(self.ids), rows):
+            end = start + rows
+            yield Chunk(self.ids[start:end], {name: matrix[start:end] for name, matrix in self.matrices.items()})
+
+
+class Description(NamedTuple):
+    """What came of it: the table, what described it, and the files that gave nothing."""
+
+    items: DescribedItems
+    describer: Describer
+    left_out: list[LeftOut]
+
+
+def text_columns(sources: Sources, inputs: Sequence[Path], id_column: str) -> list[TextColumn]:
+    """Where each column of text is; CatalogueError if it is in no table, or in two."""
+    taken = [modality_of(look) for look in LOOKS] + [MODALITY] if sources.pictures is not None else []
+    for name in sources.texts:
+        if not re.match(MODALITY_NAME, name) or name in taken:
+            raise CatalogueError(
+                f"--text {name}: a modality is named like its column, and cannot have this name: rename the column to "
+                f"letters, digits and _ . -, other than {', '.join(taken) or 'any modality'}"
+            )
+    tables = {path: columns_of(path) for path in inputs if path.suffix.lower() in TABLES}
+    found = []
+    for name in sources.texts:
+        holders = [path for path, columns in tables.items() if name in columns]
+        if len(holders) != 1:
+            shown = ", ".join(f"{path} ({', '.join(columns[:20])})" for path, columns in tables.items()) or "no table"
+            raise CatalogueError(
+                f"--text {name}: {len(holders)} tables have such a column, expected one; the inputs are {shown}"
+            )
+        found.append(TextColumn(holders[0], id_column, name))
+    return found
+
+
+def new_describer(sources: Sources, columns: Sequence[TextColumn], ids: Sequence[str]) -> Describer:
+    """A describer of these sources, learned from their texts."""
+    pictures = None
+    if sources.pictures is not None:
+        model = read_model(sources.model, sources.preparation) if sources.model else None
+        pictures = PictureDescriber(list(LOOKS), model)
+    chosen = set(sample_of(len(ids)).tolist())
+    texts = {}
+    for column in columns:
+        sample = [text for number, (_, text) in enumerate(column.rows()) if number in chosen]
+        try:
+            texts[column.name] = Words.fit(sample)
+        except CatalogueError as error:
+            raise CatalogueError(f"--text {column.name}: {error}") from error
+    return Describer(pictures, texts)
+
+
+def describe(
+    sources: Sources,
+    columns: Sequence[TextColumn],
+    ids: Sequence[str] | None,
+    describer: Describer | None,
+    scratch: Path,
+    thumbnails: Thumbnails,
+) -> Description:
+    """Describe pictures and texts.
+
+    Parameters
+    ----------
+    columns
+        Of text, see :func:`text_columns`.
+    ids
+        The items, if tables say which there are. Otherwise each picture that can be read is one.
+    describer
+        That of the catalogue there, if it is to be used again.
+    scratch
+        A folder for the vectors.
+    thumbnails
+        Takes the small pictures, in the order of the items.
+
+    Raises
+    ------
+    CatalogueError
+        No item at all, or none that brings every modality; what the sources raise.
+    """
+    paths, left_out = list_pictures(sources.pictures) if sources.pictures is not None else ({}, [])
+    if ids is not None:
+        known = set(ids)
+        reason = "no row of the tables has its name as an id"
+        left_out += [LeftOut(str(path), reason) for item, path in paths.items() if item not in known]
+    listed = list(paths) if ids is None else list(ids)
+    if not listed:
+        raise CatalogueError(f"--pictures {sources.pictures}: no picture is in it, expected files such as ID.jpg")
+    made = describer or new_describer(sources, columns, listed)
+    matrices: dict[str, Matrix] = {}
+    has: dict[str, Mask] = {}
+    if made.pictures:
+        rows = _Pictures(made.pictures, len(listed), scratch)
+        listed = rows.describe(listed, paths, thumbnails, left_out, keep_all=ids is not None)
+        matrices, has = rows.finished(len(listed))
+    row_of = {item: row for row, item in enumerate(listed)}
+    for column in columns:
+        matrices[column.name], has[column.name] = _describe_texts(made.texts[column.name], column, row_of, scratch)
+    _fill(matrices, has)
+    return Description(DescribedItems(listed, matrices, has), made, left_out)
+
+
+class _Pictures:
+    """Vectors of pictures, as they are made."""
+
+    def __init__(self, describer: PictureDescriber, most: int, scratch: Path) -> None:
+        self._describer, self._scratch = describer, scratch
+        self._dims = describer.dims
+        self._matrices = {name: extend(scratch / f"{name}.npy", 0, most, dim) for name, dim in self._dims.items()}
+        self._has = np.zeros(most, np.bool_)
+
+    def describe(
+        self,
+        ids: Sequence[str],
+        paths: Mapping[str, Path],
+        thumbnails: Thumbnails,
+        left_out: list[LeftOut],
+        keep_all: bool,
+    ) -> list[str]:
+        """Describe the pictures of these items; answers the items there are, in their order.
+
+        Those without a picture that can be read are among them only if ``keep_all``.
+        """
+        files = [paths[item] for item in ids if item in paths]
+        outcomes = describe_files(self._describer, files)
+        listed: list[str] = []
+        with progress("describing pictures", len(files)) as advance:
+            for item in ids:
+                outcome = next(outcomes) if item in paths else None
+                if isinstance(outcome, str):
+                    left_out.append(LeftOut(str(paths[item]), outcome))
+                    outcome = None
+                if outcome is not None:
+                    self._has[len(listed)] = True
+                    for name, vector in outcome.vectors.items():
+                        self._matrices[name][len(listed)] = vector
+                if outcome is not None or keep_all:
+                    thumbnails.add(item, outcome.thumbnail if outcome else None)
+                    listed.append(item)
+                advance(item in paths)
+        if not self._has.any():
+            reason = f"; {left_out[0].file}: {left_out[0].reason}" if left_out else ""
+            raise CatalogueError(f"of {len(files)} pictures none could be described{reason}")
+        thumbnails.close()
+        return listed
+
+    def finished(self, count: int) -> tuple[dict[str, Matrix], dict[str, Mask]]:
+        """The first ``count`` rows, and which of them have pictures."""
+        matrices = {
+            name: map_rows(self._scratch / f"{name}.npy", count, dim, writable=True) for name, dim in self._dims.items()
+        }
+        return matrices, dict.fromkeys(matrices, self._has[:count])
+
+
+def _describe_texts(words: Words, column: TextColumn, row_of: Mapping[str, int], scratch: Path) -> tuple[Matrix, Mask]:
+    matrix = extend(scratch / f"text-{column.name}.npy", 0, len(row_of), words.dim)
+    has = np.zeros(len(row_of), np.bool_)
+    with progress(f"describing {column.name}", len(row_of)) as advance:
+        for item, text in column.rows():
+            row = row_of.get(item)
+            vector = words.describe(text) if row is not None else None
+            if row is not None and vector is not None:
+                matrix[row], has[row] = vector, True
+            advance(1)
+    return matrix, has
+
+
+def _fill(matrices: Mapping[str, Matrix], has: Mapping[str, Mask]) -> None:
+    """Give items that lack modalities the conditional means of these, given those that they have."""
+    everything = np.all(list(has.values()), axis=0)
+    if everything.all():
+        return
+    whole = np.flatnonzero(everything)
+    if not len(whole):
+        raise CatalogueError(
+            f"no item has all of {', '.join(matrices)}: at least one must, for the others are filled after it; are the "
+            "pictures named by the ids of the table?"
+        )
+    sample = whole[np.unique(np.linspace(0, len(whole) - 1, min(len(whole), WHOLE)).astype(int))]
+    filling = Filling({name: matrix[sample] for name, matrix in matrices.items()})
+    lacking = np.flatnonzero(~everything)
+    patterns = np.stack([has[name][lacking] for name in matrices], axis=1)
+    for pattern in np.unique(patterns, axis=0):
+        rows = lacking[(patterns == pattern).all(axis=1)]
+        there = [name for name, present in zip(matrices, pattern, strict=True) if present]
+        for start in range(0, len(rows), ROWS):
+            some = rows[start : start + ROWS]
+            made = filling({name: matrices[name][some] for name in there}) if there else filling.means
+            for name in matrices.keys() - set(there):
+                matrices[name][some] = made[name]

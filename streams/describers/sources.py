@@ -1,0 +1,139 @@
+"""What people have: a folder of pictures, and tables with columns of text."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from omdml.errors import CatalogueError
+from omdml.streams.catalogues.tables.table import UNREADABLE, require_columns
+from omdml.streams.describers.onnx_model import Preparation
+from omdml.streams.describers.pictures import ENDINGS
+from omdml.streams.regular import LINE_CHARACTERS, opened, text_lines
+
+TABLES = (".csv", ".parquet")
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A file that gave nothing, and why."""
+
+    file: str
+    reason: str
+
+
+class Sources(NamedTuple):
+    """What a catalogue is described from, beside tables of numbers.
+
+    ``pictures`` is a folder with a file an item, named by its id. ``texts`` are columns of the tables. ``model`` is an
+    ONNX file, with its ``preparation``.
+    """
+
+    pictures: Path | None = None
+    texts: Sequence[str] = ()
+    model: Path | None = None
+    preparation: Preparation = Preparation()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to describe."""
+        return self.pictures is not None or bool(self.texts)
+
+    def check(self) -> None:
+        """Raise CatalogueError if these do not go together."""
+        if self.model is not None and self.pictures is None:
+            raise CatalogueError("--onnx describes pictures: name their folder too, with --pictures")
+        if self.pictures is not None and not self.pictures.is_dir():
+            raise CatalogueError(f"--pictures {self.pictures}: no such folder, expected one with a file an item")
+        if twice := sorted({name for name in self.texts if list(self.texts).count(name) > 1}):
+            raise CatalogueError(f"--text {twice[0]} is given twice: leave one out")
+
+
+def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
+    """The pictures of a folder by id, which is the file's name without its ending, in the order of the ids; and files
+    that are none. Folders in it are not looked into, and names that begin with a dot are passed over.
+
+    Raises CatalogueError if the folder cannot be read.
+    """
+    found: dict[str, Path] = {}
+    left_out: list[LeftOut] = []
+    try:
+        paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise CatalogueError(f"--pictures {folder}: cannot be read ({error.strerror})") from error
+    for path in paths:
+        if path.suffix.lower() not in ENDINGS:
+            expected = ", ".join(ENDINGS)
+            reason = "it is a folder" if path.is_dir() else f"its name does not end as a picture's does: {expected}"
+            left_out.append(LeftOut(str(path), reason))
+        elif path.stem in found:
+            left_out.append(LeftOut(str(path), f"{found[path.stem].name} is the picture of item {path.stem!r} already"))
+        else:
+            found[path.stem] = path
+    return dict(sorted(found.items())), left_out
+
+
+def read_columns(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Id and these columns of each row of a table, CSV or Parquet, as text; what is empty is ``""``.
+
+    Raises CatalogueError if the table cannot be read, or lacks a column.
+    """
+    rows = _read_csv if path.suffix.lower() == ".csv" else _read_parquet
+    try:
+        yield from rows(path, id_column, names)
+    except UNREADABLE as error:
+        raise CatalogueError(f"{path}: cannot be read to its end ({error})") from error
+
+
+def columns_of(path: Path) -> list[str]:
+    """The names of a table's columns; none for a file of another kind."""
+    try:
+        match path.suffix.lower():
+            case ".csv":
+                lines = text_lines(path, LINE_CHARACTERS, encoding="utf-8-sig", newline="")
+                return next(csv.reader(lines, strict=True), [])
+            case ".parquet":
+                with opened(path) as data:
+                    return list(_parquet(path).read_schema(data).names)
+    except (*UNREADABLE, csv.Error) as error:
+        raise CatalogueError(f"{path}: cannot be read ({error})") from error
+    return []
+
+
+def _read_csv(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    lines = csv.reader(text_lines(path, LINE_CHARACTERS, encoding="utf-8-sig", newline=""), strict=True)
+    try:
+        header = next(lines, [])
+        require_columns(str(path), [id_column, *names], header)
+        id_place, places = header.index(id_column), [header.index(name) for name in names]
+        for line in lines:
+            if line and len(line) != len(header):
+                raise CatalogueError(
+                    f"{path}: line {lines.line_num} has {len(line)} fields, the header has {len(header)}"
+                )
+            if line:
+                yield line[id_place], [line[place] for place in places]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise CatalogueError(f"{path}: no CSV in UTF-8 ({error})") from error
+
+
+def _read_parquet(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    with opened(path) as data, _parquet(path).ParquetFile(data) as file:
+        require_columns(str(path), [id_column, *names], file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=4096, columns=[id_column, *names]):
+            ids = batch.column(id_column).to_pylist()
+            columns = [batch.column(name).to_pylist() for name in names]
+            for row, one in enumerate(ids):
+                if not isinstance(one, str | int):
+                    raise CatalogueError(f"{path}: an id is {one!r:.80}, expected text or a whole number in every row")
+                yield str(one), ["" if column[row] is None else str(column[row]) for column in columns]
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise CatalogueError(f"{path}: reading Parquet needs pyarrow: pip install 'omdml[parquet]'") from error
+    return parquet

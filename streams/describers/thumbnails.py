@@ -1,0 +1,175 @@
+"""Small pictures of items, many in one file: a page shows 10,000 items with 40 requests.
+
+``index.json`` names the atlases, each a square of 16 x 16 cells as WebP. A cell belongs to a row of the catalogue, so
+an item that is put again has none: its picture, if it brought one, is a file of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.streams.describers.describer import THUMBNAIL_SIDE
+from omdml.streams.describers.pictures import encoded
+
+# Cells a side of an atlas.
+CELLS = 16
+CELLS_OF_ATLAS = CELLS * CELLS
+INDEX = "index.json"
+MEDIA = "image/webp"
+
+Pixels = NDArray[np.uint8]
+
+
+class Pictures(Protocol):
+    """Where a catalogue keeps small files, by name."""
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of this name; None if there are none. Raises CatalogueError if they are out of reach."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Keep these bytes, durably; raises CatalogueError."""
+
+    def remove(self, name: str) -> None:
+        """Keep them no longer."""
+
+    def names(self) -> list[str]:
+        """The names of all that is kept."""
+
+
+class AtlasEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One atlas: its first cell is row ``first``, and ``rows`` follow in order; ``without`` are rows without a
+    picture. ``sha256`` is that of its bytes."""
+
+    first: int
+    rows: int
+    sha256: str
+    without: list[int] = []
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.first}.webp"
+
+
+class Index(msgspec.Struct, frozen=True):
+    """What ``index.json`` holds; the atlases by rising ``first``."""
+
+    side: int = THUMBNAIL_SIDE
+    cells: int = CELLS
+    atlases: list[AtlasEntry] = []
+
+    def cell(self, row: int) -> Cell | None:
+        """Where the picture of a row is; None if it has none."""
+        place = bisect_right(self.atlases, row, key=lambda atlas: atlas.first) - 1
+        if place < 0:
+            return None
+        atlas = self.atlases[place]
+        if row >= atlas.first + atlas.rows or row in atlas.without:
+            return None
+        return Cell(atlas.first, row - atlas.first)
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode(self)
+
+
+class Cell(NamedTuple):
+    """An atlas, by its first row, and the number of a cell in it, counted line by line."""
+
+    atlas: int
+    cell: int
+
+
+class Thumbnails(Protocol):
+    """Takes the pictures of items, in the order of their rows."""
+
+    def add(self, item: str, thumbnail: Pixels | None) -> None:
+        """Add the picture of the next row's item; None if it has none."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class SingleWriter:
+    """Writes each picture as a file of its own, for items whose rows are not known yet."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        self._pictures = pictures
+
+    def add(self, item: str, thumbnail: Pixels | None) -> None:
+        """See :class:`Thumbnails`."""
+        if thumbnail is not None:
+            self._pictures.write(own_name(item), encoded(thumbnail))
+
+    def close(self) -> None:
+        """See :class:`Thumbnails`."""
+
+
+class AtlasWriter:
+    """Writes the pictures of consecutive rows into atlases, one after another: an atlas is all that is in memory.
+
+    Parameters
+    ----------
+    pictures
+        Where to write.
+    first
+        The row of the first picture.
+    """
+
+    def __init__(self, pictures: Pictures, first: int = 0) -> None:
+        self._pictures, self._first = pictures, first
+        self._waiting: list[Pixels | None] = []
+        self._entries = list(read_index(pictures).atlases) if first else []
+
+    def add(self, item: str, thumbnail: Pixels | None) -> None:
+        """See :class:`Thumbnails`."""
+        self._waiting.append(thumbnail)
+        if len(self._waiting) == CELLS_OF_ATLAS:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is left, and the index."""
+        self._write()
+        self._pictures.write(INDEX, Index(atlases=self._entries).encode())
+
+    def _write(self) -> None:
+        part, self._waiting = self._waiting, []
+        first = self._first
+        self._first += len(part)
+        if any(one is not None for one in part):
+            data = encoded(_square(part))
+            without = [first + at for at, one in enumerate(part) if one is None]
+            self._entries.append(AtlasEntry(first, len(part), hashlib.sha256(data).hexdigest(), without))
+            self._pictures.write(self._entries[-1].name, data)
+
+
+def own_name(item: str) -> str:
+    """The name of the file with the picture of an item that came after the build."""
+    return f"own-{hashlib.sha256(item.encode()).hexdigest()[:40]}.webp"
+
+
+def read_index(pictures: Pictures) -> Index:
+    """The index there; an empty one if there is none."""
+    data = pictures.read(INDEX)
+    return msgspec.json.decode(data, type=Index) if data else Index()
+
+
+def cut(atlas: Pixels, cell: int) -> Pixels:
+    """One cell's picture (side, side, 3) of an atlas."""
+    y, x = (THUMBNAIL_SIDE * place for place in divmod(cell, CELLS))
+    return atlas[y : y + THUMBNAIL_SIDE, x : x + THUMBNAIL_SIDE]
+
+
+def _square(part: Sequence[Pixels | None]) -> Pixels:
+    atlas = np.full((CELLS * THUMBNAIL_SIDE, CELLS * THUMBNAIL_SIDE, 3), 255, np.uint8)
+    for number, one in enumerate(part):
+        if one is not None:
+            cut(atlas, number)[:] = one
+    return atlas

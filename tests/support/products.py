@@ -1,0 +1,53 @@
+"""A folder of drawn pictures and a table, as people have them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import struct
+import zlib
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from omdml.streams.describers.sources import Sources
+from omdml.workers.demo.products import Product, draw_products, picture
+
+COUNT = 40
+TEXT = "description"
+
+
+@cache
+def drawn(count: int = COUNT) -> tuple[tuple[Product, bytes], ...]:
+    """Products, and the bytes of a PNG of each."""
+    draw = np.random.default_rng(0)
+    made = []
+    for product in draw_products(count, seed=0):
+        file = io.BytesIO()
+        picture(product, draw).save(file, "PNG")
+        made.append((product, file.getvalue()))
+    return tuple(made)
+
+
+def write_shop(folder: Path, count: int = COUNT) -> tuple[Path, Sources]:
+    """The pictures, and a table ``products.csv`` with words, a modality of numbers and a column that is neither."""
+    pictures = folder / "pictures"
+    pictures.mkdir(parents=True)
+    with (folder / "products.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", TEXT, "weight_0", "weight_1"])
+        for number, (product, data) in enumerate(drawn(count)):
+            (pictures / f"{product.id}.png").write_bytes(data)
+            rows.writerow([product.id, product.description, number, number % 7])
+    return folder / "products.csv", Sources(pictures, [TEXT])
+
+
+def png_that_says(width, height):
+    """A PNG of a few bytes whose header claims a size."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")

@@ -1,0 +1,78 @@
+"""`omdml catalogue build --pictures` as a real command, which may be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from omdml.streams.catalogues.folder import MappedCatalogue
+from omdml.streams.describers import pool
+from tests.support.products import COUNT, TEXT, drawn, write_shop
+from tests.support.waiting import comes_true
+
+# More than are described without processes.
+MANY = pool.FEW + 100
+OMDML = [sys.executable, "-m", "omdml.workers.cli", "catalogue", "build"]
+
+
+def run(*arguments):
+    return subprocess.run([*OMDML, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False)
+
+
+def children_of(process):
+    told = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True, check=False)
+    return [int(line) for line in told.stdout.split()]
+
+
+def test_a_folder_and_a_table_become_a_catalogue_and_what_is_left_out_is_told(tmp_path):
+    table, sources = write_shop(tmp_path)
+    (sources.pictures / "product-0003.png").write_bytes(drawn()[3][1][:200])
+    told = run(tmp_path / "c", table, "--pictures", sources.pictures, "--text", TEXT)
+    assert told.returncode == 0, told.stderr
+    assert f"{COUNT} items, color 720, {TEXT} " in told.stdout
+    assert "product-0003.png: it is damaged" in told.stdout
+    assert "1 file left out" in told.stdout
+
+
+def test_nothing_to_build_from_and_options_without_a_model_are_usage_errors(tmp_path):
+    assert "name an input, or a folder with --pictures" in run(tmp_path / "c").stderr
+    _, sources = write_shop(tmp_path)
+    told = run(tmp_path / "c", "--pictures", sources.pictures, "--onnx-size", 64)
+    assert (told.returncode, "name a model too" in told.stderr) == (2, True)
+
+
+def test_a_build_that_is_killed_leaves_nothing_half_done_and_no_process(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(MANY):
+        (folder / f"p{number}.png").write_bytes(drawn()[number % COUNT][1])
+    build = subprocess.Popen([*OMDML, str(tmp_path / "c"), "--pictures", str(folder)], stderr=subprocess.DEVNULL)
+    unfinished = tmp_path / ".c.unfinished"
+    assert comes_true(lambda: (unfinished / ".described").exists() and children_of(build.pid), 120)
+    workers = children_of(build.pid)
+    build.send_signal(signal.SIGKILL)
+    build.wait(10)
+    assert not (tmp_path / "c").exists()
+    for worker in workers:
+        assert comes_true(lambda pid=worker: not os.path.exists(f"/proc/{pid}/exe"), 120)
+    again = run(tmp_path / "c", "--pictures", folder, "--no-map")
+    assert again.returncode == 0, again.stderr
+    assert not unfinished.exists()
+    assert len(MappedCatalogue(tmp_path / "c").ids) == MANY
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_build_that_is_interrupted_ends_without_a_catalogue(tmp_path, how):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(MANY):
+        (folder / f"p{number}.png").write_bytes(drawn()[number % COUNT][1])
+    build = subprocess.Popen([*OMDML, str(tmp_path / "c"), "--pictures", str(folder)], stderr=subprocess.DEVNULL)
+    assert comes_true(lambda: (tmp_path / ".c.unfinished" / ".described").exists() and children_of(build.pid), 120)
+    build.send_signal(how)
+    assert build.wait(60) != 0
+    assert not (tmp_path / "c").exists()

@@ -1,0 +1,32 @@
+"""The drawn products of the demo."""
+
+from __future__ import annotations
+
+import pytest
+
+from omdml.errors import ConfigurationError
+from omdml.workers.demo.products import PATTERNS, SHAPES, Products, draw_products
+from omdml.workers.demo.run import drawn
+
+
+def test_no_property_tells_another(tmp_path):
+    products = draw_products(1200)
+    assert len({product.id for product in products}) == 1200
+    for shape in SHAPES:
+        patterns = [product.pattern for product in products if product.shape == shape]
+        assert all(patterns.count(pattern) / len(patterns) == pytest.approx(0.25, abs=0.1) for pattern in PATTERNS)
+    assert not any(product.pattern in product.description for product in products)
+
+
+def test_they_are_built_from_their_pictures_and_words(tmp_path):
+    products = Products(draw_products(30))
+    products.build(tmp_path / "items")
+    products.write_attributes(tmp_path / "attributes.jsonl")
+    assert len(list((tmp_path / "pictures").glob("*.png"))) == 30
+    assert (tmp_path / "items" / "describer.safetensors").exists()
+    assert len((tmp_path / "attributes.jsonl").read_text().splitlines()) == 30
+
+
+def test_a_learner_that_takes_no_triplets_is_refused():
+    with pytest.raises(ConfigurationError, match="--pictures shows learners of triplets, and setnet is none"):
+        drawn("setnet", 0, print)
