@@ -129,7 +129,7 @@ def test_a_worker_unaware_of_a_rehome_publishes_no_moved_model(tmp_path):
     placed = world.store.placement(world.log.topic_id)
     assert world.store.place(world.log.topic_id, placed, placed.grown(4, {}))
     with pytest.raises(PlacementChanged, match=r"omdml topics rehome, or a cut of the log"):
-        worker._introduce()
+        worker._owned.introduce()
     assert world.store.current("user-15") is None
 
 
