@@ -1,0 +1,138 @@
+"""Rows as one byte a coordinate, and a proof of which of them can be among the nearest (MATHS 18)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.kernels.scan import LARGEST_CODE, encode, scan
+from omdml.retrieval.room import Room
+
+Array = NDArray[Any]
+LARGEST_QUERY_CODE = 2**15 - 1
+LARGEST_SUM = 2**31 - 1
+# Of a squared distance, as a share of (row's length + query's length)^2: squares of rows are float32.
+ROUNDING = 2.0**-22
+
+
+class Candidates(NamedTuple):
+    """Rows, rising, that can be among the nearest of a query, and how close each is at least (a distance)."""
+
+    rows: NDArray[np.int64]
+    lows: NDArray[np.float64]
+
+    def likely(self, k: int) -> NDArray[np.int64]:
+        """The k rows, rising, that can be closest, or all if there are no more."""
+        if k >= len(self.rows):
+            return self.rows
+        return np.sort(self.rows[np.argpartition(self.lows, k - 1)[:k]])
+
+    def within(self, distance: float) -> NDArray[np.int64]:
+        """Rows, rising, that can be this close."""
+        return self.rows[self.lows <= distance]
+
+
+class Codes:
+    """One byte a coordinate of each row of a matrix, and twelve bytes a row that say how much the bytes leave out.
+
+    Codes never change; growing them makes new ones, as :class:`Room` says.
+
+    Parameters
+    ----------
+    matrix : (n, d)
+        Finite.
+
+    Examples
+    --------
+    >>> matrix = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
+    >>> found = Codes(matrix).candidates(matrix[:1].astype(np.float64), 3)[0]
+    >>> exact = np.linalg.norm(matrix[found.rows] - matrix[0], axis=1)
+    >>> bool(np.all(found.lows <= exact)), len(found.rows)
+    (True, 3)
+    """
+
+    def __init__(self, matrix: Array) -> None:
+        count, width = matrix.shape
+        self._codes = Room((count, width), np.int8)
+        self._scales, self._squares, self._radii = Room((count,)), Room((count,)), Room((count,))
+        encode(matrix, self._codes.rows, self._scales.rows, self._squares.rows, self._radii.rows)
+        self._reach = float(np.sqrt(self._squares.rows.max(initial=0.0)))
+
+    def grown(self, more: Array) -> Self:
+        """The codes of these rows and ``more`` behind them."""
+        added, grown = Codes(more), copy.copy(self)
+        grown._codes = self._codes.grown(added._codes.rows)
+        grown._scales = self._scales.grown(added._scales.rows)
+        grown._squares = self._squares.grown(added._squares.rows)
+        grown._radii = self._radii.grown(added._radii.rows)
+        grown._reach = max(self._reach, added._reach)
+        return grown
+
+    @property
+    def radii(self) -> NDArray[np.float32]:
+        """How far each row is from its code, at most (n,)."""
+        return self._radii.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is used."""
+        rooms = self._codes, self._scales, self._squares, self._radii
+        return sum(room.rows.nbytes for room in rooms)
+
+    def candidates(
+        self,
+        points: NDArray[np.float64],
+        k: int,
+        among: NDArray[np.bool_] | None = None,
+        hidden: Sequence[NDArray[np.int64]] | None = None,
+        radii: NDArray[np.float32] | None = None,
+        widths: NDArray[np.float64] | float = 0.0,
+    ) -> list[Candidates]:
+        """For each point, every row that can be among its k nearest.
+
+        Parameters
+        ----------
+        points : (Q, d)
+        k
+            At least 1.
+        among : (n,)
+            Only these rows count; None: all do.
+        hidden
+            Rows that do not count, rising, for each point.
+        radii : (n,)
+            How far each row may be from its code, if that is more than ``self.radii``.
+        widths : (Q,)
+            How far each point may be from where it should be.
+        """
+        count, (asked, columns) = len(self.radii), points.shape
+        if hidden is None:
+            hidden = [np.empty(0, np.int64)] * asked
+        # Every sum of products with codes of rows stays within int32.
+        largest = min(LARGEST_QUERY_CODE, LARGEST_SUM // (LARGEST_CODE * max(columns, 1)))
+        units = np.abs(points).max(axis=1, initial=0.0) / largest
+        units[units == 0] = 1.0
+        codes = np.rint(points / units[:, None])
+        coded = codes * units[:, None]
+        lengths = np.einsum("ij,ij->i", coded, coded)
+        slacks = ROUNDING * (self._reach + np.sqrt(lengths)) ** 2
+        best = np.full((asked, min(k, count)), np.inf)
+        # Memory that the scan does not write is never taken.
+        rows, lows = np.empty((asked, count), np.int64), np.empty((asked, count))
+        counts = np.zeros(asked, np.int64)
+        if count:
+            scan(
+                self._codes.rows, self._scales.rows, self._squares.rows, self.radii if radii is None else radii,
+                codes.astype(np.int16), units, lengths, np.linalg.norm(points - coded, axis=1) + widths, slacks,
+                np.empty(0, np.bool_) if among is None else among,
+                np.concatenate(hidden), np.cumsum([len(part) for part in hidden]), best, rows, lows, counts,
+            )  # fmt: skip
+        tops = best[:, 0] if best.shape[1] else np.full(asked, np.inf)
+        found = []
+        for row, low, size, top in zip(rows, lows, counts.tolist(), tops, strict=True):
+            near = low[:size] <= top
+            found.append(Candidates(row[:size][near], low[:size][near]))
+        return found
