@@ -18,7 +18,7 @@ from rich.table import Table
 from deploy.local import ValkeyServer
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store
 
 LARGE, SMALL = (50, 3209), (16, 112)  # rank, dimensions

@@ -26,7 +26,8 @@ from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.letters import DeadLetters
 from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.configuration.config import Configuration, load
+from omdml.workers.configuration.config import Configuration
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.services import Services

@@ -20,7 +20,7 @@ from deploy.local import ValkeyServer
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.files.source import FileSink
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store
 
 DIMS, RANK, ITEMS = {"color": 64, "shape": 32, "text": 16}, 16, 2_000

@@ -26,7 +26,7 @@ from omdml.builders import from_labels
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.opening import open_store
 from omdml.workers.configuration.config import GuardConfig
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from omdml.errors import CatalogueError
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.events.routing import RouterMetrics
 from omdml.workers.learning.measures import SINGLE

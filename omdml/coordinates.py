@@ -211,7 +211,7 @@ def _begin(x: Array, chosen: Array) -> tuple[_Begun, list[Array]]:
     k = np.exp(-squares / width)
     values, vectors = eigh(k[chosen])
     kept = values > LEAST * values[-1]
-    whitening = vectors[:, kept] / np.sqrt(values[kept])
+    whitening = _with_fixed_signs(vectors[:, kept]) / np.sqrt(values[kept])
     centre = k.mean(axis=0)
     coordinates = (k - centre) @ whitening
     # kernel coordinates are at most of length 1
@@ -238,8 +238,8 @@ def _unit_variance(columns: Array, size: float) -> float:
 def _principal(columns: Array, most: int) -> Array:
     """The principal directions (D, d) of centred columns (m, D), ``most`` at most, by falling variance.
 
-    Found in the smaller of the two Gram matrices. A direction's largest entry is positive, so that the same columns
-    give the same directions. Their last digits make a catalogue's generation, so starts have functions of their own.
+    Found in the smaller of the two Gram matrices. Their last digits make a catalogue's generation, so starts have
+    functions of their own.
     """
     rows, width = columns.shape
     gram = columns.T @ columns if width <= rows else columns @ columns.T
@@ -251,8 +251,13 @@ def _principal(columns: Array, most: int) -> Array:
         return np.eye(width, 1)
     values, vectors = values[kept][::-1], vectors[:, kept][:, ::-1]
     basis = vectors if width <= rows else columns.T @ vectors / np.sqrt(values)
-    largest = basis[np.abs(basis).argmax(axis=0), np.arange(basis.shape[1])]
-    return np.ascontiguousarray(basis * np.sign(largest))
+    return np.ascontiguousarray(_with_fixed_signs(basis))
+
+
+def _with_fixed_signs(directions: Array) -> Array:
+    """The columns, each turned so that its largest entry is positive: LAPACK's signs depend on the processor."""
+    largest = directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])]
+    return directions * np.sign(largest)
 
 
 def _folded(begun: Mapping[str, _Begun], basis: Array) -> tuple[dict[str, Part], Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 
 class Extent(NamedTuple):

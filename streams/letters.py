@@ -20,7 +20,7 @@ from omdml.errors import CorruptError, FeedbackError, FormatError
 from omdml.feedback import MAX_EVENT_BYTES
 from omdml.formats import LETTER
 from omdml.streams.files.lines import Text, to_bytes, to_text
-from omdml.streams.protocols import Partition, Record, Sink
+from omdml.streams.protocols.log import Partition, Record, Sink
 
 # What a message takes at most beside its letter.
 OVERHEAD_BYTES = 16 << 10

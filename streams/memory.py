@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.partitioners import by_crc32
-from omdml.streams.protocols import Listener, Partition, Record
+from omdml.streams.protocols.log import Listener, Partition, Record
 
 
 class MemoryLog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from omdml.streams.protocols import Record
+from omdml.streams.protocols.log import Record
 
 # How many events of each partition are looked at: the newest ones.
 EVENTS = 200

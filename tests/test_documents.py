@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from deploy.local.ports import free_port
 from omdml.feedback import decode
 from omdml.workers.cli import main
-from omdml.workers.configuration import config
+from omdml.workers.configuration.loading import load
 from tests.support.documents import blocks, commands, read, steps
 from tests.support.processes import ROOT, die_with_parent
 
@@ -64,7 +64,7 @@ def test_an_event_that_the_readme_shows_can_be_read(line):
 
 def test_the_configuration_that_the_readme_shows_is_valid():
     (block,) = blocks(read("README.md"), "toml")
-    assert config.load(None, {}, tomllib.loads(block.text)).log.servers == "localhost:9092"
+    assert load(None, {}, tomllib.loads(block.text)).log.servers == "localhost:9092"
 
 
 def test_the_python_that_the_readme_shows_learns():

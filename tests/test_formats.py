@@ -14,7 +14,7 @@ from omdml.formats import CHECKPOINT, Format
 from omdml.learners import Learner
 from omdml.snapshot import pack, unpack
 from omdml.streams.letters import read_book
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.operate import models

@@ -28,9 +28,10 @@ from omdml.snapshot import Checkpoint, Snapshot, pack, unpack
 from omdml.streams.catalogues.folder import MANIFEST, MappedCatalogue
 from omdml.streams.catalogues.manifest import IDS, MAP, SETS
 from omdml.streams.memory import MemoryLog
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.configuration.config import Configuration, load
+from omdml.workers.configuration.config import Configuration
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.model.claim import claim

@@ -19,7 +19,7 @@ from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.lines import decode_lines
 from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.letters import named, position_of, read_book
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.keys import read_entry, read_pointer, read_position
 from tests.formats.samples import PARTITION, SAMPLES, Sample

@@ -24,9 +24,9 @@ from omdml.streams.catalogues.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.letters import DeadLetters
 from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
-from omdml.streams.protocols import Pointer
+from omdml.streams.protocols.store import Pointer
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.services import Services

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import Feedback
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 
 # The vectors of one item: raw numbers by modality.
 Vectors = Mapping[str, Sequence[float]]

@@ -33,7 +33,7 @@ from omdml.streams.catalogues.changes.settling import Settled
 from omdml.streams.catalogues.manifest import Manifest, Modality
 from omdml.streams.catalogues.scaling import not_finite, scaled
 from omdml.streams.catalogues.sets import ItemSet
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 
 
 class Items:

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 import msgspec
 
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 
 _SPLICE = re.compile(rb'\{"logged":(\d{1,12}\.\d{6}),"key":(?:"([^"\\]*)"|null),(.*)', re.DOTALL)
 _ENVELOPE = b'{"record":'

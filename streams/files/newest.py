@@ -8,7 +8,7 @@ from pathlib import Path
 from omdml.streams.files.log import OFFSET_BITS, Log, reaching
 from omdml.streams.files.reader import BATCH, LogReader, open_log
 from omdml.streams.newest import Newest
-from omdml.streams.protocols import Record
+from omdml.streams.protocols.log import Record
 
 
 def newest_records(path: str | Path, most_bytes: int) -> Newest:

@@ -13,7 +13,7 @@ from omdml.streams.files.log import OFFSET_BITS, Log, reaching
 from omdml.streams.files.rotation import QUIET_S, RotatedLog, identity_of_file
 from omdml.streams.files.segments import SegmentedLog, identity_of_folder
 from omdml.streams.files.tail import Lines, Tail
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 
 # The true length in bytes of a record that was cut because its line is too long.
 LENGTH_HEADER = "omdml-length"

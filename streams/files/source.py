@@ -21,7 +21,7 @@ from omdml.streams.files.group_state import Committed, GroupState
 from omdml.streams.files.lines import encode_line
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import LogReader, open_log
-from omdml.streams.protocols import Listener, Partition, Record
+from omdml.streams.protocols.log import Listener, Partition, Record
 from omdml.streams.regular import open_regular
 
 SEGMENT_BYTES = 256 << 20

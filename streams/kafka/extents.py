@@ -13,7 +13,7 @@ from omdml.streams.extents import Extent, Member
 from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, leave, open_consumer
 from omdml.streams.kafka.topic import open_admin, require
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 # The session of a consumer that never joins, seconds.
 SESSION_S = 10.0

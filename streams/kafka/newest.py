@@ -15,7 +15,7 @@ from omdml.streams.kafka.reading.batches import Unreadable
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, as_records, leave, milliseconds, open_consumer
 from omdml.streams.kafka.topic import describe, open_admin
 from omdml.streams.newest import Newest
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 
 # Seconds of a poll; between two polls comes a look at how far a partition is read.
 SLICE_S = 0.2

@@ -12,7 +12,8 @@ import structlog
 from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import ModelPosition, Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import ModelPosition, Written
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from omdml.streams.protocols import Pointer, Why, Written
+from omdml.streams.protocols.store import Pointer, Why, Written
 from omdml.streams.stores.retention import Retention
 
 PUBLICATIONS = ("published", "held")

@@ -10,7 +10,7 @@ from typing import Any
 
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import NOBODY, Pointer, Why, Written
+from omdml.streams.protocols.store import NOBODY, Pointer, Why, Written
 from omdml.streams.stores import journal
 from omdml.streams.stores.checkpoints import store_lost
 from omdml.streams.stores.journal import PUBLICATIONS, Journal, destination, superfluous

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from omdml.errors import CorruptError, StoreLost
 from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Claim, Marks, ModelPosition, Partition, Watch, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Claim, Marks, ModelPosition, Watch, Written
 from omdml.streams.stores.checkpoints import Saved, next_epoch, none_valid, placed_elsewhere, read_checkpoint
 from omdml.streams.stores.journal import Entry, SnapshotKey, newest_publication
 from omdml.streams.stores.journaled import JournaledSnapshots

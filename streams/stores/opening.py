@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import SCHEMES, masked
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.retention import RETENTION, RetentionOf
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omdml.errors import CorruptError, FormatError, NotKept, StoreError
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import Pointer
+from omdml.streams.protocols.store import Pointer
 
 
 def not_kept(model: str, version: int | None, kept: list[int], where: str) -> NotKept:

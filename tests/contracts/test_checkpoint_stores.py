@@ -10,7 +10,8 @@ import structlog
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Store, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Store, Written
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
 from omdml.streams.stores.retention import Retention

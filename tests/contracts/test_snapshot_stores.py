@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from omdml.errors import StoreError, StoreLost
-from omdml.streams.protocols import Store, Watch, Why, Written
+from omdml.streams.protocols.store import Store, Watch, Why, Written
 from tests.contracts.test_checkpoint_stores import store
 from tests.support.store_samples import live, published, snapshot, told
 

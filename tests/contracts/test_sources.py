@@ -10,7 +10,7 @@ from omdml.errors import GapError, SourceError
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record, Sink, Source
+from omdml.streams.protocols.log import Partition, Record, Sink, Source
 from tests.support.listeners import Recorder
 
 EVENT = b'{"type":"triplet","model":"shop","query":"a","relevant":"b","irrelevant":"c"}'

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from omdml.workers.cli import main
-from omdml.workers.configuration import config
+from omdml.workers.configuration.loading import load
 from omdml.workers.learning.worker import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
 from tests.support.processes import ROOT
@@ -52,7 +52,7 @@ def settings(tmp_path):
     (tmp_path / "token").write_text("t" * 64)
     assert "./token:/run/secrets/token:ro" in SERVICES["node"]["volumes"]
     (tmp_path / "omdml.toml").write_text(text.replace("/run/secrets/token", str(tmp_path / "token")))
-    return config.load(str(tmp_path / "omdml.toml"), {})
+    return load(str(tmp_path / "omdml.toml"), {})
 
 
 def test_settings_name_the_services_and_the_ports_that_others_ask(settings):

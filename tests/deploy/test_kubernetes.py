@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from omdml.workers.cli import main
-from omdml.workers.configuration import config
+from omdml.workers.configuration.loading import load
 from omdml.workers.learning.worker import FINISH_S
 from omdml.workers.node.http.server import GRACE_S
 
@@ -77,7 +77,7 @@ def test_the_settings_are_valid_and_read_what_is_mounted(folder, tmp_path):
         (tmp_path / name).write_text(content)
         assert f'"{mounts["secrets"]}/{name}"' in text
     (tmp_path / "omdml.toml").write_text(text.replace(mounts["secrets"], str(tmp_path)))
-    loaded = config.load(str(tmp_path / "omdml.toml"), {"OMDML_LOG__MEMBER": "omdml-worker-0"})
+    loaded = load(str(tmp_path / "omdml.toml"), {"OMDML_LOG__MEMBER": "omdml-worker-0"})
     ports = {role: container(role)["ports"][0]["containerPort"] for role in SETS}
     assert (loaded.worker.bind, loaded.node.bind) == (f"0.0.0.0:{ports['worker']}", f"0.0.0.0:{ports['node']}")
     assert loaded.log.member == "omdml-worker-0"

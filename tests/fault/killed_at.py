@@ -1,5 +1,5 @@
 """``python -m tests.fault.killed_at STEP TIMES ...``: omdml with these arguments, killed with SIGKILL by itself right
-after it has done a step of the protocol (workers/learning/partition.py) so many times.
+after it has done a step of the protocol (workers/learning/partition/owned_partition.py) so many times.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from omdml.streams.letters import DeadLetters
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.workers.cli import main
-from omdml.workers.learning.partition import OwnedPartition
-from omdml.workers.learning.partition_models import OwnedModels
-from omdml.workers.learning.watermark import Mark
+from omdml.workers.learning.partition.models import OwnedModels
+from omdml.workers.learning.partition.owned_partition import OwnedPartition
+from omdml.workers.learning.partition.watermark import Mark
 
 STEPS = {
     "start": [(Mark, "start")],

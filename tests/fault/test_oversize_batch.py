@@ -12,9 +12,9 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.letters import read_letters
 from omdml.streams.stores.opening import open_store
-from omdml.workers import wiring
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.operate.replay import read_whole
+from omdml.workers.wiring.dead_letters import open_letters_to_read
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events
 
@@ -76,7 +76,7 @@ def test_a_batch_that_expands_costs_little_memory_and_stops_nothing(reader, kafk
         sink.close()
         for process in processes:
             process.close()
-    source = wiring.open_letters_to_read(load(str(path), {}, {}).log)
+    source = open_letters_to_read(load(str(path), {}, {}).log)
     letters = list(read_letters(record for records in read_whole(source) for record in records))
     found = [(letter.reason, letter.offset) for letter in letters]
     assert found == [("oversize", 100 + number) for number in range(BOMBS)]

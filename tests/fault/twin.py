@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from omdml.learners import LEARNERS
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from tests.support.records import Event
 
 

@@ -28,10 +28,11 @@ from omdml.streams.files.group_state import Committed, GroupState
 from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.letters import Dismissed, Letter, Resent, read_book
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record, Store
+from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.configuration.config import load as configured
+from omdml.workers.configuration.loading import load as configured
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.model.claim import claim
 from tests.contracts.test_learners import comparisons, learn, made

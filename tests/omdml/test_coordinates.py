@@ -75,6 +75,18 @@ def test_the_golden_numbers_are_reproduced():
         assert_allclose(made.apply(features), golden["coordinates"], atol=1e-6)
 
 
+def test_the_signs_that_lapack_gives_to_eigenvectors_do_not_matter(monkeypatch):
+    expected = CoordinateMap.fit(items(), landmarks=12, coordinates=8).to_bytes()
+    eigh = coordinates.eigh
+
+    def turned(*arguments, **options):
+        values, vectors = eigh(*arguments, **options)
+        return values, vectors * np.where(np.arange(len(values)) % 3, 1, -1)
+
+    monkeypatch.setattr(coordinates, "eigh", turned)
+    assert CoordinateMap.fit(items(), landmarks=12, coordinates=8).to_bytes() == expected
+
+
 # What coordinates are
 
 

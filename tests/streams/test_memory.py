@@ -7,7 +7,7 @@ import pytest
 
 from omdml.errors import GapError, SourceError
 from omdml.streams.memory import MemoryLog, MemorySource
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from tests.support.listeners import Recorder
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from omdml.errors import ConfigurationError, CorruptError, GapError, StoreError, StoreLost, StoreRefused
 from omdml.streams.placement import Placement, Step
-from omdml.streams.protocols import ModelPosition
+from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.operate import topics
 from tests.support.pauses import _no_waiting  # noqa: F401

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from omdml.streams.files.reader import BATCH, LogReader, open_log
-from omdml.streams.protocols import Record
+from omdml.streams.protocols.log import Record
 
 
 def read_records(path: str | Path) -> Iterator[Record]:

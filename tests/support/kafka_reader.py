@@ -11,7 +11,7 @@ from kafka.errors import CoordinatorNotAvailableError
 from deploy.local import KafkaServer
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.source import KafkaSource
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from tests.integration.waiting import until
 
 NewTopic = Callable[..., str]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 
 class Recorder:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from omdml.streams.protocols import Pointer
+from omdml.streams.protocols.store import Pointer
 from omdml.streams.stores.folder.store import DirectoryStore
 from tests.support.processes import Process, free_port
 from tests.support.shops import Shop

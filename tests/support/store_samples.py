@@ -6,7 +6,7 @@ import numpy as np
 
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.protocols import Pointer, Store, Written
+from omdml.streams.protocols.store import Pointer, Store, Written
 
 HOME = ("topic-id", 3)
 ODD_NAMES = ["..", ".hidden", "a/b", "a}b{c", "50% off: großes Sofa", "con\n"]

@@ -23,16 +23,17 @@ from omdml.streams.extents import Extent
 from omdml.streams.letters import DeadLetters, read_letters
 from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Record
+from omdml.streams.protocols.log import Record
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers import wiring
-from omdml.workers.configuration.config import Configuration, FileLog, WorkerConfig, load
+from omdml.workers.configuration.config import Configuration, FileLog, WorkerConfig
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.learning.services import Services
 from omdml.workers.learning.worker import LearnerWorker
 from omdml.workers.operate import topics
 from omdml.workers.operate.replay import read_whole
+from omdml.workers.wiring.feedback_log import open_bystander
 
 ITEMS = 120
 DIMS = {"shape": 9, "noise": 5}
@@ -94,7 +95,7 @@ def learned_of(file: Path, secret: bytes, model: str = "shop") -> np.ndarray:
     log = load(str(file), {}, {}).log
     if isinstance(log, FileLog):
         log = replace(log, path=str(file.parent / log.path))
-    log = wiring.open_bystander(log)
+    log = open_bystander(log)
     return not_held_out([record for records in read_whole(log) for record in records], secret, model)
 
 

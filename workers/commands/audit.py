@@ -6,8 +6,7 @@ from rich.console import Console
 
 from omdml.streams.files.log import FIRST, OFFSET_BITS
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition
-from omdml.workers import wiring
+from omdml.streams.protocols.log import Partition
 from omdml.workers.commands.options import print_table, say
 from omdml.workers.commands.replay_output import shown
 from omdml.workers.configuration.config import Configuration, FileLog
@@ -15,6 +14,9 @@ from omdml.workers.model.tally import Tally
 from omdml.workers.operate import audit
 from omdml.workers.operate.audit import Audit, Letters, ModelSum, Report
 from omdml.workers.operate.replay import read_whole
+from omdml.workers.wiring.dead_letters import open_letters_to_read
+from omdml.workers.wiring.feedback_log import log_extents, open_bystander
+from omdml.workers.wiring.stores import open_stores
 
 # Models in the table. If there are more, it shows only those that do not add up.
 SHOWN = 50
@@ -23,15 +25,15 @@ COLUMNS = ("model", "events at home", "learned", "held out", "repeated", "letter
 
 def run(configuration: Configuration) -> bool:
     """Audit an installation; answers whether everything adds up. Raises SourceError, StoreError."""
-    console, store = Console(), wiring.open_stores(configuration)
-    log = wiring.open_bystander(configuration.log)
+    console, store = Console(), open_stores(configuration)
+    log = open_bystander(configuration.log)
     partitions = [Partition(log.topic_id, number) for number in range(log.partitions)]
     placement = store.placement(log.topic_id) or Placement.first(log.partitioner, log.partitions)
     marks = store.marks(partitions)
     models = list(audit.sums(store))
     audited = Audit(marks, models, read_letters(configuration), placement)
     begins = {partition: log.begin(partition) for partition in partitions}
-    for records in shown(console, wiring.log_extents(configuration.log), read_whole(log)):
+    for records in shown(console, log_extents(configuration.log), read_whole(log)):
         audited.read(records)
     found = audit.report(audited, begins)
     show(audited, found)
@@ -40,7 +42,7 @@ def run(configuration: Configuration) -> bool:
 
 def read_letters(configuration: Configuration) -> Letters:
     """Where the dead letters lie."""
-    letters, source = Letters(), wiring.open_letters_to_read(configuration.log)
+    letters, source = Letters(), open_letters_to_read(configuration.log)
     if source is None:
         return letters
     first = FIRST << OFFSET_BITS if isinstance(configuration.log, FileLog) else 0

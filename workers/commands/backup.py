@@ -20,9 +20,9 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=
 def open_folder(configuration: config.Configuration) -> DirectoryStore:
     """The store, which lies in a folder; raises ConfigurationError if it does not."""
     from omdml.streams.stores.folder.store import DirectoryStore
-    from omdml.workers import wiring
+    from omdml.workers.wiring.stores import open_stores
 
-    store = wiring.open_stores(configuration)
+    store = open_stores(configuration)
     if not isinstance(store, DirectoryStore):
         raise ConfigurationError(
             f"store.url: this command is for a store in a folder, and models are kept in {store}: back up Redis and "

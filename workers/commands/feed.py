@@ -50,18 +50,19 @@ def feed(
 
     Several FILES of a click log are read as one, in the order given: clicks come after the pages that they are on.
     """
-    from omdml.workers import wiring
     from omdml.workers.events.validation import bounded_lines, send_events, send_numbered
+    from omdml.workers.wiring.feedback_log import open_sink
+    from omdml.workers.wiring.models import open_specs
 
     if kind == "json" and (given := [name for name in OF_CLICK_LOGS if options[name]]):
         option = {"fields": "--field", "actions": "--action", "open_pages": "--open-pages"}[given[0]]
         raise click.UsageError(f"{option} is about click logs: name their --format too")
     if kind == "csv" and options["actions"]:
         raise click.UsageError("--action is about ubi and metarank; in CSV the column `clicked` says what was clicked")
-    specs = wiring.specs(configuration)
+    specs = open_specs(configuration)
     sources: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
     pages = None if kind == "json" else joined(configuration, kind, sources, **options)
-    sink = None if dry_run else wiring.open_sink(configuration.log)
+    sink = None if dry_run else open_sink(configuration.log)
 
     def sent() -> Iterator[tuple[str, Fed]]:
         if pages:

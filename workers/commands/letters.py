@@ -26,10 +26,10 @@ SHOWN = 120
 def read(configuration: config.Configuration) -> Book:
     """Everything among the dead letters."""
     from omdml.streams.letters import read_book
-    from omdml.workers import wiring
     from omdml.workers.operate.replay import read_whole
+    from omdml.workers.wiring.dead_letters import open_letters_to_read
 
-    log = wiring.open_letters_to_read(configuration.log)
+    log = open_letters_to_read(configuration.log)
     return read_book(record for records in (read_whole(log) if log else ()) for record in records)
 
 
@@ -104,14 +104,15 @@ def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
 @stored
 def explain(configuration: config.Configuration, wanted: str) -> None:
     """All that is known of one letter, and whether its event would be learned now."""
-    from omdml.workers import wiring
     from omdml.workers.operate.letters import learnable, passed
+    from omdml.workers.wiring.models import open_specs
+    from omdml.workers.wiring.stores import open_stores
 
     book = read(configuration)
     at = position(book, wanted)
     letter = book.letters[at]
-    standing = passed([letter], wiring.open_stores(configuration))
-    again, verdict = at in book.resent, learnable(letter, wiring.specs(configuration), standing)
+    standing = passed([letter], open_stores(configuration))
+    again, verdict = at in book.resent, learnable(letter, open_specs(configuration), standing)
     would = "would be learned" if again else "would be learned: omdml letters resend"
     fields = {
         "reason": letter.reason,
@@ -146,13 +147,15 @@ def resend(
     They are learned as if they came now, after whatever was learned meanwhile. A dismissed one is sent if its position
     is named.
     """
-    from omdml.workers import wiring
     from omdml.workers.operate.letters import chosen, learnable, passed
+    from omdml.workers.wiring.dead_letters import open_sender
+    from omdml.workers.wiring.models import open_specs
+    from omdml.workers.wiring.stores import open_stores
 
-    specs, store = wiring.specs(configuration), wiring.open_stores(configuration)
+    specs, store = open_specs(configuration), open_stores(configuration)
     sent, still, secret = 0, Counter[str](), None
     # opened before the letters are read: from then on nobody else sends one of them
-    with nullcontext() if dry_run else closing(wiring.open_sender(configuration.log)) as sender:
+    with nullcontext() if dry_run else closing(open_sender(configuration.log)) as sender:
         book = read(configuration)
         standing = passed(book.letters.values(), store)
         positions = [position(book, text) for text in wanted]
@@ -184,13 +187,13 @@ def dismiss(
 
     The doctor counts them no longer, and resend passes them over. They stay where they are: list and explain show them.
     """
-    from omdml.workers import wiring
     from omdml.workers.operate.letters import chosen
+    from omdml.workers.wiring.dead_letters import open_sender
 
     if not (wanted or reason or model or every):
         raise click.UsageError("which letters? Name positions, --reason, --model, or --all")
     # opened before the letters are read: from then on nobody else sends one of them
-    with closing(wiring.open_sender(configuration.log)) as sender:
+    with closing(open_sender(configuration.log)) as sender:
         book = read(configuration)
         found = chosen(book.open, reason, model, [position(book, text) for text in wanted])
         for letter in found:

@@ -12,7 +12,7 @@ from omdml.workers.commands.options import print_table, say, stored
 from omdml.workers.configuration.wording import span
 
 if TYPE_CHECKING:
-    from omdml.streams.protocols import Store
+    from omdml.streams.protocols.store import Store
     from omdml.workers.configuration import config
     from omdml.workers.versions.serving import KindOf
 
@@ -26,11 +26,11 @@ def models() -> None:
 @stored
 def list_models(configuration: config.Configuration) -> None:
     """Every model that the store knows, and every configured one."""
-    from omdml.workers import wiring
     from omdml.workers.configuration.config import is_pattern
     from omdml.workers.versions.serving import catalogue_kinds
+    from omdml.workers.wiring.stores import open_stores
 
-    store, kinds = wiring.open_stores(configuration), catalogue_kinds(configuration)
+    store, kinds = open_stores(configuration), catalogue_kinds(configuration)
     kept = store.models()
     absent = [name for name in configuration.models if not is_pattern(name) and name not in kept]
     print_table(
@@ -75,13 +75,14 @@ def row(configuration: config.Configuration, store: Store, kinds: KindOf, name: 
 @stored
 def reset(configuration: config.Configuration, model: str, yes: bool) -> None:
     """Forget what MODEL learned; it goes on from its start, with the events that come from now on."""
-    from omdml.workers import wiring
     from omdml.workers.configuration import process
     from omdml.workers.operate import models
+    from omdml.workers.wiring.models import open_specs
+    from omdml.workers.wiring.stores import open_stores
 
     process.one_thread()
-    spec = models.configured_spec(wiring.specs(configuration), model)
-    store = wiring.open_stores(configuration)
+    spec = models.configured_spec(open_specs(configuration), model)
+    store = open_stores(configuration)
     models.require(store, model)
     confirm(f"Forget what model {model} learned?", yes)
     offset = models.reset(store, spec, model, process.platform())
@@ -98,10 +99,10 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 
     Nodes let go of it. An event for it that comes later begins it anew, as long as the configuration covers its name.
     """
-    from omdml.workers import wiring
     from omdml.workers.operate import models
+    from omdml.workers.wiring.stores import open_stores
 
-    store = wiring.open_stores(configuration)
+    store = open_stores(configuration)
     models.require(store, model)
     confirm(f"Delete model {model} from {store}?", yes)
     store.delete(model)
@@ -114,14 +115,16 @@ def delete(configuration: config.Configuration, model: str, yes: bool) -> None:
 @stored
 def copy(configuration: config.Configuration, source: str, target: str) -> None:
     """Begin model TARGET with what model SOURCE learned; it must be configured alike, and not exist yet."""
-    from omdml.workers import wiring
     from omdml.workers.configuration import process
     from omdml.workers.operate import models
+    from omdml.workers.wiring.feedback_log import placement_of
+    from omdml.workers.wiring.models import open_specs
+    from omdml.workers.wiring.stores import open_stores
 
     process.one_thread()
-    spec = models.configured_spec(wiring.specs(configuration), target)
-    store = wiring.open_stores(configuration)
-    topic_id, placement = wiring.placement(configuration.log, store)
+    spec = models.configured_spec(open_specs(configuration), target)
+    store = open_stores(configuration)
+    topic_id, placement = placement_of(configuration.log, store)
     version = models.copy(store, source, target, spec, topic_id, placement, process.platform())
     say(f"{target}: begun as a copy of {source}, version {version:,} is live")
 

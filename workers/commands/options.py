@@ -57,9 +57,9 @@ def from_file(command: Callable[..., Any]) -> Callable[..., Any]:
             path = DEFAULT_FILE
 
         def load(overrides: dict[str, Any]) -> config.Configuration:
-            from omdml.workers.configuration import config, process
+            from omdml.workers.configuration import loading, process
 
-            configuration = config.load(path, os.environ, overrides)
+            configuration = loading.load(path, os.environ, overrides)
             process.configure_log(configuration.logging.format, configuration.logging.level)
             return configuration
 

@@ -21,7 +21,6 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     """Learn from the feedback log, publish snapshots, save checkpoints."""
     import structlog
 
-    from omdml.workers import wiring
     from omdml.workers.configuration import process
     from omdml.workers.configuration.warm_up import announce_compiling, warm_up
     from omdml.workers.learning.measures import SINGLE
@@ -30,6 +29,8 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     from omdml.workers.telemetry.registry import new_registry
     from omdml.workers.telemetry.single_models import SingleModels
     from omdml.workers.telemetry.webhook import Webhook
+    from omdml.workers.wiring.feedback_log import log_names
+    from omdml.workers.wiring.worker import build_worker
 
     announce_compiling()
     process.one_thread()
@@ -38,10 +39,10 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
     facts, models = Facts(), SingleModels("worker", SINGLE)
     process.serve_metrics(configuration.worker.bind, registry, condition=facts, models=models)
     log = structlog.get_logger(__name__)
-    log.info("worker_started", metrics=configuration.worker.bind, **wiring.names(configuration.log))
+    log.info("worker_started", metrics=configuration.worker.bind, **log_names(configuration.log))
     specs = configuration.models.values()
     warm_up((model.learner, str(model.parameters.get("dtype", "float32"))) for model in specs)
-    learner = wiring.build_worker(configuration, registry, accept_gap)
+    learner = build_worker(configuration, registry, accept_gap)
     facts.ask, models.ask = learner.condition, learner.single_models
     process.on_signals(learner.stop)
     hook = configuration.webhook
@@ -53,15 +54,15 @@ def worker(configuration: config.Configuration, accept_gap: bool) -> None:
 @configured
 def node(configuration: config.Configuration) -> None:
     """Answer searches with the newest metric, over HTTP."""
-    from omdml.workers import wiring
     from omdml.workers.configuration import process
     from omdml.workers.configuration.warm_up import announce_compiling
     from omdml.workers.telemetry import traces
+    from omdml.workers.wiring.node import serve_node
 
     announce_compiling()
     process.one_thread()
     traces.start("omdml-node")
-    wiring.serve_node(configuration)
+    serve_node(configuration)
 
 
 @click.command()
@@ -82,16 +83,16 @@ def route(configuration: config.Configuration, origin: str, bind: str, begin: st
     import structlog
 
     from omdml.streams.kafka.routing.beginning import Begin
-    from omdml.workers import wiring
     from omdml.workers.configuration import process
     from omdml.workers.events.routing import condition
     from omdml.workers.telemetry.condition import Facts, Messenger
     from omdml.workers.telemetry.registry import new_registry
+    from omdml.workers.wiring.router import build_router
 
     log = structlog.get_logger(__name__)
     registry, facts = new_registry(), Facts()
     process.serve_metrics(bind, registry, "--bind", facts)
-    router = wiring.build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
+    router = build_router(configuration.log, origin, registry, accept_gap, Begin(begin) if begin else None)
     facts.ask = lambda: condition(router, router.targets.topic)
     process.on_signals(router.stop)
     log.info("route_started", origin=origin, topic=router.targets.topic, group=router.source.group, metrics=bind)

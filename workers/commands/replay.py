@@ -54,15 +54,16 @@ def again(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_log(
         load: Callable[..., config.Configuration], model: str, yes: bool, accept_gap: bool, **asked: Any
     ) -> None:
-        from omdml.workers import wiring
         from omdml.workers.commands import replay_output
         from omdml.workers.configuration.warm_up import announce_compiling
         from omdml.workers.operate import models
+        from omdml.workers.wiring.feedback_log import require_stopped
+        from omdml.workers.wiring.stores import open_stores
 
         question, left_out = command(model=model, **asked)
         configuration = load({})
-        wiring.require_stopped(configuration.log)
-        models.require(wiring.open_stores(configuration), model)
+        require_stopped(configuration.log)
+        models.require(open_stores(configuration), model)
         confirm(question, yes)
         announce_compiling()
         options = replay_output.Options(publish=True, replace=True, accept_gap=accept_gap, left_out=left_out)

@@ -16,8 +16,7 @@ from omdml.streams.disk import put
 from omdml.streams.extents import Extent
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.source import SEGMENT_BYTES
-from omdml.streams.protocols import Partition, Record
-from omdml.workers import wiring
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration import process
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.specs import Spec, Specs
@@ -25,6 +24,10 @@ from omdml.workers.operate import fit
 from omdml.workers.operate.left_out import NOTHING, LeftOut, check_log
 from omdml.workers.operate.replay import ReplayedModel, first_learner, prequential_table, refusals, replayed_spec
 from omdml.workers.operate.replay_page import page
+from omdml.workers.wiring.dead_letters import open_letters
+from omdml.workers.wiring.feedback_log import log_extents, placement_of, read_log
+from omdml.workers.wiring.models import open_specs
+from omdml.workers.wiring.stores import open_stores
 
 # Records at a time, and of how many, if a page shows how learning went.
 PIECE, FIRST_RECORDS = 20, 2000
@@ -50,16 +53,16 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
     Raises ConfigurationError if options contradict each other; else what reading, learning and storing raise.
     """
     process.one_thread()
-    specs = chosen(wiring.specs(configuration), name, options)
-    store = wiring.open_stores(configuration)
-    _, placement = wiring.placement(configuration.log, store)
+    specs = chosen(open_specs(configuration), name, options)
+    store = open_stores(configuration)
+    _, placement = placement_of(configuration.log, store)
     secret = store.secret() if specs[0].guard.every else None
     if options.publish and not options.replace:
         fit.check_absent(store, name)
     if options.left_out != NOTHING and not options.accept_gap:
-        check_log(store, name, wiring.log_extents(configuration.log))
-    log = wiring.read_log(configuration.log, placement, options.accept_gap)
-    log, events = shown(console, wiring.log_extents(configuration.log), log), 0
+        check_log(store, name, log_extents(configuration.log))
+    log = read_log(configuration.log, placement, options.accept_gap)
+    log, events = shown(console, log_extents(configuration.log), log), 0
     if options.fitting:
         first, log, events = fit.cut(log, name, specs[0], options.fit_on)
         with console.status(f"fitting on the first {events:,} events, a minute or more ..."):
@@ -81,7 +84,7 @@ def run(configuration: Configuration, name: str, options: Options, console: Cons
         options.left_out.check(models[0].learner.version, name)
         if not options.accept_gap:
             fit.check_whole(models[0])
-        with closing(wiring.open_letters(configuration.log)) as letters:
+        with closing(open_letters(configuration.log)) as letters:
             fit.publish(models[0], store, letters, process.platform(), options.replace)
         version, offset = models[0].learner.version, models[0].next
         summary = f"{name}: version {version:,} is live; a worker goes on from offset {offset}"

@@ -19,7 +19,8 @@ from omdml.workers.configuration.wording import when
 
 if TYPE_CHECKING:
     from omdml.snapshot import Snapshot
-    from omdml.streams.protocols import Catalogue, Pointer, Store, Why
+    from omdml.streams.protocols.catalogue import Catalogue
+    from omdml.streams.protocols.store import Pointer, Store, Why
     from omdml.workers.configuration import config
     from omdml.workers.operate.export.manifest import Format
     from omdml.workers.versions.targets import Kind
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 def open_known(configuration: config.Configuration, model: str) -> Store:
     """The store, which knows the model; raises StoreError if it does not."""
-    from omdml.workers import wiring
-    from omdml.workers.configuration.config import suggestion
+    from omdml.workers.configuration.suggestion import suggestion
+    from omdml.workers.wiring.stores import open_stores
 
-    store = wiring.open_stores(configuration)
+    store = open_stores(configuration)
     if store.current(model) is None:
         known = [name for name in store.models() if store.current(name)]
         raise StoreError(f"model {model!r}: nothing is published in {store}{suggestion(model, known)}")
@@ -56,18 +57,18 @@ def items_now(configuration: config.Configuration, model: str) -> Callable[[], C
 
     Raises ConfigurationError if no configured model covers the name; what it returns raises CatalogueError.
     """
-    from omdml.workers import wiring
+    from omdml.workers.wiring.models import open_specs
 
     if configuration.match(model) is None:
         raise ConfigurationError(f"no configured model covers {model!r}: add it to [models]")
-    opened = wiring.specs(configuration).of(model).catalogue
+    opened = open_specs(configuration).of(model).catalogue
 
     def now() -> Catalogue:
         nonlocal opened
         try:
             opened.refresh()
         except CatalogueError:
-            opened = wiring.specs(configuration).of(model).catalogue
+            opened = open_specs(configuration).of(model).catalogue
         return opened
 
     return now
@@ -140,14 +141,14 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
     """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
     import msgspec
 
-    from omdml.workers import wiring
     from omdml.workers.model.held_out_accuracy import order_right, plain_metric
     from omdml.workers.model.owned_model import Progress
+    from omdml.workers.wiring.models import open_specs
 
     if configuration.match(snapshot.model) is None:
         return "not known: no configured model covers this name"
     try:
-        spec, checkpoint = wiring.specs(configuration).find(snapshot.model), store.peek(snapshot.model)
+        spec, checkpoint = open_specs(configuration).find(snapshot.model), store.peek(snapshot.model)
         if spec is None or checkpoint is None:
             return "not known: nothing is saved yet"
         catalogue = spec.catalogue
@@ -193,8 +194,8 @@ def about(pointer: Pointer | None, snapshot: Snapshot, order: str) -> dict[str, 
 @stored
 def diff(configuration: config.Configuration, model: str, before: int, after: int | None) -> None:
     """What changed in MODEL from version BEFORE to AFTER (default: the live one)."""
-    from omdml.workers import wiring
     from omdml.workers.versions.inspection import NEAREST, changes, neighbours_kept, weighed, weights
+    from omdml.workers.wiring.models import open_specs
 
     store = open_known(configuration, model)
     old, new = loaded(store, model, before)[1], loaded(store, model, after)[1]
@@ -205,7 +206,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
     moved = [(name, f"{was.get(name, 0.0):.3f}", f"{now.get(name, 0.0):.3f}") for name in {**was, **now}]
     if moved:
         print_table((weighed(new.metric), "weight before", "after"), moved)
-    spec = wiring.specs(configuration).find(model) if configuration.match(model) else None
+    spec = open_specs(configuration).find(model) if configuration.match(model) else None
     if spec is None:
         say("no configured catalogue: whose neighbours changed cannot be told")
     elif new.metric.kind != "sets":
@@ -216,7 +217,7 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
 
 def by_me(reason: str) -> Why:
     """Why a version moves: the operating system's user does it, for this reason; raises ConfigurationError."""
-    from omdml.streams.protocols import Why
+    from omdml.streams.protocols.store import Why
     from omdml.workers.versions.moves import MAX_REASON
 
     if len(reason) > MAX_REASON:
@@ -296,15 +297,15 @@ def export(configuration: config.Configuration, model: str, folder: Path, kind: 
     version. deploy/EXPORT.md says how to read them."""
     import threading
 
-    from omdml.workers import wiring
     from omdml.workers.configuration import process
     from omdml.workers.node.attributes.layers import ChangedAttributes, layered
     from omdml.workers.operate.export.exporter import Exporter, Options, told
+    from omdml.workers.wiring.node import attributes_of
 
     if options["follow"] and options["version"] is not None:
         raise ConfigurationError("--follow takes what is live: leave out --version")
     asked = Options(model, options["task"], kind, options["moved"], options["version"], options["follow"])
-    store, table = open_known(configuration, model), wiring.attributes_of(configuration)
+    store, table = open_known(configuration, model), attributes_of(configuration)
     items, changed = items_now(configuration, model), ChangedAttributes()
     exporter = Exporter(folder, asked, store, items, lambda: layered(table(model), changed.of(items())))
     with exporter.held():

@@ -34,10 +34,10 @@ def create(configuration: config.Configuration, partitions: int | None) -> None:
 
     Ends with 1 if that one has fewer partitions than asked for.
     """
-    from omdml.workers import wiring
     from omdml.workers.configuration.wording import amount
+    from omdml.workers.wiring.kafka_topic import create_log
 
-    name, made, count = wiring.create_log(configuration.log, partitions or PARTITIONS)
+    name, made, count = create_log(configuration.log, partitions or PARTITIONS)
     if made:
         say(f"topic {name} created, {amount(count, 'partition')}")
         return
@@ -55,9 +55,9 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
 
     Workers may run: they go on with the old partitions, and models live on the new ones after omdml topics rehome.
     """
-    from omdml.workers import wiring
+    from omdml.workers.wiring.kafka_topic import grow_log
 
-    homes, before = wiring.grow_log(configuration, partitions)
+    homes, before = grow_log(configuration, partitions)
     say(f"the topic has {partitions} partitions, it had {before}")
     if partitions > homes:
         say(
@@ -71,9 +71,9 @@ def grow(configuration: config.Configuration, partitions: int) -> None:
 def status(configuration: config.Configuration) -> None:
     """Show every partition: what it holds, how far it is learned, by which worker, and what is wrong; ends with 1 if
     something is."""
-    from omdml.workers import wiring
+    from omdml.workers.wiring.kafka_topic import survey_topic
 
-    lines = wiring.survey_topic(configuration)
+    lines = survey_topic(configuration)
     columns = ("partition", "begin", "end", "commit", "mark", "lag", "models", "worker", "wrong")
     print_table(columns, [
         (extent.partition.number, extent.begin, extent.end, none(extent.committed), none(mark), line.lag, models,
@@ -106,20 +106,22 @@ def rewind(configuration: config.Configuration, to: str, partitions: int | None,
     If partitions were added since the log began, models live on the first ones again: omdml topics rehome, once these
     are learned.
     """
-    from omdml.workers import wiring
     from omdml.workers.configuration.wording import amount
     from omdml.workers.operate import topics
+    from omdml.workers.wiring.feedback_log import partitioner_of, require_stopped
+    from omdml.workers.wiring.kafka_topic import look_at_topic
+    from omdml.workers.wiring.stores import open_stores
 
     if not re.fullmatch("beginning|[0-9]{1,19}", to):
         raise click.BadParameter(f"{to!r} is neither 'beginning' nor an offset", param_hint="--to")
-    wiring.require_stopped(configuration.log)
-    extents = wiring.look_at_topic(configuration.log)
+    require_stopped(configuration.log)
+    extents = look_at_topic(configuration.log)
     if not yes:
         question = f"Delete the models of {len(extents)} partitions (nodes cannot search by them), to learn them again?"
         click.confirm(question, abort=True)
-    store = wiring.open_stores(configuration)
+    store = open_stores(configuration)
     named = [name for name in store.models() if configuration.match(name)]
-    partitioner = wiring.partitioner(configuration.log)
+    partitioner = partitioner_of(configuration.log)
     deleted = topics.rewind(extents, store, partitioner, named, None if to == "beginning" else int(to), partitions)
     say(f"{amount(len(deleted), 'model')} deleted; workers begin at {'the ' * (to == 'beginning')}{to}")
     placement = store.placement(extents[0].partition.topic_id)
@@ -140,12 +142,14 @@ def rehome(configuration: config.Configuration, partitions: int | None) -> None:
     there is. Events that a sender puts on a model's old partition afterwards are dead letters, to be sent again: all
     senders should know of the new partitions by now (five minutes with Kafka's defaults, ten seconds with omdml's own).
     """
-    from omdml.workers import wiring
     from omdml.workers.operate import topics
+    from omdml.workers.wiring.feedback_log import require_stopped
+    from omdml.workers.wiring.kafka_topic import look_at_topic
+    from omdml.workers.wiring.stores import open_stores
 
-    wiring.require_stopped(configuration.log)
-    extents = wiring.look_at_topic(configuration.log)
-    before, now = topics.rehome(extents, wiring.open_stores(configuration), partitions)
+    require_stopped(configuration.log)
+    extents = look_at_topic(configuration.log)
+    before, now = topics.rehome(extents, open_stores(configuration), partitions)
     if before == now:
         say(f"models live on all {now} partitions already")
     else:

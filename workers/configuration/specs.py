@@ -11,10 +11,10 @@ from omdml.errors import CatalogueError, ConfigurationError, CorruptError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.stores.retention import OF_MANY, RETENTION, Retention
 from omdml.workers.configuration.config import Configuration, GuardConfig, ModelConfig, is_pattern
-from omdml.workers.configuration.names import check_name
+from omdml.workers.configuration.model_names import check_name
 
 # How many names are remembered.
 REMEMBERED = 4096

@@ -20,7 +20,7 @@ import redis
 from omdml.client import ClientError
 from omdml.errors import ConfigurationError
 from omdml.streams.catalogues.build import build_catalogue
-from omdml.workers.configuration.config import PREFIX
+from omdml.workers.configuration.loading import PREFIX
 from omdml.workers.configuration.warm_up import warm_up
 from omdml.workers.demo.digits import Digits, write_attributes, write_pictures
 from omdml.workers.demo.external_servers import own_keys, own_topic

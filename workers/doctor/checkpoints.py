@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from omdml.errors import ConfigurationError, CorruptError
 from omdml.streams.extents import Extent
-from omdml.streams.protocols import ModelPosition, Store
+from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.findings import Remark, error, warning

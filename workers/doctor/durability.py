@@ -12,9 +12,11 @@ from omdml.streams.addresses import SCHEMES, masked
 from omdml.streams.kafka.safety import TopicSafety, offsets_kept_s, topic_safety
 from omdml.streams.kafka.topic import look_up
 from omdml.streams.stores.redis.safety import ServerSafety, server_safety
-from omdml.workers import wiring
 from omdml.workers.configuration.config import FileLog, KafkaLog
 from omdml.workers.doctor.findings import Remark, warning
+from omdml.workers.wiring.dead_letters import letters_topic
+from omdml.workers.wiring.kafka_topic import connection
+from omdml.workers.wiring.router import routed_topics
 
 DAY_S = 86_400
 # A worker that ends on a Friday is mended before its events are gone.
@@ -26,11 +28,11 @@ def of_log(log: FileLog | KafkaLog) -> str | list[Remark]:
     """What the log, its dead letters and the topics that are routed into it may lose; raises SourceError."""
     if isinstance(log, FileLog):
         return f"{log.path} is as safe as its disk"
-    options, feedback = wiring.connection(log), topic_safety(wiring.connection(log), log.topic)
+    options, feedback = connection(log), topic_safety(connection(log), log.topic)
     remarks = [*unsafe_topic(log.topic, feedback)]
-    if look_up(options, letters := wiring.letters_topic(log)):
+    if look_up(options, letters := letters_topic(log)):
         remarks += unsafe_topic(letters, topic_safety(options, letters), LETTERS)
-    for origin in wiring.routed_topics(log):
+    for origin in routed_topics(log):
         if look_up(options, origin):
             safety = topic_safety(options, origin)
             remarks += [

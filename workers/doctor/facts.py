@@ -10,15 +10,21 @@ from omdml.streams.extents import Extent, Member
 from omdml.streams.files.reader import has_begun
 from omdml.streams.letters import Book, read_book
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Catalogue, Partition, Store
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.redis.safety import ServerSafety
-from omdml.workers import wiring
 from omdml.workers.configuration.config import Configuration, FileLog
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.doctor import checkpoints, durability, serving
 from omdml.workers.doctor.reading import Reading, look_at_files
 from omdml.workers.operate.topics import Line, survey
 from omdml.workers.versions.serving import catalogue_kinds
+from omdml.workers.wiring.dead_letters import newest_letters
+from omdml.workers.wiring.feedback_log import LOOK_S, log_extents, waiting_since
+from omdml.workers.wiring.kafka_topic import workers_of
+from omdml.workers.wiring.models import open_catalogues, open_specs
+from omdml.workers.wiring.stores import open_stores
 
 
 class Facts:
@@ -46,17 +52,17 @@ class Facts:
     @cached_property
     def specs(self) -> Specs:
         """The models on their catalogues; raises ConfigurationError, CatalogueError."""
-        return wiring.specs(self.configuration)
+        return open_specs(self.configuration)
 
     @property
     def catalogues(self) -> Mapping[str, Catalogue]:
         """The catalogues by name; raises CatalogueError."""
-        return self.specs.catalogues if self.configuration.models else wiring.open_catalogues(self.configuration)
+        return self.specs.catalogues if self.configuration.models else open_catalogues(self.configuration)
 
     @cached_property
     def store(self) -> Store:
         """The store; raises StoreRefused. Whether it is there, the names say."""
-        return wiring.open_stores(self.configuration)
+        return open_stores(self.configuration)
 
     @cached_property
     def names(self) -> list[str]:
@@ -71,7 +77,7 @@ class Facts:
     @cached_property
     def workers(self) -> list[Member]:
         """The members of the group, none of a log in files; raises SourceError."""
-        return wiring.workers_of(self.configuration.log)
+        return workers_of(self.configuration.log)
 
     @cached_property
     def placement(self) -> Placement | None:
@@ -89,7 +95,7 @@ class Facts:
         log = self.configuration.log
         if self.look_s or not self.workers or isinstance(log, FileLog):
             return {}
-        return wiring.waiting_since(log, self.lines)
+        return waiting_since(log, self.lines)
 
     @cached_property
     def reading(self) -> Reading:
@@ -99,7 +105,7 @@ class Facts:
     @cached_property
     def letters(self) -> tuple[Book, bool]:
         """The newest dead letters, and whether these are all; raises SourceError."""
-        records, whole = wiring.newest_letters(self.configuration.log, self.look_s or wiring.LOOK_S)
+        records, whole = newest_letters(self.configuration.log, self.look_s or LOOK_S)
         return read_book(records), whole
 
     @cached_property
@@ -121,7 +127,7 @@ class Facts:
             return []
         if isinstance(log, FileLog) and not has_begun(log.path):
             return [Extent(Partition("", 0), 0, 0, None)]
-        return wiring.log_extents(log)
+        return log_extents(log)
 
     @property
     def _file_log(self) -> FileLog:

@@ -14,10 +14,9 @@ from omdml.streams.addresses import masked
 from omdml.streams.catalogues.redis import is_redis_url
 from omdml.streams.files.reader import has_begun
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.client import check_eviction
-from omdml.workers import wiring
 from omdml.workers.configuration.access import check_reach
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, NodeConfig
 from omdml.workers.configuration.process import address
@@ -33,6 +32,8 @@ from omdml.workers.doctor.rate_check import inert_rates
 from omdml.workers.doctor.reading import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.senders import advise, look_at_senders
 from omdml.workers.doctor.serving import serving
+from omdml.workers.wiring.feedback_log import newest_events, open_sink, open_source
+from omdml.workers.wiring.models import open_catalogues
 
 
 def examine(configuration: Configuration) -> Iterator[Finding]:
@@ -100,7 +101,7 @@ def _version(name: str) -> str:
 
 
 def _catalogues(configuration: Configuration) -> str:
-    opened = wiring.open_catalogues(configuration)
+    opened = open_catalogues(configuration)
     seen = [f"{name}: {found.shown.items:,} items, {sum(found.dims.values()):,} numbers in {len(found.dims)} modalities"
             for name, found in opened.items()]  # fmt: skip
     return "; ".join(seen) or "none configured"
@@ -126,10 +127,10 @@ def _rates(specs: Specs) -> str:
 def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
     if isinstance(log, FileLog) and not has_begun(log.path):
         return log_to_come(log.path)
-    wiring.open_sink(log).close()
+    open_sink(log).close()
     if isinstance(log, FileLog):
         return is_no_log(log.path) or f"{log.path} can be written"
-    source = wiring.open_source(log)
+    source = open_source(log)
     source.close()
     return f"topic {log.topic!r} at {log.servers} is there, and fit for feedback"
 
@@ -174,7 +175,7 @@ def _senders(facts: Facts, log: KafkaLog) -> str | list[Remark]:
     lines, positions = facts.lines, facts.store.positions(facts.names)
     placement = facts.placement or Placement.first(log.partitioner, len(lines))
     homes = {position.home.topic_id for position in positions.values()}
-    senders = look_at_senders(wiring.newest_events(log).records, placement, len(lines))
+    senders = look_at_senders(newest_events(log).records, placement, len(lines))
     return advise(senders, lines[0].extent.partition.topic_id in homes, time.time())
 
 

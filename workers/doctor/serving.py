@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from omdml.streams.protocols import SnapshotStore
+from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.findings import Remark, error, warning
 from omdml.workers.doctor.gathering import gathered

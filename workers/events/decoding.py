@@ -12,7 +12,7 @@ from omdml.errors import FeedbackError
 from omdml.feedback import MAX_COMPARISONS, AnyFeedback, decode
 from omdml.streams.letters import RESENT
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 
 JSON = "application/json"
 # The kind of an event that does not decode.

@@ -16,7 +16,8 @@ from omdml.errors import CatalogueError, FeedbackError
 from omdml.feedback import AnyFeedback, SetJudgement
 from omdml.learners import Learner
 from omdml.streams.catalogues.inline import InlineTable, unknown_item
-from omdml.streams.protocols import Catalogue, Record
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.log import Record
 from omdml.workers.events.decoding import Batch, Refusal, refusal, said_as
 
 Array = NDArray[Any]

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from omdml.errors import FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK
-from omdml.streams.protocols import Partition, Record
-from omdml.workers.configuration.names import MAX_NAME, check_name
+from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.configuration.model_names import MAX_NAME, check_name
 from omdml.workers.events.decoding import JSON, content_type
 from omdml.workers.telemetry.condition import STARTING, Condition
 from omdml.workers.telemetry.registry import STORE, at_zero

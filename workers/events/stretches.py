@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError
 from omdml.streams.letters import position_of_copy
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.workers.events.decoding import Batch
 
 # A model remembers so many offsets of refused events.

@@ -11,8 +11,8 @@ from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import MAX_EVENT_BYTES, ONLY_TASK, AnyFeedback, Pair, decode
 from omdml.learners.shared.pairs import task_numbers
 from omdml.streams.catalogues.inline import InlineTable
-from omdml.streams.protocols import Sink
-from omdml.workers.configuration.names import check_name
+from omdml.streams.protocols.log import Sink
+from omdml.workers.configuration.model_names import check_name
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.events.decoding import unknown_model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omdml.errors import StoreError
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 
 class StoreChanged(StoreError):

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from omdml.errors import OmdmlError, StoreError
-from omdml.streams.protocols import Partition, Record
-from omdml.workers.learning.partition import OwnedPartition
-from omdml.workers.learning.pending_letters import LettersAway
+from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.learning.partition.owned_partition import OwnedPartition
+from omdml.workers.learning.partition.pending_letters import LettersAway
 from omdml.workers.learning.services import Services
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.telemetry.condition import STARTING, Condition

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from omdml.letter_reasons import REASONS
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.events.decoding import KINDS, UNKNOWN
 from omdml.workers.model.guard import WHY

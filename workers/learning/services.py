@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from omdml.streams.letters import DeadLetters
-from omdml.streams.protocols import Source, Store
+from omdml.streams.protocols.log import Source
+from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.refusal_log import RefusalLog
 from omdml.workers.learning.metrics import WorkerMetrics

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
 from omdml.errors import (
-    CorruptError,
     Fenced,
     GapError,
     OmdmlError,
@@ -21,14 +20,15 @@ from omdml.errors import (
     StoreRefused,
 )
 from omdml.streams.placement import PlacementChanged
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events.decoding import by_partition, piece
 from omdml.workers.learning.interruptions import Rewind, StoreChanged
 from omdml.workers.learning.log_placement import LogPlacement
 from omdml.workers.learning.measures import Measures
-from omdml.workers.learning.partition import OwnedPartition
-from omdml.workers.learning.portions import by_owner
+from omdml.workers.learning.ownership import Ownership
+from omdml.workers.learning.partition.owned_partition import OwnedPartition
+from omdml.workers.learning.partition.portions import by_owner
 from omdml.workers.learning.services import Services
 from omdml.workers.model.newcomers import A_TURN
 from omdml.workers.telemetry.condition import Condition
@@ -73,22 +73,13 @@ class LearnerWorker:
         self.services = services
         self.config = config
         self.accept_gap = accept_gap
-        self.hand_over_s = hand_over_s
-        # A gap was accepted, and the log does not tell where it ends.
-        self._from_beginning = False
-        self.partitions: dict[Partition, OwnedPartition] = {}
-        # Records that were polled and not taken yet.
-        self._waiting: dict[Partition, list[Record]] = {}
-        # Partitions that were assigned, and whose models have no version 0 yet.
-        self._fresh: list[Partition] = []
-        self._stopping = False
         self._measures = Measures(services)
-        self._trouble = ""
         self._placement = LogPlacement(services)
+        self._owned = Ownership(services, self._placement, self._measures, hand_over_s)
+        self._stopping = False
+        self._trouble = ""
         # A gap that was accepted, and that the worker has not passed yet.
         self._gap: GapError | None = None
-        # Set if what is in memory may not be this worker's, or may not have been kept.
-        self._doubt: Fenced | StoreChanged | None = None
         self._published_at = self._saved_at = self._measured_at = float("-inf")
         # When the last publication is a small enough share of the time since it began.
         self._rested_at = float("-inf")
@@ -98,9 +89,14 @@ class LearnerWorker:
         self._behind = False
         self._joined = False
 
+    @property
+    def partitions(self) -> dict[Partition, OwnedPartition]:
+        """The partitions that it owns."""
+        return self._owned.partitions
+
     def stop(self) -> None:
         """End the loop after what is at hand; safe in a signal handler."""
-        self._stopping = True
+        self._stopping = self._owned.leaving = True
 
     def condition(self) -> Condition:
         """How this worker is, for probes; asked from any thread."""
@@ -122,7 +118,7 @@ class LearnerWorker:
             self._finish()
         finally:
             # After an error, perhaps amid a take, leaving must save nothing.
-            self._stopping = True
+            self._stopping = self._owned.leaving = True
             self._close()
 
     def _close(self) -> None:
@@ -143,23 +139,23 @@ class LearnerWorker:
             self._measure()
             if not self._joined:
                 self._join()
-            if self._doubt:
-                self._start_over(self._doubt)
+            if self._owned.doubt:
+                self._start_over(self._owned.doubt)
             if self._gap:
                 self._go_on(self._gap)
-            if not self._waiting:
-                self._waiting = by_partition(self._fetch())
-            self._introduce()
+            if not self._owned.waiting:
+                self._owned.waiting = by_partition(self._fetch())
+            self._owned.introduce()
             self._take()
             self._tick()
             self._trouble = ""
             self._measures.tell_waiting(None)
         except Rewind as rewind:
-            self._waiting.pop(rewind.partition, None)
+            self._owned.waiting.pop(rewind.partition, None)
             self.services.source.seek(rewind.partition, rewind.offset)
             log.error(rewind.why, reason=str(rewind))
         except (Fenced, StoreChanged) as doubt:
-            if self._doubt:
+            if self._owned.doubt:
                 raise
             self._note(doubt)
         except GapError as gap:
@@ -174,7 +170,7 @@ class LearnerWorker:
     def _join(self) -> None:
         """Ask for partitions among those that models live on. Others that the topic has are read by nobody."""
         source = self.services.source
-        source.subscribe(self, self._placement.read(source.topic_id).count)
+        source.subscribe(self._owned, self._placement.read(source.topic_id).count)
         self._joined = True
 
     def _go_on(self, gap: GapError) -> None:
@@ -182,7 +178,7 @@ class LearnerWorker:
         self._trouble = str(gap)
         partition = None if gap.partition is None else Partition(*gap.partition)
         if gap.resume is None:
-            self._from_beginning = True
+            self._owned.from_beginning = True
         elif partition in self.partitions:
             # A partition that is not there is another worker's now, whose own client tells it.
             self.partitions[partition].go_on_at(gap.resume, gap.cut)
@@ -216,7 +212,7 @@ class LearnerWorker:
             return
         self._measured_at = now
         self.services.refusals.tell()
-        self._measures.tell_behind(self._waiting)
+        self._measures.tell_behind(self._owned.waiting)
         self._measures.tell_unsaved(self.partitions)
         self._placement.look_for_added()
 
@@ -231,18 +227,19 @@ class LearnerWorker:
     def _take(self) -> None:
         """Take what was polled, piece by piece, until publications are due; the rest is for the next turn."""
         until = self.services.clock() + self.config.publish_interval_s
-        for partition in list(self._waiting):
-            while self._waiting[partition] and partition in self.partitions:
-                before = self._waiting[partition]
-                self._waiting[partition] = self._take_from(self.partitions[partition], before)
-                if len(self._waiting[partition]) == len(before):
+        waiting = self._owned.waiting
+        for partition in list(waiting):
+            while waiting[partition] and partition in self.partitions:
+                before = waiting[partition]
+                waiting[partition] = self._take_from(self.partitions[partition], before)
+                if len(waiting[partition]) == len(before):
                     # As many models as may begin in a second have begun.
                     time.sleep(PAUSE_S)
                     break
                 if self._stopping or self.services.clock() >= until:
                     break
-            if partition not in self.partitions or not self._waiting[partition]:
-                del self._waiting[partition]
+            if partition not in self.partitions or not waiting[partition]:
+                del waiting[partition]
             if self._stopping or self.services.clock() >= until:
                 break
 
@@ -289,15 +286,11 @@ class LearnerWorker:
             if allowance.left <= 0 or self.services.clock() >= until:
                 break
         for owned in self.partitions.values():
-            owned.advance(self._untaken(owned.partition))
+            owned.advance(self._owned.untaken(owned.partition))
         self._saved_at = self.services.clock()
         self._measures.tell_unsaved(self.partitions)
         for owned in self.partitions.values():
             owned.try_waiting()
-
-    def _untaken(self, partition: Partition) -> int | None:
-        """Offset of the first record of a partition that was polled and not taken."""
-        return self._waiting[partition][0].offset if partition in self._waiting else None
 
     def _finish(self) -> None:
         """Drain: what is learned goes live and is saved; what was not taken stays in the log."""
@@ -314,9 +307,9 @@ class LearnerWorker:
         """Save one partition at the end; False if it must be read again. What keeps one from that keeps no other."""
         try:
             # What was polled meanwhile was passed over, so positions say nothing.
-            if self._doubt:
-                raise self._doubt
-            partition.save(self._untaken(partition.partition), until=until)
+            if self._owned.doubt:
+                raise self._owned.doubt
+            partition.save(self._owned.untaken(partition.partition), until=until)
         except Rewind as rewind:
             log.error(rewind.why, reason=str(rewind), then="stopped unsaved, the next start reads it again")
             return False
@@ -328,26 +321,9 @@ class LearnerWorker:
             raise type(error)(f"stopped unsaved, the next start reads it again: {error}") from error
         return True
 
-    def _introduce(self) -> None:
-        """Publish version 0 of configured models that live in partitions just assigned."""
-        while self._fresh:
-            partition = self._fresh[-1]
-            for name in self.services.specs.named:
-                owned = self.partitions.get(partition)
-                if owned and owned.placement.home(name) == partition.number:
-                    self._publish_first(owned, name)
-            self._fresh.pop()
-
-    def _publish_first(self, partition: OwnedPartition, name: str) -> None:
-        try:
-            partition.publish_first(name)
-        except CorruptError as error:
-            # The model waits from its first event on, and keeps no other model waiting.
-            log.error("model_not_published", model=name, reason=str(error))
-
     def _note(self, doubt: Fenced | StoreChanged) -> None:
         """A write was refused, or the store is not what it was: to be looked into before anything else is done."""
-        self._doubt = doubt
+        self._owned.doubt = doubt
         if isinstance(doubt, Fenced):
             self.services.metrics.fenced.inc()
             log.warning("fenced", reason=str(doubt))
@@ -367,22 +343,22 @@ class LearnerWorker:
             start = again.start(before.mark.offset)
             if start is not None and not self._is_member(partition, start, doubt):
                 log.warning("expelled", reason=str(doubt), action="lets go of all, joins again")
-                self.lost(list(self.partitions))
+                self._owned.lost(list(self.partitions))
                 break
-            begin = next((at for at in (start, before.first, self._untaken(partition)) if at is not None), None)
+            begin = next((at for at in (start, before.first, self._owned.untaken(partition)) if at is not None), None)
             before.drop_all()
             self.partitions[partition] = again
-            self._waiting.pop(partition, None)
+            self._owned.waiting.pop(partition, None)
             if begin is not None:
                 self.services.source.seek(partition, begin)
             log.info("partition_begins_again", partition=str(partition), start=begin)
-        self._doubt = None
+        self._owned.doubt = None
 
     def _pass_over(self) -> None:
         """Poll while nothing may be taken, because rebalances go on inside; what it brings is sought again later."""
         for partition, records in by_partition(self._fetch()).items():
             owned = self.partitions.get(partition)
-            if owned and owned.first is None and partition not in self._waiting:
+            if owned and owned.first is None and partition not in self._owned.waiting:
                 owned.first = records[0].offset
 
     def _is_member(self, partition: Partition, start: int, doubt: Fenced | StoreChanged) -> bool:
@@ -391,54 +367,6 @@ class LearnerWorker:
             self._pass_over()
             raise SourceError(f"{doubt}; whether this worker still is a member of its group cannot be told for now")
         return member
-
-    # Listener
-    def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
-        """Own these partitions; answers where each is read from."""
-        starts: dict[Partition, int | None] = {}
-        for partition, offset in committed.items():
-            owned = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
-            start = owned.start(None if self._from_beginning else offset)
-            starts[partition] = None if self._from_beginning else start
-            self.partitions[partition] = owned
-            self._fresh.append(partition)
-            self.services.metrics.rebalances.labels("assigned").inc()
-            log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
-        return starts
-
-    def revoked(self, partitions: Iterable[Partition]) -> None:
-        """Save what can be saved, and let go; replay covers the rest."""
-        until = self.services.clock() + self.hand_over_s
-        for partition in partitions:
-            owned, untaken = self.partitions.pop(partition, None), self._untaken(partition)
-            self._waiting.pop(partition, None)
-            if owned is None:
-                continue
-            try:
-                if not self._stopping and not self._doubt and self.services.clock() < until:
-                    owned.save(untaken, commit=False, until=until)
-                log.info("partition_revoked", partition=str(partition), mark=owned.mark.offset)
-            except (OmdmlError, Rewind) as error:
-                log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
-                if isinstance(error, StoreError | SourceError) and not isinstance(error, Fenced | StoreLost):
-                    # Saving the others would wait for it too.
-                    until = -math.inf
-            finally:
-                owned.drop_all()
-                self._give_up(partition, "revoked")
-
-    def lost(self, partitions: Iterable[Partition]) -> None:
-        """Let go, unsaved."""
-        for partition in partitions:
-            self._waiting.pop(partition, None)
-            if partition in self.partitions:
-                self.partitions.pop(partition).drop_all()
-            self._give_up(partition, "lost")
-            log.warning("partition_lost", partition=str(partition))
-
-    def _give_up(self, partition: Partition, how: str) -> None:
-        self._measures.forget(partition)
-        self.services.metrics.rebalances.labels(how).inc()
 
     def __repr__(self) -> str:
         state: dict[str, Any] = {

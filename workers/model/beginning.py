@@ -7,7 +7,7 @@ from functools import lru_cache
 import structlog
 
 from omdml.errors import CorruptError, ParameterError
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.specs import Spec, Start
 
 NOTHING = "it has learned nothing yet"

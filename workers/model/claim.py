@@ -11,7 +11,7 @@ import structlog
 
 from omdml.errors import ConfigurationError, CorruptError, FormatError, StartError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.protocols import Claim, Pointer, Store
+from omdml.streams.protocols.store import Claim, Pointer, Store
 from omdml.streams.stores.journal import PUBLICATIONS
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.specs import Spec, Start

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from omdml.learners import LEARNERS
 from omdml.metrics import Metric, SetMetric
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.model.held_out_window import told
 from omdml.workers.model.hold_out import HoldOut
 

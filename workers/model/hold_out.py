@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from omdml.feedback import Pair, SetJudgement
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.events.lookup import Located, elements
 from omdml.workers.model.held_out_window import HeldEvent, chosen
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from omdml.errors import FeedbackError
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.model.memory_budget import Allowance

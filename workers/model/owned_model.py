@@ -19,7 +19,8 @@ from omdml.feedback import ONLY_TASK
 from omdml.learners import Learner
 from omdml.metrics import Metric
 from omdml.snapshot import Checkpoint, Snapshot, Trail, metric_from_bytes
-from omdml.streams.protocols import Catalogue, Partition, Record
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import Batch, Refusal, said_as
 from omdml.workers.events.lookup import Located, Lookup
 from omdml.workers.events.repeats import Part, SeenIds

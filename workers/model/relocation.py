@@ -7,7 +7,8 @@ import msgspec
 from omdml.errors import CorruptError, Fenced
 from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols import Partition, Store, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Store, Written
 
 
 def take_back(store: Store, placement: Placement, partition: Partition, offset: int) -> dict[str, CorruptError]:

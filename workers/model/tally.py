@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 
 class Tally(msgspec.Struct):

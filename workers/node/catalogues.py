@@ -9,7 +9,7 @@ import structlog
 from omdml.errors import CatalogueError, ConfigurationError, FeedbackError
 from omdml.feedback import AnyFeedback
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.events.validation import check
 

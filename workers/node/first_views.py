@@ -11,7 +11,8 @@ import structlog
 
 from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import Catalogue, Pointer
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.live_model import PATIENCE_S, View, embedded_view
 
 # Of nothing that was published: any pointer of the store is newer.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import structlog
 
 from omdml.errors import StoreError
-from omdml.streams.protocols import SnapshotStore, Watch
+from omdml.streams.protocols.store import SnapshotStore, Watch
 from omdml.workers.node.hot_swap import Refresher
 
 # After so many seconds without a turn nobody knows whether models are up to date.

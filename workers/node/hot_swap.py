@@ -12,7 +12,8 @@ from typing import NamedTuple
 import structlog
 
 from omdml.errors import CorruptError, OmdmlError
-from omdml.streams.protocols import Catalogue, Pointer, SnapshotStore
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.node.course import Course
 from omdml.workers.node.first_views import FirstViews
 from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view, grown_view

@@ -17,7 +17,8 @@ from omdml.metrics import Metric, ProjectionMetric, SetMetric
 from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.changes.change import Shown
 from omdml.streams.catalogues.inline import scaled_item
-from omdml.streams.protocols import Catalogue, Pointer
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.bridge import Bridge, Spread
 from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Page, single

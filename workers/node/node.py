@@ -14,9 +14,12 @@ from prometheus_client import CollectorRegistry
 from omdml.errors import OmdmlError, StoreError
 from omdml.feedback import AnyFeedback
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import Catalogue, Sink, SnapshotStore
-from omdml.workers.configuration.config import is_pattern, suggestion
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.log import Sink
+from omdml.streams.protocols.store import SnapshotStore
+from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.process import one_thread
+from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.layers import ChangedAttributes, Layers, layered
 from omdml.workers.node.attributes.table import Attributes
 from omdml.workers.node.first_views import FirstViews

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 
 from omdml.errors import CorruptError
-from omdml.streams.protocols import Catalogue, SnapshotStore
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.node.live_model import View, embedded_view
 from omdml.workers.node.searching.options import SearchError
 

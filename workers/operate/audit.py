@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from omdml.errors import CorruptError, FeedbackError
 from omdml.feedback import decode
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record, Store
+from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.store import Store
 from omdml.workers.events.decoding import JSON, by_partition, content_type
 from omdml.workers.events.stretches import Stretches
 from omdml.workers.model.owned_model import Progress

@@ -13,7 +13,8 @@ from omdml.errors import Fenced, StartError, StoreError
 from omdml.learners import DCA, LEARNERS, OMDML, Learner
 from omdml.streams.letters import DeadLetters
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols import Record, Store, Written
+from omdml.streams.protocols.log import Record
+from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Spec
 from omdml.workers.events.decoding import Batch, sort_out
 from omdml.workers.events.lookup import Located

@@ -10,7 +10,8 @@ import msgspec
 
 from omdml.errors import StoreError
 from omdml.streams.extents import Extent
-from omdml.streams.protocols import Partition, Store
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Store
 from omdml.workers.events.decoding import Batch
 from omdml.workers.model.tally import Tally
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from omdml.errors import FeedbackError
 from omdml.feedback import AnyFeedback, decode
 from omdml.streams.letters import Letter, Position
-from omdml.streams.protocols import ModelPosition, Partition, Store
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import content_type
 from omdml.workers.events.validation import check

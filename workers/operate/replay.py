@@ -17,7 +17,8 @@ from omdml.errors import ConfigurationError, GapError
 from omdml.learners import LEARNERS, Learner
 from omdml.metrics import Metric
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record, Source, Store
+from omdml.streams.protocols.log import Partition, Record, Source
+from omdml.streams.protocols.store import Store
 from omdml.workers.configuration.config import ModelConfig
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition

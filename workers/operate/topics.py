@@ -8,7 +8,7 @@ from typing import NamedTuple
 from omdml.errors import ConfigurationError, StoreError
 from omdml.streams.extents import Extent, Member
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 
 GROW = "omdml topics grow --partitions"
 REHOME = "stop the senders and the workers, then omdml topics rehome"
@@ -150,7 +150,7 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
     3. The placement takes the new count, from the old partitions' ends on. This moves all models at once. From then on
        the store refuses what a worker learned under the earlier one, be it paused and unaware.
     4. What such a worker saved before that, but after step 1 looked, has the placement go back. A crash before it: a
-       model that went too far waits at its new home, and says why (workers/learning/arrival.py).
+       model that went too far waits at its new home, and says why (workers/learning/partition/arrival.py).
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from omdml.errors import OmdmlError
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from omdml.workers.telemetry.registry import STORE, at_zero
 
 # What a method of a store is counted as; others are asked by commands only.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omdml.errors import NotKept
-from omdml.streams.protocols import NOBODY, Pointer, SnapshotStore, Why
+from omdml.streams.protocols.store import NOBODY, Pointer, SnapshotStore, Why
 from omdml.workers.versions.targets import Kind, check_target, not_taken_back, servable, since_reset
 
 # Characters of a reason.

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from omdml.errors import CatalogueError, CorruptError, StoreError, StoreRefused
 from omdml.streams.catalogues.opening import glance
-from omdml.streams.protocols import Pointer, SnapshotStore
+from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.streams.stores.journal import PINNED, PUBLICATIONS, Entry, destination
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.wording import span, when

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from omdml.errors import CorruptError, StoreError
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import SnapshotStore
+from omdml.streams.protocols.store import SnapshotStore
 from omdml.streams.stores.journal import PUBLICATIONS
 
 # A line of a model's history.

@@ -14,7 +14,7 @@ from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from omdml.errors import SourceRefused
 from omdml.streams.kafka.options import KafkaOptions, connecting
 from omdml.streams.kafka.reading.sharing import SharedOut
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 
 ANSWER_LIMIT_S = 3.0
 # How many unread bytes may lie in memory.

@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from omdml.errors import GapError
 from omdml.streams.kafka.reading.batches import Unreadable
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 WORKER = "omdml worker"
 

@@ -40,7 +40,7 @@ from omdml.streams.kafka.reading.consumer import (
 )
 from omdml.streams.kafka.reading.epochs import Epochs
 from omdml.streams.kafka.reading.watch import Absence, Failures, Flow, Outage
-from omdml.streams.protocols import Listener, Partition, Record
+from omdml.streams.protocols.log import Listener, Partition, Record
 
 # How often it looks at the ends, the topic's identity and the way to the cluster.
 LOOK_EVERY_S = 1.0
@@ -139,7 +139,7 @@ class KafkaSource:
             self._consumer.partitions_for_topic(self.topic)
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
-        """Records in order within each partition; see :meth:`omdml.streams.protocols.Source.poll`.
+        """Records in order within each partition; see :meth:`omdml.streams.protocols.log.Source.poll`.
 
         Raises
         ------

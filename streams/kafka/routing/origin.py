@@ -14,7 +14,7 @@ from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading.consumer import ANSWER_LIMIT_S, milliseconds, offset_range
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.routing.beginning import forgotten, is_known
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 
 class RoutedSource(KafkaSource):

@@ -32,7 +32,7 @@ from omdml.streams.kafka.routing.origin import RoutedSource
 from omdml.streams.kafka.routing.transaction import BATCH_BYTES, KafkaTransactions
 from omdml.streams.kafka.topic import message_limit
 from omdml.streams.letters import Letter
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 
 GATHER_S = 0.1
 GATHER_RECORDS = 10_000

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from omdml.snapshot import Checkpoint
 from omdml.streams.disk import put, sync
-from omdml.streams.protocols import Claim, ModelPosition, Written
+from omdml.streams.protocols.store import Claim, ModelPosition, Written
 from omdml.streams.stores.checkpoints import Saved, next_epoch, none_left, none_valid, read_checkpoint
 from omdml.streams.stores.folder.states import read_state
 

@@ -36,7 +36,8 @@ from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.disk import ASIDE, put, put_if_absent, take_lock
 from omdml.streams.files.log import identify, read_identity
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import NOBODY, Claim, Marks, ModelPosition, Partition, Pointer, Watch, Why, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import NOBODY, Claim, Marks, ModelPosition, Pointer, Watch, Why, Written
 from omdml.streams.regular import DOCUMENT_BYTES, open_regular, read_regular
 from omdml.streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
 from omdml.streams.stores.folder.checkpoints import CheckpointFolder
@@ -124,7 +125,7 @@ class DirectoryStore(JournaledSnapshots):
         """Keep this checkpoint and the one before it.
 
         A look at the placement and a write: what a process that slept in between wrote is refused by its model's new
-        home (workers/learning/arrival.py).
+        home (workers/learning/partition/arrival.py).
         """
         with self._reaching():
             if self.owner_of(checkpoint.model) != epoch:

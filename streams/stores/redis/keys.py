@@ -8,7 +8,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from omdml.errors import StoreError
-from omdml.streams.protocols import ModelPosition, Partition, Pointer
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import ModelPosition, Pointer
 from omdml.streams.stores.journal import Entry
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Marks, Partition
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Marks
 from omdml.streams.stores.checkpoints import new_secret, read_secret
 from omdml.streams.stores.redis.client import reaching, run_of
 from omdml.streams.stores.redis.database import RedisDatabase

@@ -32,7 +32,7 @@ from omdml.errors import CorruptError, FormatError, StoreError, StoreLost
 from omdml.formats import REDIS_STORE
 from omdml.snapshot import Checkpoint, Snapshot
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
+from omdml.streams.protocols.store import NOBODY, Claim, ModelPosition, Pointer, Watch, Why, Written
 from omdml.streams.stores.checkpoints import (
     Saved,
     none_left,

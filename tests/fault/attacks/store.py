@@ -12,8 +12,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from omdml.workers import wiring
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
+from omdml.workers.wiring.feedback_log import open_sink
+from omdml.workers.wiring.worker import build_worker
 from tests.fault.attacks.attack import Attack, Measured
 from tests.fault.attacks.measuring import Run, omdml
 from tests.support import worlds
@@ -51,10 +52,10 @@ def installation(folder: Path) -> None:
     (folder / "omdml.toml").write_text(CONFIGURATION)
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         configuration = load("omdml.toml", {})
-        sink = wiring.open_sink(configuration.log)
+        sink = open_sink(configuration.log)
         sink.send_many([(event, "shop") for event in worlds.events(200)])
         sink.close()
-        worker = wiring.build_worker(configuration, CollectorRegistry())
+        worker = build_worker(configuration, CollectorRegistry())
         learned = 0
         for _ in itertools.repeat(None, 200):
             worker.step()
@@ -126,7 +127,7 @@ def worker_goes_on(folder: Path) -> Measured:
     installation(folder)
     pipe(newest(folder, "*.checkpoint"))
     with contextlib.chdir(folder):
-        sink = wiring.open_sink(load("omdml.toml", {}).log)
+        sink = open_sink(load("omdml.toml", {}).log)
         sink.send_many([(event, "shop") for event in worlds.events(100, seed=1)])
         sink.close()
     run = omdml(folder, "worker", limit_s=90, until="checkpoint_damaged")

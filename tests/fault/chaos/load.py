@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from omdml.errors import SourceError
 from omdml.feedback import Triplet, encode
-from omdml.streams.protocols import Sink
+from omdml.streams.protocols.log import Sink
 from tests.support.worlds import triplets
 
 RATE = 400  # events a second, of all models, unless a run says otherwise

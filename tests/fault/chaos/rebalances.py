@@ -13,8 +13,9 @@ from random import Random
 
 from prometheus_client import CollectorRegistry
 
-from omdml.workers import wiring
-from omdml.workers.configuration import config, process
+from omdml.workers.configuration import process
+from omdml.workers.configuration.loading import load
+from omdml.workers.wiring.worker import build_worker
 from tests.fault.chaos.service import GUEST, Service
 
 STORM_S = 25.0
@@ -37,9 +38,9 @@ def main(path: str) -> None:
     """Be a worker again and again."""
     process.configure_log()
     process.one_thread()
-    configuration, chance = config.load(path, {}, {}), Random(0)
+    configuration, chance = load(path, {}, {}), Random(0)
     while True:
-        worker = wiring.build_worker(configuration, CollectorRegistry())
+        worker = build_worker(configuration, CollectorRegistry())
         threading.Timer(chance.uniform(*STAY_S), worker.stop).start()
         worker.run()
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from omdml.errors import StoreError
-from omdml.streams.protocols import Store
+from omdml.streams.protocols.store import Store
 from tests.fault.asking import version_served
 
 LOOK_EVERY_S = 0.01

@@ -12,7 +12,7 @@ from omdml.streams.kafka.newest import newest_records
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading.batches import RecordBatch, Unreadable
 from omdml.streams.kafka.reading.expansion import too_large
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from tests.integration.kafka.test_gaps import gap
 from tests.streams.kafka.test_batches import Name
 from tests.support.kafka_reader import NewTopic, Open, numbered, write

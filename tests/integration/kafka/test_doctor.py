@@ -16,10 +16,10 @@ from omdml.streams.kafka.newest import first_records, newest_records
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.doctor import installation
 from omdml.workers.doctor.findings import Level
 from tests.support.processes import wait_for

@@ -15,7 +15,7 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.reading import source as kafka_source
 from omdml.streams.kafka.reading.source import KafkaSource
 from omdml.streams.kafka.topic import create_topic
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from tests.integration.waiting import until
 from tests.support.kafka_reader import NewTopic, Open, Reader, administer, cut, numbered, write
 

@@ -5,7 +5,7 @@ import uuid
 from deploy.local import KafkaServer
 from omdml.workers.configuration.config import KafkaLog
 from omdml.workers.operate.replay import read_whole
-from omdml.workers.wiring import open_bystander
+from omdml.workers.wiring.feedback_log import open_bystander
 from tests.support.kafka_reader import NewTopic, Open, administer, numbered, write
 
 

@@ -12,9 +12,9 @@ from omdml.errors import FeedbackError, SourceError
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.letters import read_letters
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import KafkaLog
-from omdml.workers.wiring import open_letters
+from omdml.workers.wiring.dead_letters import open_letters
 from tests.integration.waiting import until
 
 NewTopic = Callable[..., str]

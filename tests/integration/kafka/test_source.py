@@ -15,7 +15,7 @@ from omdml.errors import ClientFailed, SourceError, SourceRefused
 from omdml.streams.kafka.reading import source as kafka_source
 from omdml.streams.kafka.reading import watch
 from omdml.streams.partitioners import by_murmur2
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from tests.integration.waiting import until
 from tests.support.kafka_reader import NewTopic, Open, administer, numbered, write
 

@@ -13,9 +13,9 @@ from omdml.streams.kafka.topic import open_admin
 from omdml.streams.partitioners import by_murmur2
 from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.installation import examine
-from omdml.workers.wiring import look_at_topic, survey_topic
+from omdml.workers.wiring.kafka_topic import look_at_topic, survey_topic
 from tests.support.kafka_reader import cut, write
 from tests.support.processes import Process, wait_for
 from tests.support.worlds import catalogue, events

@@ -14,7 +14,7 @@ from omdml.streams.catalogues.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 
 RANDOM = np.random.default_rng(0)
 RAW = {"color": RANDOM.normal(size=(25, 3)), "text": RANDOM.normal(size=(25, 12))}

@@ -8,7 +8,8 @@ import redis
 from deploy.local import RedisServer, ValkeyServer, ports
 from omdml.errors import ConfigurationError, OmdmlError, StoreRefused
 from omdml.streams.catalogues.redis import RedisCatalogue, upload_catalogue
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
 from omdml.streams.stores.redis.store import RedisStore
 from tests.support.certificates import Authority
 from tests.support.processes import ROOT

@@ -13,12 +13,13 @@ import redis
 from deploy.local import RedisServer
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.snapshot import Checkpoint, Snapshot
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
 from omdml.streams.stores.journal import MOVES_KEPT
 from omdml.streams.stores.redis import scripts
 from omdml.streams.stores.redis.store import RedisStore
 from omdml.streams.stores.retention import Retention
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.doctor.installation import examine
 from omdml.workers.versions.moves import pin, rollback
 from tests.contracts.test_checkpoint_stores import Damage, TestCheckpointsOfAnyStore

@@ -14,8 +14,9 @@ from omdml.streams.files.source import FileSink
 from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.stores.opening import open_store
-from omdml.workers import wiring
 from omdml.workers.cli import main
+from omdml.workers.wiring import dead_letters
+from omdml.workers.wiring.dead_letters import open_sender
 from tests.fault.asking import version_served
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.worlds import catalogue, events, items, triplets
@@ -191,14 +192,14 @@ def test_operators_who_send_letters_again_at_the_same_time_send_each_event_once(
     told = "would send 2, left 0"
     wait_for(lambda: told in place.omdml("letters", "resend", "--dry-run"), "the worker to save", 30, place.worker)
     # If one of them sends all, from begin to end, before the other one's first step to send
-    open_sender, others = wiring.open_sender, []
+    others = []
 
     def late(log):
-        monkeypatch.setattr(wiring, "open_sender", open_sender)
+        monkeypatch.setattr(dead_letters, "open_sender", open_sender)
         others.append(place.omdml("letters", "resend"))
         return open_sender(log)
 
-    monkeypatch.setattr(wiring, "open_sender", late)
+    monkeypatch.setattr(dead_letters, "open_sender", late)
     # I expect nothing left to send for the other one
     assert "sent 0, left 0" in place.omdml("letters", "resend")
     assert "sent 2, left 0" in others[0]

@@ -9,7 +9,7 @@ import pytest
 from omdml.learners import Learner
 from omdml.streams.files.source import FileSink
 from omdml.streams.stores.opening import open_store
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.worlds import catalogue, events, triplets

@@ -16,7 +16,7 @@ from omdml.streams.kafka.options import KafkaOptions
 from omdml.streams.kafka.sink import KafkaSink
 from omdml.streams.kafka.topic import describe, open_admin
 from omdml.streams.partitioners import by_murmur2
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.opening import open_store
 from omdml.workers.cli import main
 from tests.integration.waiting import until

@@ -20,7 +20,7 @@ from omdml.streams.catalogues.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.catalogues.inline import InlineTable, scaled_item
 from omdml.streams.catalogues.opening import open_catalogue
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from tests.support.forks import FORKS, LIMIT_S
 
 COLOR = [[0.0, 10.0, 5.0], [2.0, 20.0, 5.0], [4.0, 40.0, 5.0]]

@@ -20,7 +20,7 @@ from omdml.streams.catalogues.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue, read_manifest
 from omdml.streams.catalogues.inline import InlineTable, scaled_item
 from omdml.streams.catalogues.opening import glance
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.cli import main
 from tests.support import worlds
 

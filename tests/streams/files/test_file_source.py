@@ -18,7 +18,7 @@ from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import LENGTH_HEADER
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.files.tail import MAX_LINE_BYTES
-from omdml.streams.protocols import Record
+from omdml.streams.protocols.log import Record
 from tests.support.files import read_records
 from tests.support.forks import FORKS, LIMIT_S
 from tests.support.listeners import Recorder

@@ -15,11 +15,11 @@ from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.files.source import FileSink
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.streams.regular import STATE_BYTES, Unfit, open_regular, read_regular, text_lines
 from omdml.streams.stores.folder.states import read_state
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.demo.people.labels import read_labels
 from tests.support import store_samples, worlds
 from tests.support.files import read_records

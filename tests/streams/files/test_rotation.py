@@ -12,7 +12,7 @@ from omdml.errors import GapError, SourceError
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.files.source import FileSink, FileSource
-from omdml.streams.protocols import Record
+from omdml.streams.protocols.log import Record
 from tests.integration.waiting import until
 from tests.support.files import read_records
 from tests.support.listeners import Recorder

@@ -10,7 +10,7 @@ from kafka.record.memory_records import MemoryRecords
 
 from omdml.streams.kafka.reading import gap
 from omdml.streams.kafka.reading.batches import RecordBatch, Unreadable
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 FIRST = 500  # offset of the batch
 VALUE = b"\xff\xfename" * 20  # long enough to be compressed

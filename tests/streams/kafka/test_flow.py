@@ -10,7 +10,7 @@ from omdml.errors import GapError, SourceRefused
 from omdml.streams.kafka.reading import gap
 from omdml.streams.kafka.reading.gap import Gaps
 from omdml.streams.kafka.reading.watch import STUCK_BUSY_LOOKS, STUCK_LOOKS, Absence, Flow
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 
 STUCK, FLOWING = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 from omdml import LOMDML
 from omdml.errors import StoreError
 from omdml.streams.files.source import FileSink
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
 from omdml.streams.stores.folder.backups import back_up, put_back
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.retention import Retention

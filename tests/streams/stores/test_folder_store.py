@@ -12,7 +12,8 @@ import pytest
 
 from omdml.errors import CorruptError, StoreError
 from omdml.streams import disk
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
 from omdml.streams.stores.folder import checkpoints, journal
 from omdml.streams.stores.folder.journal import NAMELESS_S
 from omdml.streams.stores.folder.store import DirectoryStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omdml.streams.protocols import Written
+from omdml.streams.protocols.store import Written
 from omdml.streams.stores import journaled
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryModel, MemoryStore

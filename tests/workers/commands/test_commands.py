@@ -11,9 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from omdml.errors import ConfigurationError
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.workers import wiring
 from omdml.workers.cli import main
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
+from omdml.workers.wiring import feedback_log, kafka_topic
+from omdml.workers.wiring.feedback_log import open_sink
+from omdml.workers.wiring.worker import build_worker
 from tests.support.worlds import catalogue, run_until_idle
 
 
@@ -40,8 +42,8 @@ def test_how_far_a_topic_reaches_is_looked_at_only_once_the_workers_are_stopped(
     def refuse(log):
         raise ConfigurationError("stop the workers first")
 
-    monkeypatch.setattr(wiring, "require_stopped", refuse)
-    monkeypatch.setattr(wiring, "look_at_topic", looked.append)
+    monkeypatch.setattr(feedback_log, "require_stopped", refuse)
+    monkeypatch.setattr(kafka_topic, "look_at_topic", looked.append)
     environment = {"OMDML_LOG__KIND": "kafka", "OMDML_STORE__URL": f"dir:{tmp_path}/state"}
     refused = CliRunner().invoke(main, ["topics", *command], env=environment)
     assert "stop the workers first" in " ".join(refused.output.split())
@@ -65,12 +67,12 @@ def named(tmp_path_factory):
     )
     configuration = load(str(file), {}, {})
     event = {"type": "triplet", "query": "i0", "relevant": "i1", "irrelevant": "i2"}
-    sink = wiring.open_sink(configuration.log)
+    sink = open_sink(configuration.log)
     for changes in ({"model": OBEYED}, {"model": OBEYED, "query": OBEYED}, {"model": f"x{OBEYED}"}):
         sink.send(json.dumps(event | changes).encode(), OBEYED)
     sink.send(OBEYED.encode(), OBEYED)
     sink.close()
-    worker = wiring.build_worker(configuration, CollectorRegistry())
+    worker = build_worker(configuration, CollectorRegistry())
     run_until_idle(worker)
     worker.stop()
     worker.run()
@@ -117,7 +119,7 @@ def test_events_of_times_that_no_calendar_has_leave_every_command_working(tmp_pa
               for at in (1e308, -1e308, 1e12)]  # fmt: skip
     (tmp_path / "feedback").mkdir()
     (tmp_path / "feedback" / "00000001.jsonl").write_text("\n".join(lines) + "\n")
-    worker = wiring.build_worker(load("omdml.toml", {}, {}), CollectorRegistry())
+    worker = build_worker(load("omdml.toml", {}, {}), CollectorRegistry())
     run_until_idle(worker)
     worker.stop()
     worker.run()

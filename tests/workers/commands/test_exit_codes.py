@@ -16,7 +16,7 @@ from omdml import errors
 from omdml.streams.files.source import FileSink
 from omdml.streams.placement import PlacementChanged
 from omdml.workers.cli import Omdml
-from omdml.workers.configuration import config
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.process import configure_log
 from tests.support.processes import wait_for
 from tests.support.worlds import catalogue, events
@@ -57,7 +57,7 @@ def test_the_exit_code_says_who_can_help(code, error):
 @pytest.mark.parametrize("form", ["json", "logfmt"])
 def test_lines_of_the_log_have_the_form_and_the_level_of_the_configuration(form, capsys):
     before = structlog.get_config()
-    found = config.load(None, {"OMDML_LOGGING__FORMAT": form, "OMDML_LOGGING__LEVEL": "warning"}).logging
+    found = load(None, {"OMDML_LOGGING__FORMAT": form, "OMDML_LOGGING__LEVEL": "warning"}).logging
     configure_log(found.format, found.level)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
@@ -77,7 +77,7 @@ def test_lines_of_the_log_have_the_form_and_the_level_of_the_configuration(form,
 
 def test_a_level_that_is_none_is_refused():
     with pytest.raises(errors.ConfigurationError, match="logging"):
-        config.load(None, {"OMDML_LOGGING__LEVEL": "loud"})
+        load(None, {"OMDML_LOGGING__LEVEL": "loud"})
 
 
 @pytest.mark.parametrize(("settings", "code"), [("[worker]\nmemory_mb = -1\n", 2), ("", 0)])

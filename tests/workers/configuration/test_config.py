@@ -13,14 +13,15 @@ import pytest
 from omdml import DEFAULT_LEARNER, LEARNERS
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration import config
+from omdml.workers.configuration.loading import load
 
 SAMPLE = Path(__file__).resolve().parents[3] / "deploy" / "omdml.toml"
 MODEL = {"catalogues": {"c": {"path": "items"}}, "models": {"shop": {"learner": "lomdml", "catalogue": "c"}}}
 
 
 def test_the_sample_file_is_valid_and_says_the_defaults():
-    found = config.load(SAMPLE, {})
-    default = config.load(None, {}, {"catalogues": {"shop": {"path": "items/"}}, "models": {"shop": {}}})
+    found = load(SAMPLE, {})
+    default = load(None, {}, {"catalogues": {"shop": {"path": "items/"}}, "models": {"shop": {}}})
     for section in ("log", "store", "worker", "node"):
         assert getattr(found, section) == getattr(default, section)
     said = found.models["shop"]
@@ -53,7 +54,7 @@ def test_the_commented_kafka_section_is_valid():
     lines = SAMPLE.read_text().split("[store]")[0].splitlines()
     start = lines.index("# [log]")
     table = tomllib.loads("\n".join(line.removeprefix("# ") for line in lines[start:]))
-    log = config.load(None, {}, {**MODEL, **table}).log
+    log = load(None, {}, {**MODEL, **table}).log
     assert isinstance(log, config.KafkaLog)
     assert log.member == "worker-1"
 
@@ -64,10 +65,10 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         '[store]\nurl = "dir:one"\n[catalogues.c]\npath = "items"\n[models.shop]\nlearner = "lomdml"\nrank = 3\n'
     )
     environment = {"OMDML_STORE__URL": "redis://two", "OMDML_MODELS__shop__RANK": "7", "OMDML_CACHE": "elsewhere"}
-    assert config.load(path, {}).store.url == "dir:one"
-    found = config.load(path, environment)
+    assert load(path, {}).store.url == "dir:one"
+    found = load(path, environment)
     assert (found.store.url, found.models["shop"].parameters["rank"]) == ("redis://two", 7)
-    assert config.load(path, environment, {"store": {"url": "dir:three"}}).store.url == "dir:three"
+    assert load(path, environment, {"store": {"url": "dir:three"}}).store.url == "dir:three"
 
 
 @pytest.mark.parametrize(
@@ -120,36 +121,36 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
 def test_what_cannot_be_used_is_refused_with_its_place(table, message):
     merged = {**MODEL, **table}
     with pytest.raises(ConfigurationError) as caught:
-        config.load(None, {}, merged)
+        load(None, {}, merged)
     assert message in str(caught.value)
 
 
 def test_a_file_that_is_missing_or_no_toml_is_said(tmp_path):
     with pytest.raises(ConfigurationError, match=r"nowhere.toml: cannot be read"):
-        config.load(tmp_path / "nowhere.toml", {})
+        load(tmp_path / "nowhere.toml", {})
     (tmp_path / "bad.toml").write_text("[log\n")
     with pytest.raises(ConfigurationError, match="not TOML"):
-        config.load(tmp_path / "bad.toml", {})
+        load(tmp_path / "bad.toml", {})
 
 
 def test_a_mark_of_the_byte_order_is_no_part_of_a_file_and_other_encodings_are_named(tmp_path):
     path = tmp_path / "omdml.toml"
     path.write_bytes(b'\xef\xbb\xbf[store]\nurl = "dir:one"\n')
-    assert config.load(path, {}).store.url == "dir:one"
+    assert load(path, {}).store.url == "dir:one"
     path.write_text("[store]\n", encoding="utf-16")
     with pytest.raises(ConfigurationError, match=r"omdml.toml: no text in UTF-8 .*: save it as UTF-8"):
-        config.load(path, {})
+        load(path, {})
 
 
 @pytest.mark.parametrize("name", ["OMDML_LOG", "OMDML_STORE", "OMDML_MODELS"])
 def test_a_variable_that_names_a_section_is_refused(name):
     with pytest.raises(ConfigurationError, match=f"environment {name}: this is a section, .*{name}__OPTION"):
-        config.load(None, {name: "1"})
+        load(None, {name: "1"})
 
 
 def test_coordinates_are_a_part_of_the_digest_only_if_they_are_mapped():
     plain, said, mapped = (
-        config.load(None, {}, {**MODEL, "models": {"shop": {"learner": "lomdml", **options}}}).models["shop"]
+        load(None, {}, {**MODEL, "models": {"shop": {"learner": "lomdml", **options}}}).models["shop"]
         for options in ({}, {"coordinates": "features"}, {"coordinates": "mapped"})
     )
     assert plain.digest() == said.digest() != mapped.digest()
@@ -158,7 +159,7 @@ def test_coordinates_are_a_part_of_the_digest_only_if_they_are_mapped():
 
 @pytest.mark.parametrize("name", sorted(LEARNERS))
 def test_only_dca_learns_on_mapped_coordinates_if_its_model_does_not_say(name):
-    found = config.load(None, {}, {**MODEL, "models": {"shop": {"learner": name}}}).models["shop"]
+    found = load(None, {}, {**MODEL, "models": {"shop": {"learner": name}}}).models["shop"]
     assert found.coordinates == ("mapped" if name == "dca" else "features")
 
 
@@ -167,7 +168,7 @@ def test_an_exact_name_is_matched_before_a_pattern():
         "user-*": {"learner": "lomdml", "catalogue": "c", "rank": 1},
         "user-7": {"learner": "lomdml", "catalogue": "c", "rank": 2},
     }
-    found = config.load(None, {}, {**MODEL, "models": models})
+    found = load(None, {}, {**MODEL, "models": models})
     assert found.match("user-7")[0] == "user-7"
     assert found.match("user-8")[0] == "user-*"
     assert found.match("shop") is None
@@ -175,8 +176,8 @@ def test_an_exact_name_is_matched_before_a_pattern():
 
 def test_groups_of_coordinates_can_be_configured():
     models = {"pages": {"learner": "diagonal", "groups": {"regions": [0, 0, 1], "words": 2}}}
-    found = config.load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
+    found = load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
     assert found.models["pages"].parameters["groups"] == {"regions": [0, 0, 1], "words": 2}
     models["pages"]["groups"] = {"regions": "two"}
     with pytest.raises(ConfigurationError, match=r"models\.pages: .*"):
-        config.load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})
+        load(None, {}, {"catalogues": {"items": {"path": "items"}}, "models": models})

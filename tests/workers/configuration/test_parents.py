@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omdml.errors import ConfigurationError
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 
 
 def configured(**models):

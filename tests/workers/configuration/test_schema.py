@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 
 from omdml.learners import LEARNERS
-from omdml.workers.configuration.config import Configuration, defaults, load
+from omdml.workers.configuration.config import Configuration, defaults
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.schema import STRUCTS, schema
 from omdml.workers.configuration.secret_files import ENDING, IN_FILES
 from tests.workers.configuration.test_config import SAMPLE

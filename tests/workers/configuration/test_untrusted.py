@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from omdml.errors import FeedbackError
 from omdml.streams.letters import Letter
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.redis.keys import StoreKeys
 from omdml.workers.configuration.process import configure_log

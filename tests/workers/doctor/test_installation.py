@@ -13,9 +13,8 @@ from omdml.errors import StoreRefused
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.files.reader import open_log
 from omdml.streams.stores.folder.store import DirectoryStore
-from omdml.workers import wiring
-from omdml.workers.configuration.config import load
-from omdml.workers.doctor import installation
+from omdml.workers.configuration.loading import load
+from omdml.workers.doctor import facts, installation
 from omdml.workers.doctor.findings import Level
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
 
@@ -90,7 +89,7 @@ def test_what_nobody_foresaw_is_a_finding_and_the_other_checks_go_on(findings, m
     def broken(configuration):
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr(wiring, "open_stores", broken)
+    monkeypatch.setattr(facts, "open_stores", broken)
     found = findings()
     assert not found["store"].well
     assert "ZeroDivisionError: by nothing" in found["store"].text

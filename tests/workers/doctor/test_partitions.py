@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omdml.streams.extents import Extent, Member
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.doctor.findings import Level
 from omdml.workers.doctor.partitions import partitions

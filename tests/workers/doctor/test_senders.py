@@ -8,7 +8,7 @@ from omdml.feedback import Triplet, encode
 from omdml.streams.letters import resent_header
 from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.doctor.findings import Level
 from omdml.workers.doctor.senders import advise, look_at_senders
 

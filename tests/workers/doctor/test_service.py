@@ -20,7 +20,7 @@ from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.letters import Resent, read_book
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.doctor import installation, serving
 from omdml.workers.doctor.findings import Level

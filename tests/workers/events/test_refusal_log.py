@@ -7,12 +7,12 @@ import structlog
 from omdml.errors import FeedbackError
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Letter, read_letters
-from omdml.streams.protocols import Partition, Record
-from omdml.workers import wiring
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.events import decoding
 from omdml.workers.events.decoding import Refusal
 from omdml.workers.events.refusal_log import EVERY_S, RefusalLog
+from omdml.workers.wiring.dead_letters import open_letters
 from tests.support.files import read_records
 from tests.support.worlds import World, events, run_until_idle
 
@@ -96,7 +96,7 @@ def test_an_unknown_item_does_not_change_what_is_learned_beside_it(tmp_path):
 
 def test_the_oldest_letters_go_when_there_are_too_many(tmp_path):
     with structlog.testing.capture_logs() as entries:
-        letters = wiring.open_letters(FileLog(letters=str(tmp_path), letters_keep_mb=0.04))
+        letters = open_letters(FileLog(letters=str(tmp_path), letters_keep_mb=0.04))
         for offset in range(1000):
             letters.add(*refused(offset, "not_json")[:3])
         letters.close()

@@ -14,9 +14,10 @@ from omdml.errors import CorruptError
 from omdml.feedback import decode, encode
 from omdml.snapshot import Checkpoint
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.configuration.config import GuardConfig, load
+from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.events.repeats import WINDOW, SeenIds

@@ -14,7 +14,7 @@ from omdml.errors import FeedbackError
 from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK, Triplet, decode, encode
 from omdml.streams.kafka.routing.router import Targets, copy_of
 from omdml.streams.letters import Letter
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.routing import RouterMetrics, key_of
 
 CLICKS = Partition("clicks-id", 3)

@@ -206,9 +206,9 @@ def test_an_accepted_cut_of_a_lost_partition_is_left_to_its_next_owner(tmp_path,
     run_until_idle(worker)
     written_on(world, worker.services.source, 10, *events(30, seed=1))
     worker.step()
-    worker.lost(list(worker.partitions))
+    worker._owned.lost(list(worker.partitions))
     run_until_idle(worker, 3)
-    assert not worker._from_beginning
+    assert not worker._owned.from_beginning
 
 
 def test_a_waiting_model_learns_what_is_written_over_what_it_waited_for(tmp_path, monkeypatch):

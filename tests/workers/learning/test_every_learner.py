@@ -17,10 +17,10 @@ from omdml.feedback import Pair, Quadruplet, SetJudgement, Triplet, encode
 from omdml.streams.catalogues.build import add_items, build_catalogue
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.memory import MemorySink
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch
 from omdml.workers.events.lookup import Lookup

@@ -11,7 +11,7 @@ from omdml import LOMDML
 from omdml.errors import StoreError
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.learning.interruptions import StoreChanged
-from omdml.workers.learning.watermark import Mark
+from omdml.workers.learning.partition.watermark import Mark
 from tests.support.worlds import (
     World,
     configuration,

@@ -11,7 +11,7 @@ from omdml.feedback import Triplet, encode
 from omdml.streams.memory import MemorySource
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events import decoding
-from omdml.workers.learning.partition import OwnedPartition
+from omdml.workers.learning.partition.owned_partition import OwnedPartition
 from omdml.workers.model.drift import Drift
 from tests.support.worlds import World, events, kill, learned_directly, letters, living_on, mark, refuse, run_until_idle
 
@@ -78,7 +78,7 @@ def test_a_hand_over_waits_once_for_a_store_that_is_away(tmp_path, monkeypatch):
         worker.step()
     assert sum(bool(owned.models.unsaved) for owned in worker.partitions.values()) == 4
     asked.clear()
-    worker.revoked(list(worker.partitions))
+    worker._owned.revoked(list(worker.partitions))
     assert len(asked) == 1
 
 

@@ -8,10 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from omdml.errors import SourceError, StoreError
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.workers.learning.measures import Arrivals
 from omdml.workers.learning.metrics import WorkerMetrics
-from omdml.workers.learning.pending_letters import LettersAway
+from omdml.workers.learning.partition.pending_letters import LettersAway
 from omdml.workers.model.owned_model import TRAILS
 from omdml.workers.telemetry.registry import ModelLabels
 from tests.support.worlds import World, events, living_on, paced, run_until_idle

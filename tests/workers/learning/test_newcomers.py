@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from omdml.errors import ConfigurationError, StoreError
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.model import newcomers
 from omdml.workers.model.newcomers import Newcomers
 from omdml.workers.operate import models as upkeep
@@ -129,7 +129,7 @@ def test_a_signal_is_heard_between_two_turns(tmp_path, monkeypatch):
 
 def test_a_worker_told_to_stop_leaves_what_saving_has_no_time_for(tmp_path, monkeypatch):
     monkeypatch.setattr("omdml.workers.learning.worker.FINISH_S", 0.0)
-    monkeypatch.setattr("omdml.workers.learning.portions.PORTION", 2)
+    monkeypatch.setattr("omdml.workers.learning.partition.portions.PORTION", 2)
     world, whole = World(tmp_path / "stopped"), World(tmp_path / "whole")
     for one in (world, whole):
         one.send(*of_each(NAMES, 3))
@@ -235,7 +235,7 @@ def test_models_that_have_all_of_a_batch_are_not_claimed_with_others(tmp_path, m
     asked, claim_all = [], world.store.claim_all
     monkeypatch.setattr(world.store, "claim_all", lambda names: (asked.append(list(names)), claim_all(names))[1])
     world.send(*events(1, 1, NAMES[0]))
-    monkeypatch.setattr("omdml.workers.learning.watermark.Mark.start", lambda mark, committed: 0)
+    monkeypatch.setattr("omdml.workers.learning.partition.watermark.Mark.start", lambda mark, committed: 0)
     run_until_idle(worker)
     assert asked == [[NAMES[0]]]
     assert world.store.peek(NAMES[0]).next > first

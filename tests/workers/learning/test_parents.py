@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from omdml import DCA
 from omdml.learners import Learner
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.workers.commands.replay_output import learn
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.learning.interruptions import Rewind

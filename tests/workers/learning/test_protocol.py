@@ -12,7 +12,7 @@ from omdml.feedback import Ranking, encode
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.memory import MemorySource
 from omdml.workers.configuration.config import WorkerConfig
-from omdml.workers.learning.watermark import Mark
+from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.worker import LearnerWorker
 from tests.support.worlds import (
     World,
@@ -174,7 +174,7 @@ def test_what_was_polled_before_a_new_beginning_waits_for_what_is_sought_again(t
     world.log.expel(sitting)
     # This step gets the other partition, publishes version 0 there, and is refused.
     worker.step()
-    assert worker._waiting
+    assert worker._owned.waiting
     run_until_idle(paced(worker))
     assert world.store.claim(name).checkpoint.version == 40
 

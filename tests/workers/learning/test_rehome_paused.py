@@ -9,7 +9,7 @@ from omdml.errors import ConfigurationError, CorruptError, StoreError
 from omdml.streams.partitioners import by_crc32
 from omdml.streams.placement import Placement, PlacementChanged
 from omdml.workers.events.decoding import by_partition
-from omdml.workers.learning.partition_models import OwnedModels
+from omdml.workers.learning.partition.models import OwnedModels
 from omdml.workers.model.relocation import take_back
 from omdml.workers.operate import topics
 from tests.streams.test_placement import saved
@@ -49,7 +49,7 @@ ONCE = (5, [("wrong_partition", 5), ("wrong_partition", 6), ("wrong_partition", 
 @pytest.mark.parametrize("ended", ["stopped", "killed amid a save", "its partition taken away"])
 def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(tmp_path, monkeypatch, ended):
     world, worker, model = placed_under_a_worker(tmp_path)
-    worker._waiting = by_partition(worker._fetch())
+    worker._owned.waiting = by_partition(worker._fetch())
     worker._take()
     kill(world, worker)
     with monkeypatch.context() as looked:
@@ -59,7 +59,7 @@ def test_a_worker_that_was_paused_during_a_rehome_saves_nothing_it_learns_later(
             worker.stop()
             worker.run()
         elif ended == "its partition taken away":
-            worker.revoked(list(worker.partitions))
+            worker._owned.revoked(list(worker.partitions))
         else:
             with pytest.raises(PlacementChanged):
                 worker._save(0.0)
@@ -76,7 +76,7 @@ def test_a_worker_that_was_paused_during_a_rehome_shows_nothing_it_learns_later(
 
 def test_a_partition_taken_over_after_a_rehome_does_not_hide_it_from_the_others(tmp_path):
     world, worker, model = placed_under_a_worker(tmp_path)
-    worker.assigned({world.log.partitions[2]: None})
+    worker._owned.assigned({world.log.partitions[2]: None})
     with pytest.raises(PlacementChanged):
         run_until_idle(worker)
     kill(world, worker)
@@ -91,7 +91,7 @@ def test_a_rehome_goes_back_if_a_worker_saved_while_it_looked(tmp_path):
 
     def after_a_save(topic_id, before, after):
         world.store.place = place
-        worker._waiting = by_partition(worker._fetch())
+        worker._owned.waiting = by_partition(worker._fetch())
         worker._take()
         owned.models.keep([owned.models.loaded[model]])
         return place(topic_id, before, after)
@@ -142,7 +142,7 @@ def test_a_worker_unaware_of_a_rehome_notes_no_refusals(tmp_path):
     worker.services.source.poll(1, 0.0)
     assert rehomed(world) == (2, 4)
     world.send(*events(3, 1, model=model), key=living_on(world, world.log.partitions[0]))
-    worker._waiting = by_partition(worker._fetch())
+    worker._owned.waiting = by_partition(worker._fetch())
     with pytest.raises(PlacementChanged):
         worker._take()
     assert world.store.peek(model) == before

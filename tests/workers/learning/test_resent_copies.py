@@ -14,7 +14,7 @@ from omdml.streams.catalogues.build import add_items
 from omdml.streams.letters import RESENT_UNREAD, Letter, headers_again, position_of_copy
 from omdml.streams.memory import MemorySource
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.events.decoding import sort_out
 from omdml.workers.events.stretches import Stretch, Stretches
 from omdml.workers.operate.fit import publish

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from omdml import LEARNERS, LOMDML
 from omdml.comparisons import conversion
 from omdml.feedback import Ranking, Triplet, encode
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.events.decoding import Batch

@@ -9,8 +9,8 @@ import pytest
 from omdml import LEARNERS
 from omdml.comparisons import conversion
 from omdml.feedback import encode
-from omdml.streams.protocols import Partition, Record
-from omdml.workers.configuration.config import load
+from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch
 from omdml.workers.model.claim import first_guard

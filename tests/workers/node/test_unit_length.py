@@ -13,7 +13,7 @@ from omdml import DCA, LOMDML
 from omdml.errors import StoreError
 from omdml.metrics import CosineMetric
 from omdml.snapshot import metric_from_bytes, metric_to_bytes
-from omdml.streams.protocols import Pointer
+from omdml.streams.protocols.store import Pointer
 from omdml.workers.cli import main
 from omdml.workers.node.live_model import bridged_view, embedded_view
 from omdml.workers.versions.inspection import changes, neighbours_kept, parts, weights

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from omdml.feedback import Ranking, Triplet, encode
 from omdml.streams.files.source import FileSink
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import Partition
+from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.cli import main
 from omdml.workers.commands.audit import show

@@ -9,11 +9,12 @@ from omdml.errors import FeedbackError, SourceError
 from omdml.feedback import Triplet, encode
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Letter, headers_again
-from omdml.streams.protocols import Partition, Record
+from omdml.streams.protocols.log import Partition, Record
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.operate.letters import learnable, passed
 from omdml.workers.operate.replay import read_whole
-from omdml.workers.wiring import open_bystander, open_sender
+from omdml.workers.wiring.dead_letters import open_sender
+from omdml.workers.wiring.feedback_log import open_bystander
 from tests.support.worlds import World, events, run_until_idle
 
 

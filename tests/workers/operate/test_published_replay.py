@@ -124,7 +124,7 @@ def test_a_replay_that_is_published_while_models_move_begins_nothing(shop, monke
 def test_a_replay_that_cannot_be_published_closes_the_dead_letters(shop, monkeypatch):
     shop.tell(*events(10))
     letters = letters_of(shop)
-    monkeypatch.setattr("omdml.workers.wiring.open_letters", lambda log: letters)
+    monkeypatch.setattr("omdml.workers.wiring.dead_letters.open_letters", lambda log: letters)
     closed = []
     monkeypatch.setattr(letters, "close", lambda: closed.append(True))
     monkeypatch.setattr(fit, "publish", refuse)

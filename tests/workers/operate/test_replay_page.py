@@ -10,13 +10,14 @@ import pytest
 from omdml.streams.extents import Extent
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.source import SEGMENT_BYTES
-from omdml.streams.protocols import Partition
-from omdml.workers import wiring
+from omdml.streams.protocols.log import Partition
 from omdml.workers.commands import replay_output
 from omdml.workers.commands.replay_output import in_small_pieces, share_read
-from omdml.workers.configuration.config import GuardConfig, load
+from omdml.workers.configuration.config import GuardConfig
+from omdml.workers.configuration.loading import load
 from omdml.workers.operate.replay import ReplayedModel, replayed_spec
 from omdml.workers.operate.replay_page import apart, page
+from omdml.workers.wiring.feedback_log import log_extents
 from tests.support.replays import ALONE, LoggedShop
 from tests.support.worlds import events
 
@@ -111,7 +112,7 @@ def test_names_beside_curves_never_stand_over_each_other():
 
 
 def test_the_bar_reaches_its_end_with_the_log(guarded):
-    extents = wiring.log_extents(load(str(guarded.file), {}, {}).log)
+    extents = log_extents(load(str(guarded.file), {}, {}).log)
     reached, shares = {}, []
     for records in guarded.log_read():
         reached |= {record.partition: record.offset + 1 for record in records}

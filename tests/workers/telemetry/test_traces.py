@@ -95,7 +95,8 @@ def test_later_publications_keep_the_first_trace():
 # The client of Redis looks for OpenTelemetry's meters by itself, if they are installed.
 def test_opentelemetry_is_not_imported_unless_spans_are_asked_for():
     code = (
-        "import sys; from omdml.workers import wiring, cli; from omdml.workers.telemetry import traces;"
+        "import sys; from omdml.workers import cli; from omdml.workers.wiring import node, worker;"
+        "from omdml.workers.telemetry import traces;"
         "traces.start('omdml-node');"
         "assert traces.passed('x', '00-1', 0.0, 1.0) == '00-1';"
         "parts = 'opentelemetry.sdk.trace', 'opentelemetry.exporter';"

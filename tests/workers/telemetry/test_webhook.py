@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy.local.ports import free_port
 from omdml.errors import ConfigurationError
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.configuration.process import configure_log
 from omdml.workers.telemetry import webhook
 from omdml.workers.telemetry.webhook import Webhook

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from omdml.workers.configuration.config import suggestion
+from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.columns import Column, Mask
 from omdml.workers.node.searching.options import SearchError
 

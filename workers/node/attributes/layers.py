@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.node.attributes.columns import Mask
 from omdml.workers.node.attributes.table import Attributes, Columns
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
 from omdml.streams.catalogues.changes.change import KINDS, MAX_ATTRIBUTES, Value, kind_of
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.regular import opened
-from omdml.workers.configuration.config import suggestion
+from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.columns import Column, Flags, Lists, Mask, Numbers, Texts
 from omdml.workers.node.attributes.filters import WORDS, Filter, shown
 from omdml.workers.node.searching.options import SearchError

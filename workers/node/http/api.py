@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omdml.errors import OmdmlError, SourceError
-from omdml.streams.protocols import Pointer, Why
+from omdml.streams.protocols.store import Pointer, Why
 from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
 from omdml.workers.node.gallery import Query
 from omdml.workers.node.http.console import CONSOLE, FILES_OF

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from omdml.errors import FeedbackError
 from omdml.feedback import MESSAGEPACK
-from omdml.workers.configuration.config import suggestion
+from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.searching.answers import DEFAULT_K, MAX_K
 from omdml.workers.node.searching.options import MAX_EXPAND, SearchError
 from omdml.workers.node.writing.inbox import Event, Inbox

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import Pointer
+from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.course import Step
 from omdml.workers.node.http.requests import Compare, Events, History, ItemPicture, Items, OfVersion, parameters_as
 from omdml.workers.node.node import RetrievalNode

@@ -10,7 +10,7 @@ import structlog
 
 from omdml.errors import FeedbackError, OmdmlError, SourceError
 from omdml.feedback import MESSAGEPACK, AnyFeedback, decode
-from omdml.streams.protocols import Sink
+from omdml.streams.protocols.log import Sink
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.writing.together import Together
 from omdml.workers.telemetry import traces

@@ -11,7 +11,7 @@ import structlog
 
 from omdml.errors import CatalogueError, OmdmlError
 from omdml.streams.catalogues.changes.change import Changed, ChangeError, Prepared
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.node.writing.together import Together
 

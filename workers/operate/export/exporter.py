@@ -16,7 +16,8 @@ import numpy as np
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, StoreError, StoreRefused
 from omdml.snapshot import Snapshot
 from omdml.streams.disk import take_lock
-from omdml.streams.protocols import Catalogue, Pointer, SnapshotStore
+from omdml.streams.protocols.catalogue import Catalogue
+from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.operate.export.manifest import Format, Manifest, Part, read_manifest
 from omdml.workers.operate.export.parts import Attributes, Rows, pyarrow, read_part, write_part
 from omdml.workers.operate.export.vectors import (

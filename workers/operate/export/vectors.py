@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from omdml.errors import ConfigurationError, CorruptError
 from omdml.metrics import CHUNK_ROWS
 from omdml.snapshot import Snapshot
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.operate.export.parts import Rows
 
 Matrix = NDArray[np.float32]

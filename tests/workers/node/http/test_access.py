@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from omdml.errors import ConfigurationError
-from omdml.workers import wiring
 from omdml.workers.configuration.access import Access, NamedToken, check_reach, check_tokens, is_loopback
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.node.http import limits
 from omdml.workers.node.http.limits import MAX_AHEAD
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.http.server import HttpServer
+from omdml.workers.wiring.node import serve_node
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused, sent
 from tests.support.worlds import events
@@ -163,7 +163,7 @@ def test_a_node_that_others_reach_does_not_start_without_a_token(tmp_path, host)
     }
     configuration = load(None, {}, {**table, "store": {"url": "memory:"}, "node": {"bind": f"{host}:8080"}})
     with pytest.raises(ConfigurationError, match=r"no node\.token.*openssl rand -hex 32 > token.*bind to 127\.0\.0\.1"):
-        wiring.serve_node(configuration)
+        serve_node(configuration)
     check_reach(host, Access(TOKEN))
 
 

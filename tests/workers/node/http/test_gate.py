@@ -9,7 +9,7 @@ import httpx
 import pytest
 import structlog
 
-from omdml.workers.configuration.config import load
+from omdml.workers.configuration.loading import load
 from omdml.workers.node.http import gate
 from omdml.workers.node.http.limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
 from tests.integration.waiting import until

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omdml.streams.catalogues.changes.change import Change, ChangeError, Prepared, Value, decode_change
-from omdml.streams.protocols import Catalogue
+from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.configuration.access import Access
 from omdml.workers.node.http.requests import MAX_EVENTS, MAX_FEEDBACK_BYTES, body_of, parameters_as
 from omdml.workers.node.node import RetrievalNode

@@ -1,6 +1,6 @@
 """The models of one partition in memory, and how what they learn reaches the nodes and the store.
 
-Steps 4 and 5 of the protocol, which workers/learning/partition.py lists.
+Steps 4 and 5 of the protocol, which workers/learning/partition/owned_partition.py lists.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import structlog
 
 from omdml.errors import CorruptError, Fenced, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
 from omdml.workers.learning.interruptions import Rewind
 from omdml.workers.learning.metrics import HELD
-from omdml.workers.learning.pending_letters import PendingLetters
-from omdml.workers.learning.portions import portions
+from omdml.workers.learning.partition.pending_letters import PendingLetters
+from omdml.workers.learning.partition.portions import portions
+from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
-from omdml.workers.learning.watermark import Mark
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.telemetry import traces
 from omdml.workers.versions.targets import TAKEN_BACK, why_taken_back

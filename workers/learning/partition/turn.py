@@ -11,8 +11,9 @@ import structlog
 
 from omdml.errors import CorruptError, StoreLost
 from omdml.streams.placement import Placement
-from omdml.streams.protocols import ModelPosition, Partition, Record
-from omdml.workers.configuration.names import can_be_kept
+from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.store import ModelPosition
+from omdml.workers.configuration.model_names import can_be_kept
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch, Refusal, sort_out, wrong_partition
 from omdml.workers.learning.services import Services

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from omdml.errors import StoreLost
-from omdml.streams.protocols import MarkStore, Partition
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import MarkStore
 from omdml.workers.learning.interruptions import StoreChanged
 
 

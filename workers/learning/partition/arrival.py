@@ -6,9 +6,10 @@ import structlog
 
 from omdml.errors import Fenced, GapError
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols import Partition, Written
+from omdml.streams.protocols.log import Partition
+from omdml.streams.protocols.store import Written
+from omdml.workers.learning.partition.unreadable_checkpoints import Misplaced
 from omdml.workers.learning.services import Services
-from omdml.workers.learning.unreadable_checkpoints import Misplaced
 from omdml.workers.model.claim import Claimed, out_of_reach
 from omdml.workers.model.owned_model import OwnedModel
 

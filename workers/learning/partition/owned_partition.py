@@ -34,18 +34,19 @@ import structlog
 
 from omdml.errors import CorruptError, SourceError, StoreError, StoreLost
 from omdml.streams.placement import Placement, PlacementChanged
-from omdml.streams.protocols import ModelPosition, Partition, Record
+from omdml.streams.protocols.log import Partition, Record
+from omdml.streams.protocols.store import ModelPosition
 from omdml.streams.stores.checkpoints import none_valid
 from omdml.workers.events.decoding import Batch, Refusal, span_of
-from omdml.workers.learning.arrival import Arrival
 from omdml.workers.learning.interruptions import Rewind
-from omdml.workers.learning.partition_models import OwnedModels
-from omdml.workers.learning.pending_letters import PendingLetters
-from omdml.workers.learning.portions import portions
+from omdml.workers.learning.partition.arrival import Arrival
+from omdml.workers.learning.partition.models import OwnedModels
+from omdml.workers.learning.partition.pending_letters import PendingLetters
+from omdml.workers.learning.partition.portions import portions
+from omdml.workers.learning.partition.turn import claim_next, turn_of
+from omdml.workers.learning.partition.unreadable_checkpoints import Blocked
+from omdml.workers.learning.partition.watermark import Mark
 from omdml.workers.learning.services import Services
-from omdml.workers.learning.turn import claim_next, turn_of
-from omdml.workers.learning.unreadable_checkpoints import Blocked
-from omdml.workers.learning.watermark import Mark
 from omdml.workers.model.claim import Change, Claimed, claim, snapshot
 from omdml.workers.model.owned_model import OwnedModel
 from omdml.workers.model.relocation import close_stretch, take_back
@@ -81,13 +82,13 @@ class OwnedPartition:
 
     # 1
     def start(self, committed: int | None) -> int | None:
-        """Where to read from; see :meth:`omdml.workers.learning.watermark.Mark.start`."""
+        """Where to read from; see :meth:`omdml.workers.learning.partition.watermark.Mark.start`."""
         begin = self.mark.start(committed)
         return 0 if begin is None and committed is not None else begin
 
     # 2
     def claim(self, name: str) -> Claimed:
-        """Become the owner of a model that lives here; see :meth:`omdml.workers.learning.arrival.Arrival.admit`."""
+        """Become the owner of a model that lives here; see :meth:`Arrival.admit`."""
         return self._own(claim(name, self.services.specs.of(name), self.services.store, self.services.platform))
 
     def _own(self, claimed: Claimed) -> Claimed:

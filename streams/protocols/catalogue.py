@@ -1,0 +1,94 @@
+"""The contract of catalogues: the vectors of items, and changes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError, Prepared, Shown, Value
+
+
+class Catalogue(Protocol):
+    """The items' vectors, scaled already, and mapped if a model learns on that.
+
+    Within a generation rows are only ever added. An item that changes gets a new row; its older rows, and those of
+    deleted items, stay and are no items any more.
+    """
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Numbers an item has in each modality of ``features``."""
+
+    @property
+    def raw_dims(self) -> Mapping[str, int]:
+        """Numbers an item has in each modality that raw vectors bring."""
+
+    @property
+    def generation(self) -> str:
+        """Its name."""
+
+    @property
+    def first(self) -> int:
+        """How many items the generation began with: starts look at these rows alone, so adding items changes none."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The id of every row, in their order; rows that are no items any more have theirs still."""
+
+    @property
+    def sets(self) -> Mapping[str, NDArray[np.int64]]:
+        """Row numbers of a set's elements by its id; empty if there are no sets. No set is named like an item."""
+
+    @property
+    def features(self) -> Mapping[str, NDArray[np.float32]]:
+        """A matrix (n, d) a modality, float32, C-contiguous; a memory map will do. Row i belongs to ``ids[i]``."""
+
+    def in_coordinates(self, coordinates: str) -> Catalogue:
+        """The same items as models with ``coordinates = "features"``, or ``"mapped"``, see them.
+
+        Raises CatalogueError if there is no map to make such coordinates.
+        """
+
+    @property
+    def shown(self) -> Shown:
+        """Which rows are items by now."""
+
+    @property
+    def attributes(self) -> Mapping[str, Mapping[str, Value]]:
+        """All attributes of each item of which a change said some."""
+
+    @property
+    def refreshed_at(self) -> float:
+        """When somebody in this process last looked for changes, by the monotonic clock; 0 if nobody did."""
+
+    def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Row numbers of these ids, the newest of each; -1 for one that is unknown or deleted."""
+
+    def prepare(self, changes: Iterable[Change]) -> Prepared:
+        """Changes of one request, ready to be made; raises ChangeError if its vectors or attributes do not fit."""
+
+    def change(self, batches: Sequence[Prepared]) -> list[Changed | ChangeError]:
+        """Make the changes of some requests: those of each whole, or not at all; what became of each.
+
+        They are durable and taken in here on return; others take them in by a ``refresh()``. Raises CatalogueError
+        if none was made, or if nobody knows whether they were: to repeat them does no harm.
+        """
+
+    def scale(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """Raw vectors (n, d) a modality, scaled (and mapped) as the catalogue's own were: a table as ``features`` is.
+
+        Raises CatalogueError naming a missing or unknown modality, a wrong dimension, a value that is not finite.
+        """
+
+    def scale_some(self, vectors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+        """The same for vectors of some modalities, one at least: the others get their conditional means (MATHS 17)."""
+
+    def refresh(self) -> int:
+        """Take in what was added to the generation and changed since; answers how many rows. Rows keep their numbers.
+
+        Whoever reads meanwhile asks for ``rows`` first, for ``features`` then. Raises CatalogueError if the place
+        can no longer tell, as when it holds another generation by now.
+        """

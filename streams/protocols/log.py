@@ -1,0 +1,131 @@
+"""The contract of logs: records, the source that reads them, the sink that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+
+class Partition(NamedTuple):
+    """An ordered part of a log. ``topic_id`` is the log's identity, not its name: a log created anew has another."""
+
+    topic_id: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}/{self.number}"
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One event as it lies in the log.
+
+    ``offset`` orders the records of a partition; offsets may leave gaps. ``timestamp`` is seconds since the epoch, or
+    None if the log knows none. ``headers`` holds (name, bytes) pairs.
+    """
+
+    partition: Partition
+    offset: int
+    value: bytes
+    key: bytes | None = None
+    timestamp: float | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Listener(Protocol):
+    """Told by a source, inside ``poll`` or ``close``, of what it was given and what was taken from it."""
+
+    def assigned(self, committed: Mapping[Partition, int | None]) -> Mapping[Partition, int | None]:
+        """Take over these partitions (with their committed offsets); answer where to start (None: the beginning).
+
+        A partition that the answer leaves out is not read.
+        """
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Save what can be saved within a third of the session timeout, and let go."""
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        """Let go without saving: somebody else may already own them."""
+
+
+class Source(Protocol):
+    """A feedback log that is read in order, from positions the caller keeps. One thread uses it."""
+
+    @property
+    def topic_id(self) -> str:
+        """The log's identity, not its name: a log that was created again under the same name has another one."""
+
+    @property
+    def partitions(self) -> int:
+        """How many the log has, as of a second ago."""
+
+    @property
+    def partitioner(self) -> str:
+        """How senders choose a partition by key: a name in :data:`omdml.streams.partitioners.PARTITIONERS`."""
+
+    def subscribe(self, listener: Listener, read: int | None = None) -> None:
+        """Ask for partitions; the listener hears of them inside a later ``poll``.
+
+        The group shares out the first ``read`` partitions of the log, or all of them; the others go to nobody.
+        """
+
+    def poll(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Records in order within each partition, at most ``max_records``; waits up to ``timeout_s`` for the first.
+
+        Raises
+        ------
+        GapError
+            The log no longer holds the events at the position, or is not the log that the position belongs to.
+        SourceError
+            The log cannot be used (a folder without access, a compacted topic). A log that is out of reach for a
+            while is waited for, in silence but for one log line: ``poll`` then answers an empty list.
+        """
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Continue this partition at its first record at or after ``offset``."""
+
+    def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
+        """Record these offsets (first event not yet in a checkpoint) in the log's own books.
+
+        True when recorded; False when this member no longer owns a partition, and must not write any more; None when
+        the log is out of reach for now, or busy with a rebalance, and nobody can tell.
+        """
+
+    def progress(self) -> Mapping[Partition, tuple[int, int]]:
+        """The offset of each owned partition's next record, and the log's end, if they are known."""
+
+    @property
+    def away(self) -> bool:
+        """Whether the log is out of reach, as far as the last ``poll`` could tell."""
+
+    def backlog(self, position: int, end: int) -> int:
+        """How much of a partition lies between two of its offsets: offsets, or bytes if offsets tell of bytes."""
+
+    def begin(self, partition: Partition) -> int:
+        """The first offset that the log still holds of a partition; raises SourceError."""
+
+    def end(self, partition: Partition) -> int:
+        """The offset after the last record of a partition, as of now; raises SourceError."""
+
+    def close(self) -> None:
+        """Leave the group at once, so that another member can take over."""
+
+
+class Sink(Protocol):
+    """Where events go: a feedback log, or its dead letters."""
+
+    def send(self, value: bytes, key: str | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> None:
+        """Queue one event. ``key`` (the model's name) keeps a model's events in one partition, in order.
+
+        Raises SourceError if the sink can take no more for now.
+        """
+
+    def send_many(self, events: Sequence[tuple[bytes, str | None]]) -> None:
+        """Queue events with their keys, in order; after an error nobody can tell how many of them were."""
+
+    def flush(self, timeout_s: float = 30.0) -> None:
+        """Return when everything sent is durable and acknowledged; raise SourceError when it could not be."""
+
+    def close(self) -> None:
+        """Flush, and let go."""

@@ -1,0 +1,1 @@
+"""What a configuration must be beyond its types: ranges, texts, models, parents."""

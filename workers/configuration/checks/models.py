@@ -1,0 +1,61 @@
+"""What the section of a model must hold: a learner, a catalogue, hyperparameters that the learner takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from omdml import DEFAULT_LEARNER
+from omdml.errors import ConfigurationError, ParameterError
+from omdml.workers.configuration.checks.sections import as_table, refuse_unknown
+from omdml.workers.configuration.config import COORDINATES, defaults, is_pattern
+from omdml.workers.configuration.suggestion import suggestion
+
+
+def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> dict[str, Any]:
+    """The section of a model with its defaults written out; raises ConfigurationError."""
+    if not name.strip():
+        raise ConfigurationError(f"models.{name!r}: expected a section [models.NAME] with a name or a pattern in it")
+    options = dict(as_table(entry, f"models.{name}"))
+    where = f"models.{name}"
+    if not catalogues:
+        raise ConfigurationError(f"{where}: there is no catalogue: add [catalogues.NAME], or pass --catalogue")
+    from omdml.learners import LEARNERS
+
+    learner = options.pop("learner", DEFAULT_LEARNER)
+    if not isinstance(learner, str) or learner not in LEARNERS:
+        raise ConfigurationError(f"{where}.learner is {learner!r}{suggestion(str(learner), LEARNERS)}")
+    catalogue = options.pop("catalogue", next(iter(catalogues)) if len(catalogues) == 1 else "")
+    if not isinstance(catalogue, str) or catalogue not in catalogues:
+        raise ConfigurationError(f"{where}.catalogue is {catalogue!r}{suggestion(str(catalogue), catalogues)}")
+    coordinates = options.pop("coordinates", LEARNERS[learner].coordinates)
+    if coordinates not in COORDINATES:
+        raise ConfigurationError(f"{where}.coordinates is {coordinates!r}, expected 'features' or 'mapped'")
+    if coordinates == "mapped":
+        options = {**LEARNERS[learner].on_mapped, **options}
+    expand = options.pop("expand", 0)
+    if type(expand) is not int or not 0 <= expand <= 100:
+        raise ConfigurationError(f"{where}.expand is {expand!r}, expected 0 (off) to 100")
+    most = options.pop("max_models", None)
+    if most is not None and not is_pattern(name):
+        raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
+    parent = options.pop("parent", "")
+    refuse_unknown(
+        options, ["learner", "catalogue", "coordinates", "max_models", "parent", "expand", *defaults(learner)], where
+    )
+    try:
+        LEARNERS[learner](dims=_dims_of(options), **options)
+    except (ParameterError, TypeError) as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+    found = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
+    found |= {"parent": parent, "expand": expand}
+    return found if most is None else {**found, "max_models": most}
+
+
+def _dims_of(options: Mapping[str, Any]) -> dict[str, int]:
+    """Dimensions that try a learner's options: any will do, but where groups of coordinates say what there must be."""
+    groups = options.get("groups")
+    if not isinstance(groups, Mapping) or not groups:
+        return {"any": 1}
+    sizes = {name: len(group) if isinstance(group, list) else group for name, group in groups.items()}
+    return {name: size if isinstance(size, int) and size > 0 else 1 for name, size in sizes.items()}

@@ -1,0 +1,118 @@
+"""The partitions of a worker, and what becomes of them if its group gives or takes some."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from omdml.errors import CorruptError, Fenced, OmdmlError, SourceError, StoreError, StoreLost
+from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.learning.interruptions import Rewind, StoreChanged
+from omdml.workers.learning.log_placement import LogPlacement
+from omdml.workers.learning.measures import Measures
+from omdml.workers.learning.partition.owned_partition import OwnedPartition
+from omdml.workers.learning.services import Services
+
+log = structlog.get_logger(__name__)
+
+
+class Ownership:
+    """Listens to the source: it is told, inside a poll, of partitions that come and go.
+
+    Attributes
+    ----------
+    partitions
+        Those that the worker owns.
+    waiting
+        Records that were polled and not taken yet, by partition.
+    fresh
+        Partitions that were assigned, and whose models have no version 0 yet.
+    doubt
+        Set if what is in memory may not be this worker's, or may not have been kept: then nothing is saved.
+    leaving
+        Set once the worker is told to stop: it saves everything itself, at the end, and not in between.
+    from_beginning
+        A gap was accepted, and the log does not tell where it ends.
+    """
+
+    def __init__(self, services: Services, placement: LogPlacement, measures: Measures, hand_over_s: float) -> None:
+        self.services = services
+        self.hand_over_s = hand_over_s
+        self.partitions: dict[Partition, OwnedPartition] = {}
+        self.waiting: dict[Partition, list[Record]] = {}
+        self.fresh: list[Partition] = []
+        self.doubt: Fenced | StoreChanged | None = None
+        self.leaving = False
+        self.from_beginning = False
+        self._placement = placement
+        self._measures = measures
+
+    def untaken(self, partition: Partition) -> int | None:
+        """Offset of the first record of a partition that was polled and not taken."""
+        return self.waiting[partition][0].offset if partition in self.waiting else None
+
+    def assigned(self, committed: Mapping[Partition, int | None]) -> dict[Partition, int | None]:
+        """Own these partitions; answers where each is read from."""
+        starts: dict[Partition, int | None] = {}
+        for partition, offset in committed.items():
+            owned = OwnedPartition(partition, self.services, self._placement.read(partition.topic_id))
+            start = owned.start(None if self.from_beginning else offset)
+            starts[partition] = None if self.from_beginning else start
+            self.partitions[partition] = owned
+            self.fresh.append(partition)
+            self.services.metrics.rebalances.labels("assigned").inc()
+            log.info("partition_assigned", partition=str(partition), committed=offset, start=starts[partition])
+        return starts
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Save what can be saved, and let go; replay covers the rest."""
+        until = self.services.clock() + self.hand_over_s
+        for partition in partitions:
+            owned, untaken = self.partitions.pop(partition, None), self.untaken(partition)
+            self.waiting.pop(partition, None)
+            if owned is None:
+                continue
+            try:
+                if not self.leaving and not self.doubt and self.services.clock() < until:
+                    owned.save(untaken, commit=False, until=until)
+                log.info("partition_revoked", partition=str(partition), mark=owned.mark.offset)
+            except (OmdmlError, Rewind) as error:
+                log.warning("revoked_unsaved", partition=str(partition), reason=str(error))
+                if isinstance(error, StoreError | SourceError) and not isinstance(error, Fenced | StoreLost):
+                    # Saving the others would wait for it too.
+                    until = -math.inf
+            finally:
+                owned.drop_all()
+                self._give_up(partition, "revoked")
+
+    def lost(self, partitions: Iterable[Partition]) -> None:
+        """Let go, unsaved."""
+        for partition in partitions:
+            self.waiting.pop(partition, None)
+            if partition in self.partitions:
+                self.partitions.pop(partition).drop_all()
+            self._give_up(partition, "lost")
+            log.warning("partition_lost", partition=str(partition))
+
+    def _give_up(self, partition: Partition, how: str) -> None:
+        self._measures.forget(partition)
+        self.services.metrics.rebalances.labels(how).inc()
+
+    def introduce(self) -> None:
+        """Publish version 0 of configured models that live in partitions just assigned."""
+        while self.fresh:
+            partition = self.fresh[-1]
+            for name in self.services.specs.named:
+                owned = self.partitions.get(partition)
+                if owned and owned.placement.home(name) == partition.number:
+                    self._publish_first(owned, name)
+            self.fresh.pop()
+
+    def _publish_first(self, partition: OwnedPartition, name: str) -> None:
+        try:
+            partition.publish_first(name)
+        except CorruptError as error:
+            # The model waits from its first event on, and keeps no other model waiting.
+            log.error("model_not_published", model=name, reason=str(error))

@@ -1,0 +1,77 @@
+"""The dead letters beside the log that is configured: to write, to read, to send again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from omdml.streams.files.newest import newest_records as newest_in_files
+from omdml.streams.files.resending import FileSender
+from omdml.streams.files.source import SEGMENT_BYTES, FileSink
+from omdml.streams.kafka.newest import newest_records as newest_in_topic
+from omdml.streams.kafka.resending import KafkaSender
+from omdml.streams.kafka.routing.transaction import KafkaTransactions
+from omdml.streams.kafka.sink import KafkaSink
+from omdml.streams.kafka.topic import create_topic, look_up
+from omdml.streams.letters import DeadLetters, Sender
+from omdml.streams.newest import Newest
+from omdml.streams.protocols.log import Source
+from omdml.workers.configuration.config import FileLog, KafkaLog
+from omdml.workers.wiring.feedback_log import LOOK_S, open_bystander, open_sink
+from omdml.workers.wiring.kafka_topic import connection
+
+MEGABYTE = 1_000_000
+# Letters of a partition of their topic, and bytes of their files, that are looked through.
+LETTERS, LETTERS_BYTES = 20_000, 32 * MEGABYTE
+# Segments of dead letters: an eighth of them is deleted at a time.
+KEPT_SEGMENTS = 8
+
+
+def open_letters(log: FileLog | KafkaLog) -> DeadLetters:
+    """The dead letters beside the log; the topic of their own is created unless the configuration names one."""
+    if isinstance(log, FileLog):
+        return DeadLetters(letters_folder(log))
+    if not log.letters:
+        create_topic(connection(log), letters_topic(log))
+    sink = KafkaSink(connection(log), topic=letters_topic(log))
+    return DeadLetters(sink, sink.max_message_bytes)
+
+
+def letters_folder(log: FileLog) -> FileSink:
+    """Where the dead letters of a log in files are written: in so many segments that thinning takes a part of them."""
+    keep = int(log.letters_keep_mb * MEGABYTE)
+    return FileSink(log.letters, segment_bytes=min(SEGMENT_BYTES, keep // KEPT_SEGMENTS), keep_bytes=keep)
+
+
+def letters_topic(log: KafkaLog) -> str:
+    """Where the dead letters of a topic are."""
+    return log.letters or f"{log.topic}.letters"
+
+
+def open_letters_to_read(log: FileLog | KafkaLog) -> Source | None:
+    """The dead letters, to read; None if there never was one. Raises SourceError."""
+    if isinstance(log, KafkaLog):
+        if not log.letters and look_up(connection(log), letters_topic(log)) is None:
+            # The first worker makes the topic.
+            return None
+        return open_bystander(msgspec.structs.replace(log, topic=letters_topic(log)))
+    return open_bystander(msgspec.structs.replace(log, path=log.letters)) if Path(log.letters).exists() else None
+
+
+def newest_letters(log: FileLog | KafkaLog, look_s: float = LOOK_S) -> Newest:
+    """The newest lines among the dead letters, in bounded time; raises SourceError."""
+    part = look_s / LOOK_S
+    if isinstance(log, FileLog):
+        return newest_in_files(log.letters, int(part * LETTERS_BYTES))
+    return newest_in_topic(connection(log), letters_topic(log), log.group, int(part * LETTERS), look_s)
+
+
+def open_sender(log: FileLog | KafkaLog) -> Sender:
+    """What sends the events of dead letters again; raises SourceError."""
+    if isinstance(log, KafkaLog):
+        letters = letters_topic(log)
+        return KafkaSender(KafkaTransactions(connection(log), f"omdml.{letters}", log.partitioner), log.topic, letters)
+    from omdml.workers.operate.replay import read_whole
+
+    return FileSender(open_sink(log), letters_folder(log), read_whole(open_bystander(log)))

@@ -1,0 +1,79 @@
+"""The topic of a Kafka log: how to reach it, create it, grow it, and look at it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import NoReturn
+
+import msgspec
+
+from omdml.errors import ConfigurationError
+from omdml.streams.extents import Extent, Member
+from omdml.streams.kafka.extents import extents, members
+from omdml.streams.kafka.options import KafkaOptions
+from omdml.streams.kafka.topic import create_topic, grow_topic, look_up
+from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog
+from omdml.workers.operate.topics import Line, check_growth, survey
+from omdml.workers.wiring.stores import open_stores
+
+
+def connection(log: KafkaLog) -> KafkaOptions:
+    """The part of a Kafka log's configuration that says how to reach the cluster."""
+    fields = KafkaOptions.__struct_fields__
+    found = KafkaOptions(**{name: value for name, value in msgspec.structs.asdict(log).items() if name in fields})
+    if found.client_id != KafkaOptions().client_id:
+        return found
+    # Brokers and omdml topics status tell clients apart by this.
+    return msgspec.structs.replace(found, client_id=f"{found.client_id}-{socket.gethostname()}-{os.getpid()}")
+
+
+def create_log(log: FileLog | KafkaLog, partitions: int) -> tuple[str, bool, int]:
+    """Create the topic of a Kafka log, fit for feedback: its name, whether it was created, how many partitions it has.
+
+    Raises SourceError.
+    """
+    if isinstance(log, FileLog):
+        raise ConfigurationError("log.kind is 'file': a log in files needs no topic")
+    made = create_topic(connection(log), log.topic, partitions=partitions)
+    found = None if made else look_up(connection(log), log.topic)
+    return log.topic, made, found.partitions if found else partitions
+
+
+def grow_log(configuration: Configuration, partitions: int) -> tuple[int, int]:
+    """Add partitions to the topic of a Kafka log, up to so many; on how many models live, and how many there were.
+
+    Raises ConfigurationError, SourceError, StoreError.
+    """
+    log = configuration.log
+    if isinstance(log, FileLog):
+        no_topic()
+    found = look_at_topic(log)
+    placement = open_stores(configuration).placement(found[0].partition.topic_id)
+    homes = placement.count if placement else len(found)
+    check_growth(homes, len(found), partitions)
+    if partitions > len(found):
+        grow_topic(connection(log), log.topic, partitions)
+    return homes, len(found)
+
+
+def look_at_topic(log: FileLog | KafkaLog) -> list[Extent]:
+    """How far a Kafka log reaches and is read, partition by partition; raises SourceError."""
+    return extents(connection(log), log.topic, log.group) if isinstance(log, KafkaLog) else no_topic()
+
+
+def no_topic() -> NoReturn:
+    """Raise ConfigurationError for what only a Kafka log has."""
+    raise ConfigurationError(
+        "log.kind is 'file': a log in files has no topic. How far it is learned: omdml doctor, and omdml doctor --audit"
+    )
+
+
+def workers_of(log: FileLog | KafkaLog) -> list[Member]:
+    """The workers that read the topic just now, none of a log in files; raises SourceError."""
+    return members(connection(log), log.topic, log.group) if isinstance(log, KafkaLog) else []
+
+
+def survey_topic(configuration: Configuration) -> list[Line]:
+    """Every partition of the topic, beside what the store and the group know of it; raises SourceError, StoreError."""
+    return survey(look_at_topic(configuration.log), open_stores(configuration), workers_of(configuration.log))

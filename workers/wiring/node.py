@@ -1,0 +1,84 @@
+"""A node, connected to everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from omdml.workers.configuration.access import check_reach
+from omdml.workers.configuration.config import Configuration
+from omdml.workers.configuration.process import address
+from omdml.workers.wiring.feedback_log import open_sink
+from omdml.workers.wiring.models import open_specs
+from omdml.workers.wiring.stores import open_stores, tell_if_empty
+
+# Learners bring numba and scipy, a second of processor, which most commands do not need.
+if TYPE_CHECKING:
+    from omdml.workers.node.attributes.table import Attributes
+    from omdml.workers.node.pictures import Pictures
+
+
+def serve_node(configuration: Configuration) -> None:
+    """Run a node with its HTTP server until a signal."""
+    from omdml.workers.node.catalogues import Current
+    from omdml.workers.node.http.server import serve
+    from omdml.workers.node.node import RetrievalNode
+    from omdml.workers.telemetry.registry import new_registry
+    from omdml.workers.telemetry.store_times import timed
+
+    current = Current(open_specs(configuration))
+    host, port = address(configuration.node.bind, "node.bind")
+    check_reach(host, configuration.node.access)
+    registry = new_registry()
+    store = open_stores(configuration)
+    tell_if_empty(store)
+    node = RetrievalNode(
+        timed(store, registry),
+        current.catalogue,
+        configuration.models,
+        open_sink(configuration.log),
+        registry,
+        check=current.check,
+        models_in_metrics=configuration.metrics.models,
+        ready=configuration.node.ready,
+        first=current.first,
+        parent=current.parent,
+        attributes=attributes_of(configuration),
+        expand=configuration.expand,
+    )
+    serve(node, host, port, configuration.node.access, configuration.node.hosts, pictures_of(configuration))
+
+
+def attributes_of(configuration: Configuration) -> Callable[[str], Attributes | None]:
+    """Answers what is known of a model's items; raises CatalogueError if a file cannot be read."""
+    from omdml.workers.node.attributes.followed import FollowedAttributes
+
+    files = {
+        name: FollowedAttributes(config.attributes)
+        for name, config in configuration.catalogues.items()
+        if config.attributes
+    }
+
+    def of(model: str) -> Attributes | None:
+        matched = configuration.match(model)
+        followed = files.get(matched[1].catalogue) if matched else None
+        return followed() if followed else None
+
+    return of
+
+
+def pictures_of(configuration: Configuration) -> Callable[[str], Pictures | None]:
+    """Answers where the pictures of a model's items are; raises ConfigurationError if there is no such folder."""
+    from omdml.workers.node.pictures import Pictures
+
+    folders = {
+        name: Pictures(config.pictures, f"catalogues.{name}.pictures")
+        for name, config in configuration.catalogues.items()
+        if config.pictures
+    }
+
+    def of(model: str) -> Pictures | None:
+        matched = configuration.match(model)
+        return folders.get(matched[1].catalogue) if matched else None
+
+    return of

@@ -1,0 +1,55 @@
+"""A worker, connected to everything."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+
+from omdml.workers.configuration.config import Configuration, KafkaLog
+from omdml.workers.configuration.process import platform
+from omdml.workers.wiring.dead_letters import open_letters
+from omdml.workers.wiring.feedback_log import open_source
+from omdml.workers.wiring.models import open_specs
+from omdml.workers.wiring.stores import open_stores
+
+# Learners bring numba and scipy, a second of processor, which most commands do not need.
+if TYPE_CHECKING:
+    from omdml.workers.learning.worker import LearnerWorker
+
+MEGABYTE = 1_000_000
+
+
+def build_worker(configuration: Configuration, registry: CollectorRegistry, accept_gap: bool = False) -> LearnerWorker:
+    """A worker, connected to everything."""
+    from omdml.workers.learning.metrics import WorkerMetrics
+    from omdml.workers.learning.services import Services
+    from omdml.workers.learning.worker import LearnerWorker
+    from omdml.workers.model.memory_budget import Allowance, Residents
+    from omdml.workers.model.newcomers import Newcomers
+    from omdml.workers.telemetry.registry import ModelLabels
+    from omdml.workers.telemetry.store_times import timed
+
+    models, limits, log = open_specs(configuration), configuration.worker, configuration.log
+    services = Services(
+        store=timed(open_stores(configuration), registry),
+        source=open_source(configuration.log),
+        letters=open_letters(configuration.log),
+        specs=models,
+        metrics=WorkerMetrics(
+            registry,
+            ModelLabels(configuration.models, configuration.metrics.models),
+            topic=log.topic if isinstance(log, KafkaLog) else log.path,
+            lag_unit="offsets" if isinstance(log, KafkaLog) else "bytes",
+        ),
+        platform=platform(),
+        clock=time.monotonic,
+        accept_gap=accept_gap,
+        residents=Residents(limits.memory_mb * MEGABYTE),
+        newcomers=Newcomers(limits.new_models_s),
+        allowance=Allowance(limits.save_mb_s * MEGABYTE, limits.checkpoint_interval_s),
+    )
+    hand_over_s = log.session_timeout_s / 3 if isinstance(log, KafkaLog) else math.inf
+    return LearnerWorker(services, limits, accept_gap, hand_over_s)
