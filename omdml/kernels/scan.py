@@ -16,8 +16,12 @@ from omdml.kernels import Array
 LARGEST_CODE = 127
 # Rows whose codes stay in the processor's cache while several queries look at them.
 BLOCK_ROWS = 1024
-# What is added to a radius, and to a squared distance, for the rounding of the numbers themselves.
+# The largest code of a query, and the largest sum of products.
+LARGEST_QUERY_CODE, LARGEST_SUM = 2**15 - 1, 2**31 - 1
+# A radius is made larger by this, because it is rounded to float32.
 UP = 1 + 2.0**-22
+# How far rounding moves a squared distance, as a share of (row length + query length)^2: squares of rows are float32.
+ROUNDING = 2.0**-22
 
 
 @njit(cache=True, nogil=True)
@@ -48,6 +52,41 @@ def encode(X: Array, codes: Array, scales: Array, squares: Array, radii: Array) 
             left += (x - scale * code) ** 2
         scales[i], squares[i] = scale, scale * scale * total
         radii[i] = math.sqrt(left) * UP
+
+
+@njit(cache=True, nogil=True)
+def encode_queries(
+    points: Array, reach: float, asked: Array, units: Array, lengths: Array, widths: Array, slacks: Array
+) -> None:
+    """Round queries to ``units[q] * asked[q]``, so that int32 holds every sum of products with codes of rows.
+
+    Parameters
+    ----------
+    points : (Q, d), float64
+    reach
+        The length of the longest row.
+    asked : (Q, d), int16
+        Written.
+    units, lengths, slacks : (Q,), float64
+        Written, as :func:`scan` reads them.
+    widths : (Q,), float64
+        How far each query may be from where it should be; how far it is from its code is added.
+    """
+    largest = min(LARGEST_QUERY_CODE, LARGEST_SUM // (LARGEST_CODE * max(points.shape[1], 1)))
+    for q in range(points.shape[0]):
+        top = 0.0
+        for j in range(points.shape[1]):
+            top = max(top, abs(points[q, j]))
+        unit = top / largest
+        length = left = 0.0
+        for j in range(points.shape[1]):
+            code = np.rint(points[q, j] / unit) if unit > 0 else 0.0
+            asked[q, j] = np.int16(code)
+            length += (unit * code) ** 2
+            left += (points[q, j] - unit * code) ** 2
+        units[q], lengths[q] = unit, length
+        widths[q] += math.sqrt(left)
+        slacks[q] = ROUNDING * (reach + math.sqrt(length)) ** 2
 
 
 @njit(cache=True, nogil=True)
@@ -108,7 +147,7 @@ def scan(
     asked : (Q, d), int16
         The queries' codes, so small that int32 holds every product.
     units, lengths, widths, slacks : (Q,), float64
-        A query is within ``widths[q]`` of ``units[q] * asked[q] / scale``, whose squared length is ``lengths[q]``;
+        A query is within ``widths[q]`` of ``units[q] * asked[q]``, whose squared length is ``lengths[q]``;
         rounding moves a squared distance by less than ``slacks[q]``.
     among : (n,) or (0,), bool
         Rows that may be answered; all if it is empty.

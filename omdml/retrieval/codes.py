@@ -9,14 +9,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from omdml.kernels.scan import LARGEST_CODE, encode, scan
+from omdml.kernels.scan import encode, encode_queries, scan
 from omdml.retrieval.room import Room
 
 Array = NDArray[Any]
-LARGEST_QUERY_CODE = 2**15 - 1
-LARGEST_SUM = 2**31 - 1
-# Of a squared distance, as a share of (row's length + query's length)^2: squares of rows are float32.
-ROUNDING = 2.0**-22
 
 
 class Candidates(NamedTuple):
@@ -108,31 +104,24 @@ class Codes:
         widths : (Q,)
             How far each point may be from where it should be.
         """
-        count, (asked, columns) = len(self.radii), points.shape
+        count, asked = len(self.radii), len(points)
         if hidden is None:
             hidden = [np.empty(0, np.int64)] * asked
-        # Every sum of products with codes of rows stays within int32.
-        largest = min(LARGEST_QUERY_CODE, LARGEST_SUM // (LARGEST_CODE * max(columns, 1)))
-        units = np.abs(points).max(axis=1, initial=0.0) / largest
-        units[units == 0] = 1.0
-        codes = np.rint(points / units[:, None])
-        coded = codes * units[:, None]
-        lengths = np.einsum("ij,ij->i", coded, coded)
-        slacks = ROUNDING * (self._reach + np.sqrt(lengths)) ** 2
-        best = np.full((asked, min(k, count)), np.inf)
+        codes, (units, lengths, slacks) = np.empty(points.shape, np.int16), np.empty((3, asked))
+        near = np.full(asked, widths)
+        encode_queries(points, self._reach, codes, units, lengths, near, slacks)
+        best, counts = np.full((asked, min(k, count)), np.inf), np.zeros(asked, np.int64)
         # Memory that the scan does not write is never taken.
         rows, lows = np.empty((asked, count), np.int64), np.empty((asked, count))
-        counts = np.zeros(asked, np.int64)
         if count:
             scan(
                 self._codes.rows, self._scales.rows, self._squares.rows, self.radii if radii is None else radii,
-                codes.astype(np.int16), units, lengths, np.linalg.norm(points - coded, axis=1) + widths, slacks,
-                np.empty(0, np.bool_) if among is None else among,
+                codes, units, lengths, near, slacks, np.empty(0, np.bool_) if among is None else among,
                 np.concatenate(hidden), np.cumsum([len(part) for part in hidden]), best, rows, lows, counts,
             )  # fmt: skip
         tops = best[:, 0] if best.shape[1] else np.full(asked, np.inf)
         found = []
         for row, low, size, top in zip(rows, lows, counts.tolist(), tops, strict=True):
-            near = low[:size] <= top
-            found.append(Candidates(row[:size][near], low[:size][near]))
+            possible = low[:size] <= top
+            found.append(Candidates(row[:size][possible], low[:size][possible]))
         return found

@@ -23,6 +23,8 @@ Features = Mapping[str, Array]
 LARGEST = float(np.finfo(np.float32).max) / 4
 # Queries that one scan answers.
 AT_ONCE = 16
+# Candidates that are compared at once. Of more, the likely ones are compared first, which rules out most of the others.
+FEW = 100
 # The differences of so many rows are held in float64 at a time.
 REFINED_ROWS = 4096
 # Of a distance: embeddings are float32 sums of at most a few thousand terms.
@@ -179,7 +181,7 @@ class Gallery:
         ``radii`` (n,) and ``widths`` (one a query) say how far rows, with their codes, and queries may be from where
         they should be. Raises MeasureError if float32 cannot hold a distance.
         """
-        for norm in np.linalg.norm(points, axis=1).tolist():
+        for norm in np.sqrt(np.einsum("ij,ij->i", points, points)).tolist():
             if not (self.reach + norm) ** 2 < LARGEST:
                 raise MeasureError(f"its embedding has length {norm:.3g}, whose square float32 cannot hold")
         hidden = [np.sort(query.rows) for query in queries]
@@ -287,6 +289,8 @@ def closest_of(
 
     ``exact`` says the squared distances of rows. Those of the likely ones leave few others that can be as close.
     """
+    if len(found.rows) <= max(FEW, 2 * k):
+        return closest(found.rows, exact(found.rows), k)
     likely = found.likely(k)
     first = closest(likely, exact(likely), k)
     rows = np.union1d(likely, found.within(math.sqrt(first.distances.max(initial=0.0)) * REFINED_ROUNDING))
