@@ -37,6 +37,7 @@ BENCHMARKS = (
     "items",
     "expand",
     "missing",
+    "million",
 )
 
 

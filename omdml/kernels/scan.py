@@ -137,6 +137,7 @@ def scan(
     rows: Array,
     lows: Array,
     counts: Array,
+    begin: int,
 ) -> None:
     """For each query: all rows that can be among its k nearest, and how close each can be at least.
 
@@ -162,11 +163,13 @@ def scan(
     counts : (Q,), int64
         Zero; written with ``rows`` and ``lows``: how many rows each query has. Some are no longer among the k nearest,
         because closer ones came later: their lows are above ``best[q, 0]``.
+    begin
+        The first row that is looked at.
     """
     n, places = codes.shape[0], np.zeros(asked.shape[0], np.int64)
     for q in range(1, asked.shape[0]):
         places[q] = ends[q - 1]
-    for first in range(0, n, BLOCK_ROWS):
+    for first in range(begin, n, BLOCK_ROWS):
         last = min(first + BLOCK_ROWS, n)
         for q in range(asked.shape[0]):
             query, heap, place, count = asked[q], best[q], places[q], counts[q]

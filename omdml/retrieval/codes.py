@@ -87,6 +87,7 @@ class Codes:
         hidden: Sequence[NDArray[np.int64]] | None = None,
         radii: NDArray[np.float32] | None = None,
         widths: NDArray[np.float64] | float = 0.0,
+        begin: int = 0,
     ) -> list[Candidates]:
         """For each point, every row that can be among its k nearest.
 
@@ -103,6 +104,8 @@ class Codes:
             How far each row may be from its code, if that is more than ``self.radii``.
         widths : (Q,)
             How far each point may be from where it should be.
+        begin
+            Earlier rows do not count.
         """
         count, asked = len(self.radii), len(points)
         if hidden is None:
@@ -117,7 +120,7 @@ class Codes:
             scan(
                 self._codes.rows, self._scales.rows, self._squares.rows, self.radii if radii is None else radii,
                 codes, units, lengths, near, slacks, np.empty(0, np.bool_) if among is None else among,
-                np.concatenate(hidden), np.cumsum([len(part) for part in hidden]), best, rows, lows, counts,
+                np.concatenate(hidden), np.cumsum([len(part) for part in hidden]), best, rows, lows, counts, begin,
             )  # fmt: skip
         tops = best[:, 0] if best.shape[1] else np.full(asked, np.inf)
         found = []

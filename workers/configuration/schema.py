@@ -62,7 +62,10 @@ def _chooses(learner: str) -> dict[str, Any]:
 
 def _model(learner: str, common: dict[str, Any]) -> dict[str, Any]:
     """What such a section holds: the learner's hyperparameters beside what every model has."""
-    shared = {name: common[name] for name in ("learner", "catalogue", "coordinates", "max_models", "parent", "expand")}
+    shared = {
+        name: common[name]
+        for name in ("learner", "catalogue", "coordinates", "max_models", "parent", "expand", "index")
+    }
     own = {name: {"type": TYPES[type(value)], "default": value} if type(value) in TYPES else {}
            for name, value in defaults(learner).items()}  # fmt: skip
     return {"properties": {**shared, **own}, "additionalProperties": False}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, MeasureError
 from omdml.metrics import CHUNK_ROWS, Metric
+from omdml.retrieval.cells import Cells
 from omdml.retrieval.codes import Candidates, Codes
 from omdml.retrieval.expansion import shares
 from omdml.retrieval.room import Room
@@ -25,6 +26,10 @@ LARGEST = float(np.finfo(np.float32).max) / 4
 AT_ONCE = 16
 # Candidates that are compared at once. Of more, the likely ones are compared first, which rules out most of the others.
 FEW = 100
+# Rows of cells that are compared exactly, at least.
+DEPTH = 200
+# If a filter leaves a smaller share of the rows, the nearest cells may hold few of them: all rows are scanned.
+FEW_MATCH = 0.1
 # The differences of so many rows are held in float64 at a time.
 REFINED_ROWS = 4096
 # Of a distance: embeddings are float32 sums of at most a few thousand terms.
@@ -129,6 +134,7 @@ class Gallery:
         self._embedded, self.centre = embed_centred(metric, features, task)
         self.reach = float(np.sqrt(squares_of(self.embedding, 0).max(initial=0.0)))
         self.codes = Codes(self.embedding)
+        self.cells: Cells | None = None
 
     @property
     def embedding(self) -> NDArray[np.float32]:
@@ -143,7 +149,7 @@ class Gallery:
     @property
     def nbytes(self) -> int:
         """Memory that is used."""
-        return self.embedding.nbytes + self.codes.nbytes
+        return self.embedding.nbytes + self.codes.nbytes + (self.cells.nbytes if self.cells else 0)
 
     def grown(self, features: Features) -> Self:
         """The gallery of these items, of which the first ones are its own; raises CorruptError."""
@@ -155,6 +161,17 @@ class Gallery:
         grown._embedded, grown.codes = self._embedded.grown(more), self.codes.grown(more)
         grown.reach = max(self.reach, float(np.sqrt(squares.max(initial=0.0))))
         return grown
+
+    @property
+    def outside(self) -> int:
+        """Rows that are in no cell."""
+        return len(self.embedding) - (self.cells.count if self.cells else 0)
+
+    def with_cells(self) -> Self:
+        """The same gallery, whose searches look at few cells: most of the nearest rows, compared exactly."""
+        made = copy.copy(self)
+        made.cells = Cells(self.embedding)
+        return made
 
     def point(self, query: Query) -> NDArray[np.float64]:
         """Where the query lies among the embedded items."""
@@ -184,8 +201,25 @@ class Gallery:
         for norm in np.sqrt(np.einsum("ij,ij->i", points, points)).tolist():
             if not (self.reach + norm) ** 2 < LARGEST:
                 raise MeasureError(f"its embedding has length {norm:.3g}, whose square float32 cannot hold")
-        hidden = [np.sort(query.rows) for query in queries]
-        return self.codes.candidates(points, k, queries[0].among, hidden, radii, widths)
+        hidden, among = [np.sort(query.rows) for query in queries], queries[0].among
+        if self.cells and (among is None or np.count_nonzero(among) > FEW_MATCH * len(among)):
+            return [self._in_cells(self.cells, *asked, k, among) for asked in zip(points, hidden, strict=True)]
+        return self.codes.candidates(points, k, among, hidden, radii, widths)
+
+    def _in_cells(
+        self,
+        cells: Cells,
+        point: NDArray[np.float64],
+        hidden: NDArray[np.int64],
+        k: int,
+        among: NDArray[np.bool_] | None,
+    ) -> Candidates:
+        """What the nearest cells hold, and the nearest of the rows that are in no cell."""
+        depth = max(DEPTH, 2 * k)
+        near = cells.nearest(point, depth + len(hidden), among)
+        later = self.codes.candidates(point[None], depth, among, [hidden], begin=cells.count)[0]
+        rows = np.concatenate([near[~np.isin(near, hidden)], later.rows])
+        return Candidates(rows, np.zeros(len(rows)))
 
     def nearest(self, query: Query, k: int) -> Hits:
         """The k closest rows, proven: every row that can be one of them is compared in float64."""

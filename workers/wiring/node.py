@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def serve_node(configuration: Configuration) -> None:
     """Run a node with its HTTP server until a signal."""
+    from omdml.retrieval.cells import faiss
+    from omdml.workers.configuration.warm_up import warm_up_searches
     from omdml.workers.node.catalogues import Current
     from omdml.workers.node.http.server import serve
     from omdml.workers.node.node import RetrievalNode
@@ -32,6 +34,10 @@ def serve_node(configuration: Configuration) -> None:
     registry = new_registry()
     store = open_stores(configuration)
     tell_if_empty(store)
+    if any(model.index == "approximate" for model in configuration.models.values()):
+        # Whoever forgot to install it hears of it at the start.
+        faiss()
+    warm_up_searches()
     node = RetrievalNode(
         timed(store, registry),
         current.catalogue,
@@ -45,6 +51,7 @@ def serve_node(configuration: Configuration) -> None:
         parent=current.parent,
         attributes=attributes_of(configuration),
         expand=configuration.expand,
+        approximate=configuration.approximate,
     )
     serve(node, host, port, configuration.node.access, configuration.node.hosts, pictures_of(configuration))
 

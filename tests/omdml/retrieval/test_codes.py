@@ -42,7 +42,7 @@ def test_every_one_of_the_nearest_rows_is_a_candidate(shape, seed, k, scale, awa
 @settings(max_examples=examples(40), deadline=None)
 @given(shape=SHAPES, seed=st.integers(0, 10_000), k=st.integers(1, 20))
 def test_candidates_are_those_of_the_slow_twin(shape, seed, k):
-    """Rounding adds a row at most where the twin's bounds all but meet: with widths that are far apart it never does."""
+    """Rounding may add a row whose lower bound all but meets the k-th upper bound."""
     matrix, draw = drawn(*shape, seed), np.random.default_rng(seed)
     point, widths = draw.normal(size=shape[1]), draw.random(len(matrix)).astype(np.float32)
     hidden = np.unique(draw.integers(0, len(matrix), 3))
