@@ -1,4 +1,4 @@
-"""Searches in large galleries: exact ones beside faiss' flat index, over a bridge, and while a gallery is embedded."""
+"""Searches in large galleries: exact beside faiss, over a bridge, while a gallery is embedded, and approximate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ MILLION = int(os.environ.get("OMDML_MILLION_ITEMS", "1000000"))
 SHAPES = ((5_000, 50), (MILLION // 10, 450), (MILLION, 128))
 ROUNDS, K = 25, 10
 # How far metrics moved, as a share of their matrix.
-MOVES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+MOVES = (1e-3, 1e-2, 3e-2, 1e-1)
+# Shares of cells that an approximate index looks into.
+PROBED = (1 / 80, 1 / 40, 1 / 20, 1 / 10)
 # Intrinsic dimensions and clusters of the items that are drawn.
 INTRINSIC, CLUSTERS = 24, 2_000
 # Rows that went, and rows that a filter leaves.
@@ -35,6 +37,7 @@ def main(console: Console) -> None:
     with one_blas_thread():
         beside_faiss(console)
         over_a_bridge(console)
+        in_cells(console)
 
 
 def items(count: int, width: int) -> NDArray[np.float32]:
@@ -109,7 +112,7 @@ def asked(point: Array, among: NDArray[np.bool_] | None = None) -> Query:
 
 
 def same(hits: Hits, rows: Array, matrix: Array, point: Array) -> None:
-    """Raise RuntimeError if another index has other distances: it may order what float32 cannot tell apart otherwise."""
+    """Raise RuntimeError if faiss found other distances. It may order rows that are all but equally far otherwise."""
     other = np.sort(((matrix[rows].astype(np.float64) - point) ** 2).sum(axis=1))
     if not np.allclose(hits.distances, other, rtol=1e-4):
         raise RuntimeError(f"the gallery answers {hits}, faiss {rows}")
@@ -153,6 +156,45 @@ def over_a_bridge(console: Console) -> None:
         del whole
     console.print(table)
     while_embedding(console, gallery, features, queries)
+
+
+def in_cells(console: Console) -> None:
+    """An approximate index beside the exact scan: recall and time, under its own metric and under one that moved."""
+    count, width = SHAPES[-1]
+    features = {"x": items(count, width)}
+    old, new = metric(width), metric(width, MOVES[1])
+    gallery, whole = Gallery(old, features), Gallery(new, features)
+    began, spent = time.perf_counter(), time.process_time()
+    near = gallery.with_cells()
+    console.print(
+        f"cells made in {time.perf_counter() - began:.0f} s, {time.process_time() - spent:.0f} s of processor"
+    )
+    assert near.cells is not None
+    bridge = Bridge(near, old, new, features, Spread(features))
+    queries = [Query(np.array([row])) for row in np.random.default_rng(3).integers(0, count, 4 * ROUNDS).tolist()]
+    table = Table("cells looked into", "recall@10", f"metric moved by {MOVES[1]:.0%}", "p50", "scan / cells", "of CPU")
+    table.title = f"{count:,} x {width}, approximately: {len(queries)} queries; cells {near.cells.nbytes / 1e6:,.0f} MB"
+    for share in PROBED:
+        near.cells.probe(share)
+        shares, moved = [], []
+        wall, processor = {"scan": [], "cells": []}, {"scan": [], "cells": []}
+        for query in queries:
+            answers = {}
+            for name, index in (("scan", gallery), ("cells", near)):
+                began, spent = time.perf_counter(), time.thread_time()
+                answers[name] = set(index.nearest(query, K).rows.tolist())
+                processor[name].append(time.thread_time() - spent)
+                wall[name].append(time.perf_counter() - began)
+            shares.append(len(answers["scan"] & answers["cells"]) / K)
+            hits = bridge.nearest(query, K)
+            right = set(whole.nearest(query, K).rows.tolist())
+            moved.append(len(right & set(hits.rows.tolist() if hits else [])) / K)
+        table.add_row(
+            f"{share:.2%}", f"{np.mean(shares):.3f}", f"{np.mean(moved):.3f}",
+            f"{1e3 * np.median(wall['cells']):.1f} ms",
+            f"{ratio(wall['scan'], wall['cells']):.1f}", f"{ratio(processor['scan'], processor['cells']):.1f}",
+        )  # fmt: skip
+    console.print(table)
 
 
 def re_ranked(old: Gallery, new: Gallery, query: Query, depth: int = 500) -> list[int]:

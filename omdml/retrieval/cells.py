@@ -19,7 +19,7 @@ PER_ROOT, SAMPLE_PER_CELL = 4, 40
 # Rounds of k-means: more do not find more.
 ROUNDS = 8
 # Cells that a search looks into, as a share, and at least.
-PROBED_SHARE, PROBED_LEAST = 1 / 40, 16
+PROBED_SHARE, PROBED_LEAST = 1 / 10, 16
 # Fewer rows are scanned as fast.
 LEAST_ROWS = 20_000
 
@@ -60,8 +60,12 @@ class Cells:
             index.train(matrix[np.sort(draw.choice(self.count, size, replace=False))])
             index.add(matrix)
         self._index, self._library = index, library
-        self._probed = max(PROBED_LEAST, round(number * PROBED_SHARE))
+        self.probe(PROBED_SHARE)
         self.nbytes = self.count * (width + 8) + number * width * 4
+
+    def probe(self, share: float) -> None:
+        """Look into this share of the cells from now on: more find more, and take longer."""
+        self._probed = max(PROBED_LEAST, round(self._index.nlist * share))
 
     def nearest(self, point: NDArray[np.float64], count: int, among: NDArray[np.bool_] | None) -> NDArray[np.int64]:
         """At most ``count`` rows, rising, that are near a point (d,), of those that are True in ``among`` (n,)."""
