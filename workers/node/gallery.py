@@ -327,11 +327,12 @@ def closest_of(
         return closest(found.rows, exact(found.rows), k)
     likely = found.likely(k)
     first = closest(likely, exact(likely), k)
-    rows = np.union1d(likely, found.within(math.sqrt(first.distances.max(initial=0.0)) * REFINED_ROUNDING))
+    near = found.within(math.sqrt(first.distances.max(initial=0.0)) * REFINED_ROUNDING)
+    if most is not None and len(near) > most:
+        return None
+    rows = np.union1d(likely, near)
     if len(rows) == len(likely):
         return first
-    if most is not None and len(rows) > most:
-        return None
     return closest(rows, exact(rows), k)
 
 
