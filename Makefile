@@ -5,7 +5,7 @@ export PYTHON
 # Images of Python for containers often set this. Each of the many processes of tests would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-.PHONY: image demo test test-deep test-lowest lint format bench papers chaos attacks soak fuzz services dist sbom constraints clean
+.PHONY: image docs demo test test-deep test-lowest lint format bench papers chaos attacks soak fuzz services dist sbom constraints clean
 
 demo: .venv/.demo .venv/.kernels ## everything on this machine: people who click, worker, node
 	$(BIN)/omdml demo
@@ -33,7 +33,10 @@ test-lowest: ## flat tests on the lowest versions that pyproject.toml allows
 
 lint: .venv/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	$(BIN)/mypy omdml deploy
+	$(BIN)/mypy omdml deploy docs
+
+docs: .venv/.dev ## the documentation site in build/docs; a broken link fails
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/docs
 
 format: .venv/.dev
 	$(BIN)/ruff check --fix-only . && $(BIN)/ruff format .

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         start_from_pairs,
     )
 
-# What learns if nobody chooses.
+# The learner of models whose configuration names none.
 DEFAULT_LEARNER = "dca"
 
 __all__ = [
@@ -48,8 +48,8 @@ __all__ = [
 ]
 
 
-# The learners bring numba and scipy, more than a second of imports. The command line needs only the errors of this
-# package to say what is wrong with a configuration, so the learners come when they are first asked for.
+# The learners import numba and scipy, which takes more than a second. The command line needs only the errors of this
+# package to report a wrong configuration, so the learners are imported when somebody first asks for one.
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

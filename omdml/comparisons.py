@@ -1,4 +1,4 @@
-"""Feedback to comparisons: which pair should be closer than which (MATHS 1)."""
+"""Turns feedback into comparisons: which pair should be closer than which other pair (MATHS 1)."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ Conversion = Callable[[AnyFeedback, Collection[str]], list[str]]
 
 
 def conversion(accepts: Collection[str]) -> Conversion:
-    """What makes item ids, one comparison after another, of an event for learners that accept these kinds."""
+    """The function that turns an event into item ids, one comparison after another, for learners of these kinds."""
     return next(convert for kind, convert in CONVERSIONS.items() if kind in accepts)
 
 
 def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
-    """Item ids of the event's triplets, three by three: query, relevant, irrelevant; a ranking's relevant-major, a
-    page's as :func:`preferred` says.
+    """Item ids of the event's triplets, three by three: query, relevant, irrelevant.
+
+    A ranking gives every irrelevant item for its first relevant one, then for the second, and so on. A page gives what
+    :func:`preferred` says.
 
     A similar pair becomes (left, right, left), a dissimilar one (left, left, right): an item beside itself says
     nothing.
@@ -85,11 +87,10 @@ def triplets(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
 
 
 def preferred(page: Page) -> list[tuple[str, str]]:
-    """What a result page stands for (MATHS 14): pairs of a clicked item and one that was passed over for it,
-    clicked-major, both in the page's order. Nothing else decides it.
+    """Pairs of a clicked item and an item that was passed over for it, both in the page's order (MATHS 14).
 
-    An item was passed over if it was not clicked, and stands above the clicked one or in the lower half of the page.
-    The query itself is no result: if it was shown, it is left out. Empty if nothing was passed over.
+    An item was passed over if it was not clicked and stands above the clicked one, or in the lower half of the page.
+    The query itself is no result, so it is left out if it was shown. The list is empty if nothing was passed over.
 
     Examples
     --------
@@ -109,7 +110,7 @@ def preferred(page: Page) -> list[tuple[str, str]]:
 
 
 def in_order(page: Page) -> Sequence[str]:
-    """The shown items as people see them, from the top."""
+    """The shown items in the order in which people see them, from the top."""
     if page.positions is None:
         return page.shown
     return [item for _, item in sorted(zip(page.positions, page.shown, strict=True))]
@@ -149,7 +150,7 @@ def judged(event: AnyFeedback, accepts: Collection[str]) -> list[str]:
     raise not_accepted(event, accepts)
 
 
-# A learner of quadruplets takes triplets as quadruplets.
+# Learners of quadruplets learn triplets as quadruplets, too.
 CONVERSIONS: dict[str, Conversion] = {
     "quadruplet": quadruplets,
     "triplet": triplets,
@@ -159,7 +160,7 @@ CONVERSIONS: dict[str, Conversion] = {
 
 
 def check_count(event: AnyFeedback, count: int, what: str) -> None:
-    """Refuse an event that stands for more than the limit."""
+    """Refuse an event that stands for more comparisons than the limit."""
     if count > MAX_COMPARISONS:
         message = f"{kind_of(event)} of {count} {what}, at most {MAX_COMPARISONS} are taken: send fewer items"
         raise FeedbackError(message, reason="too_many")
@@ -180,5 +181,5 @@ def not_accepted(event: AnyFeedback, accepts: Collection[str]) -> FeedbackError:
 
 
 def kind_of(event: AnyFeedback) -> str:
-    """``type`` of an event on the wire."""
+    """The value of the field ``type`` that an event has as JSON."""
     return str(event.__struct_config__.tag)

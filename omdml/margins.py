@@ -1,6 +1,6 @@
-"""How clearly a metric gets comparisons right, whatever its scale: what two metrics are compared by (MATHS 1).
+"""How clearly a metric gets comparisons right, independent of its scale. Two metrics are compared by this (MATHS 1).
 
-A mistake rate tells little from a few hundred comparisons. Margins, paired, tell much: on mfeat, with 30 % of the
+A mistake rate says little from a few hundred comparisons. Paired margins say much: on mfeat, with 30 % of the
 clicks inverted, 128 comparisons show the damage of the first 1,000 at ten standard errors, where mistakes differ by
 one.
 """
@@ -21,9 +21,9 @@ Array = NDArray[Any]
 
 
 def margins(metric: Metric, rows: Array, features: Mapping[str, Array], task: str | None = None) -> Array:
-    """Of comparisons: ``(D(far) - D(near)) / (D(far) + D(near))``, in [-1, 1]; above 0 is right.
+    """Margins (n,) of comparisons: ``(D(far) - D(near)) / (D(far) + D(near))``, in [-1, 1]; above 0 is right.
 
-    Metrics without distances are asked for scores S instead: ``(S(near) - S(far)) / (|S(near)| + |S(far)|)``.
+    A metric without distances has scores S instead: ``(S(near) - S(far)) / (|S(near)| + |S(far)|)``.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def margins(metric: Metric, rows: Array, features: Mapping[str, Array], task: st
     features
         Matrices (rows, d_i) a modality; only touched rows are read.
     task
-        Sense of similar, if the metric knows several.
+        The task, if the metric has several.
 
     Raises FeedbackError if the features do not fit the metric.
     """
@@ -61,5 +61,5 @@ def margins_of_sets(metric: SetMetric, judgements: Sequence[Judgement], features
 
 
 def ratio(part: Any, whole: Any) -> Any:
-    """Part of a whole that is not negative; 0 of nothing."""
+    """``part / whole``, and 0 if the whole is 0."""
     return np.divide(part, whole, out=np.zeros_like(np.asarray(whole, np.float64)), where=np.asarray(whole) != 0)

@@ -1,6 +1,6 @@
-"""Many vectors to one: NetVLAD pooling, its start, and the baselines of SetNet (MATHS 8; SETNET 3.2, 5.1, 5.2).
+"""Pooling of many vectors into one: NetVLAD, its start, and the baselines of SetNet (MATHS 8; SETNET 3.2, 5.1, 5.2).
 
-A set is row numbers of its elements; ``sets`` is a sequence of these.
+A set is an array of the row numbers of its elements; ``sets`` is a sequence of sets.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from omdml.errors import FeedbackError, StartError
 from omdml.initial import NOISE, principal
 
 Array = NDArray[Any]
-# Elements that a start looks at: their residual blocks are K times as long as they are.
+# Most elements that a start looks at; their residual blocks are K times as long as they are.
 SAMPLE = 2_000
 # Rounds of k-means.
 ROUNDS = 30
-# The ratio of the two largest assignments, in the median.
+# Median ratio of the two largest assignments at the start.
 RATIO = 2.0
-# How many numbers of residual blocks are held at a time.
+# Most numbers of residual blocks in memory at a time.
 AT_ONCE = 1 << 22
 
 
 def unit(vectors: Array) -> Array:
-    """Rows of length one; zeros stay zeros."""
+    """The rows, scaled to length one; rows of zeros stay zeros."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     scaled: Array = vectors / np.where(lengths > 0, lengths, 1.0).astype(vectors.dtype)
     return scaled
@@ -48,7 +48,7 @@ def netvlad(elements: Array, sets: Sequence[Array], A: Array, bias: Array, c: Ar
 
 
 def begins(sets: Sequence[Array]) -> Array:
-    """Where each set begins among the elements of all; raises FeedbackError naming one without elements."""
+    """The index at which each set begins among the elements of all; raises FeedbackError for a set without elements."""
     sizes = np.array([len(rows) for rows in sets], np.int64)
     if sizes.min(initial=1) < 1:
         empty = int(np.flatnonzero(sizes < 1)[0])
@@ -57,7 +57,7 @@ def begins(sets: Sequence[Array]) -> Array:
 
 
 def parts(sets: Sequence[Array], width: int) -> Iterator[slice]:
-    """Runs of sets whose elements' blocks, ``width`` numbers each, can be held at a time."""
+    """Runs of sets whose residual blocks, ``width`` numbers for each element, fit into memory together."""
     first = held = 0
     for place, rows in enumerate(sets):
         if held and (held + len(rows)) * width > AT_ONCE:

@@ -1,7 +1,8 @@
-"""What leaves the process: a Checkpoint to resume learning from, a Snapshot to serve queries with.
+"""What leaves the process: a Checkpoint to resume learning from, and a Snapshot to serve queries with.
 
-Both are safetensors with one metadata key that holds JSON: in it a sha256 of the tensors, and one of the JSON itself,
-for safetensors has no checksum and would let a damaged value pass. Never pickle. Clients in any language can read them.
+Both are safetensors files with one metadata key that holds JSON. The JSON has a sha256 of the tensors and one of
+itself, because safetensors has no checksum and would let a damaged value pass. Nothing is pickled, so clients in any
+language can read them.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ Tensors = dict[str, NDArray[Any]]
 KEY = "omdml"
 # The fields of a checkpoint that hold bytes.
 BYTES = ("state", "reference")
-# What reading raises if JSON holds other things than ours.
+# The errors of reading JSON that does not have our fields.
 UNLIKE = (KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 def pack(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, Any], kind: Format = STATE) -> bytes:
-    """Arrays and JSON-able metadata to bytes: the same input gives the same bytes, and keys keep their order.
+    """Turn arrays and JSON-able metadata into bytes: the same input gives the same bytes, and keys keep their order.
 
-    Every format, of any number, keeps ``format`` and ``check`` in its metadata: so the number can be trusted.
+    Every format keeps ``format`` and ``check`` in its metadata, whatever its number, so that the number can be trusted.
     """
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in sorted(tensors.items())}
     body = {"format": kind.number, "sha256": digest(whole), **metadata}
@@ -137,7 +138,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trail(msgspec.Struct, frozen=True, array_like=True):
-    """The way of the events that one publication was the first to hold; times are seconds since the epoch.
+    """The times of the events that one publication was the first to hold, in seconds since the epoch.
 
     ``version`` is the publication's. ``oldest`` is the event time of the oldest of these ``events``; ``taken`` and
     ``learned`` say when a worker took the first of them and had learned it. ``trace`` is the trace context (W3C) of the
@@ -152,7 +153,7 @@ class Trail(msgspec.Struct, frozen=True, array_like=True):
     trace: str = ""
 
     def with_later(self, later: Trail) -> Trail:
-        """Both as one."""
+        """One trail for the events of both."""
         return Trail(
             later.version,
             self.events + later.events,
@@ -166,9 +167,10 @@ class Trail(msgspec.Struct, frozen=True, array_like=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable metric with its provenance: what a node serves.
 
-    ``event_time`` is that of the newest event learned; ``oldest_event_time`` that of the oldest one which no earlier
-    publication held; both in seconds since the epoch, None if events had none. ``trails`` tell of the events of this
-    publication and of some before it, oldest first: a node that passed over those measures their freshness too.
+    ``event_time`` is the time of the newest event learned, and ``oldest_event_time`` that of the oldest event which no
+    earlier publication held; both in seconds since the epoch, or None if the events had no time. ``trails`` has the
+    times of the events of this publication and of some before it, oldest first. With these a node that skipped a
+    publication can measure the freshness of its events, too.
     """
 
     model: str

@@ -18,19 +18,23 @@ import pytest
 from click.testing import CliRunner
 
 from deploy.local.ports import free_port
+from docs.reference.pages import PAGES
 from omdml.feedback import decode
 from omdml.workers.cli import main
 from omdml.workers.configuration.loading import load
 from tests.support.documents import blocks, commands, read, steps
 from tests.support.processes import ROOT, die_with_parent
 
-DOCUMENTS = ("README.md", "deploy/OPERATIONS.md", "deploy/SECURITY.md", "deploy/METRICS.md", "deploy/RUNBOOK.md")
-DOCUMENTS += ("deploy/EXPORT.md", "deploy/SHOP.md")
+# Every page that readers meet, but for the tables of the papers and the history of the project.
+DOCUMENTS = [
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").glob("*.md"))]
+]
 COMMANDS = [
     pytest.param(words, id=f"{name}: {' '.join(words)}") for name in DOCUMENTS for words in commands(read(name))
 ]
-OWN_ITEMS = read("README.md").partition("## Your own items and clicks")[2]
-DAY_BY_DAY = read("README.md").partition("## Day by day")[2]
+OWN_ITEMS = read("docs/quickstart.md").partition("## Use your own items")[2]
+DAY_BY_DAY = read("docs/day-by-day.md")
 # A node that is ready before the worker has published answers with serial 0.
 VARY = ("took_s", "serial")
 
@@ -47,28 +51,35 @@ def test_a_command_that_a_document_shows_exists_with_its_options(words):
     assert {word for word in words if word.startswith("-")} <= options
 
 
+def test_the_files_that_newcomers_are_sent_to_exist():
+    table = read("CONTRIBUTING.md").partition("## Where would I change ...?")[2].partition("## Rules")[0]
+    paths = re.findall(r"`([^`]+)`", table)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_commands_are_found_in_blocks_and_sentences():
-    assert ["catalogue", "build", "items/", "items.npz"] in commands(read("README.md"))
+    assert ["catalogue", "build", "items/", "items.npz"] in commands(read("docs/quickstart.md"))
     assert ["topics", "rehome", "--partitions", "8"] in commands(read("deploy/OPERATIONS.md"))
-    assert ["worker"] in commands(read("README.md"))
-    assert ["node"] in commands(read("README.md"))
+    assert ["worker"] in commands(read("docs/quickstart.md"))
+    assert ["node"] in commands(read("docs/quickstart.md"))
 
 
 @pytest.mark.parametrize(
-    "line", [line for block in blocks(read("README.md"), "json") for line in block.text.split("\n")]
+    "line", [line for block in blocks(read("docs/feedback.md"), "json") for line in block.text.split("\n")]
 )
-def test_an_event_that_the_readme_shows_can_be_read(line):
+def test_an_event_that_the_documents_show_can_be_read(line):
     if line:
         assert decode(line.encode()).model == json.loads(line)["model"]
 
 
-def test_the_configuration_that_the_readme_shows_is_valid():
-    (block,) = blocks(read("README.md"), "toml")
+def test_the_configuration_that_the_documents_show_is_valid():
+    (block,) = blocks(read("docs/kafka.md"), "toml")
     assert load(None, {}, tomllib.loads(block.text)).log.servers == "localhost:9092"
 
 
-def test_the_python_that_the_readme_shows_learns():
-    code = next(block.text for block in blocks(read("README.md"), "python") if "from omdml import" in block.text)
+def test_the_python_that_the_documents_show_learns():
+    code = next(block.text for block in blocks(read("docs/learners.md"), "python") if "from omdml import" in block.text)
     draw = np.random.default_rng(0)
     features = {"color": draw.random((50, 8)), "shape": draw.random((50, 16))}
     names = {"features": features, "triplets": draw.permuted(np.tile(np.arange(50), (20, 1)), axis=1)[:, :3]}
@@ -79,7 +90,7 @@ def test_the_python_that_the_readme_shows_learns():
 
 @pytest.fixture
 def session(tmp_path):
-    """Runs the session of "Your own items and clicks"; answers its steps, with what each has printed."""
+    """Runs the session of the quickstart; answers its steps, with what each has printed."""
     port, marker, shown = free_port(), "== step", steps(blocks(OWN_ITEMS, "console")[0].text)
     waited = f"until curl -s 'localhost:{port}/search?id=17&k=2' | grep -q '\"version\":1'; do sleep 0.1; done;"
     lines = []
@@ -128,7 +139,7 @@ def same(shown: str, printed: str) -> bool:
     return first == second and items[1] == items[0]
 
 
-def test_the_readmes_session_prints_what_it_shows(session, tmp_path, monkeypatch):
+def test_the_quickstarts_session_prints_what_it_shows(session, tmp_path, monkeypatch):
     for step, printed in session:
         wanted = [line for line in step.output if line]
         assert len(printed) == len(wanted), (step.command, printed)
@@ -136,11 +147,15 @@ def test_the_readmes_session_prints_what_it_shows(session, tmp_path, monkeypatch
             assert same(shown, line), f"{step.command}\nshown:   {shown}\nprinted: {line}"
     # And the commands of every day work on what it left behind; those about a topic need Kafka, `search` a node.
     monkeypatch.chdir(tmp_path)
-    (lines,) = [block.text.splitlines() for block in blocks(DAY_BY_DAY, "")]
-    for line in lines:
+    for line in blocks(DAY_BY_DAY, "")[0].text.splitlines():
         words = line.split("#")[0].replace("shop 166", "shop 1").split()[1:]
         if words[0] in ("topics", "search"):
             continue
         ran = CliRunner().invoke(main, words, env={"OMDML_GUARD__ON": "false", "COLUMNS": "200"})
         assert ran.exit_code == 0, (line, ran.output, ran.exception)
         assert ran.output
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_reference_page_is_what_the_code_says(name):
+    assert read(f"docs/reference/{name}") == PAGES[name](), "python -m docs.reference.pages writes it again"

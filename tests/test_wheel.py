@@ -17,7 +17,7 @@ from omdml.workers.operate import deployment
 from tests.support.processes import ROOT
 
 PARTS = (
-    "omdml", "streams", "workers", "deploy", "pyproject.toml", "setup.py", "MANIFEST.in", "constraints.txt",
+    "omdml", "streams", "workers", "deploy", "docs", "pyproject.toml", "setup.py", "MANIFEST.in", "constraints.txt",
     "README.md", "LICENSE",
 )  # fmt: skip
 LIMIT_S = 600

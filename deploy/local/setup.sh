@@ -12,7 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=''
-everything=demo,dev,papers,parquet
+everything=demo,dev,docs,papers,parquet
 
 refuse() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 say() { printf 'setup: %s\n' "$*" >&2; }

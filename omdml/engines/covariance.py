@@ -10,14 +10,24 @@ import numpy as np
 
 from omdml.blas import one_blas_thread
 from omdml.engines.base import Array, Engine, fill, with_copies
-from omdml.engines.covariance_state import BLOCK, CONSTANT, OPEN, PARTLY_USED, RECENT, SYMMETRIC, State, new_state
+from omdml.engines.covariance_state import (
+    BLOCK,
+    CONSTANT,
+    OPEN,
+    PARTLY_USED,
+    RECENT,
+    SYMMETRIC,
+    State,
+    new_state,
+    next_refresh,
+)
 from omdml.engines.discriminant import discriminant_rows, shrinkage
 from omdml.engines.distinct import codes
-from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs
+from omdml.engines.moments import LEARNED, REACH, ROUNDING, Moments, covariances, effective_pairs, pairs_among
 from omdml.engines.parent import Parent
 from omdml.initial import check_axes
 from omdml.kernels.counts import FILLED, UPDATES, VERSION
-from omdml.kernels.covariance import gather, hedged, margins_of, mark_others, tally
+from omdml.kernels.covariance import gather, hedged, margins_of, tally
 from omdml.metrics.cosine import projected
 
 # How many triplets are scored at a time. It is part of the arithmetic: another number gives other bytes.
@@ -386,17 +396,3 @@ class CovarianceEngine(Engine):
         if not 0 <= made <= version < due <= next_refresh(made):
             raise ValueError(f"counts are {self.state.counts.tolist()}, refreshed at {made}, then at {due}")
         return super()._filled()
-
-
-def pairs_among(q: Array, r: Array, s: Array) -> tuple[Array, Array]:
-    """Which triplets (n, D) have a near pair, and which have a far one: (n,) truth values each."""
-    near, far = np.empty(len(q), bool), np.empty(len(q), bool)
-    mark_others(q, r, near)
-    mark_others(q, s, far)
-    return near, far
-
-
-def next_refresh(version: int) -> int:
-    """The version after this one at which what scores is made again: 7 % more triplets, 20 % beyond a thousand."""
-    percent = 107 if version < 1_000 else 120
-    return max(version + 1, -(-version * percent // 100))

@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dpotrf
 
 from omdml.engines.discriminant import catalogue_share, shrinkage, told_apart
 from omdml.engines.distinct import distinct, mark
-from omdml.kernels.covariance import combine
+from omdml.kernels.covariance import combine, mark_others
 
 Array = NDArray[Any]
 PAIRS_AN_ITEM = 4
@@ -135,3 +135,11 @@ def covariances(moments: Moments, variances: Array) -> Compared:
     if mean_far < 1:
         far += (1 - mean_far) * items
     return Compared(kept, near, added, {"items": items, "far": far})
+
+
+def pairs_among(q: Array, r: Array, s: Array) -> tuple[Array, Array]:
+    """Which triplets (n, D) have a near pair, and which have a far one: (n,) truth values each."""
+    near, far = np.empty(len(q), bool), np.empty(len(q), bool)
+    mark_others(q, r, near)
+    mark_others(q, s, far)
+    return near, far

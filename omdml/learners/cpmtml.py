@@ -34,7 +34,7 @@ class CPmtML(CoupledLearner):
     """Coupled projection multi-task metric learning (Bhattarai et al., CVPR 2016, Algorithm 1).
 
     ``d_t^2 = |L_0 c|^2 + |L_t c|^2`` for the difference c of a pair, all modalities side by side. Where
-    ``y (b_t - d_t^2) < 1``, y being 1 for a pair that is similar in the sense of task t and -1 for one that is not,
+    ``y (b_t - d_t^2) < 1``, y being 1 for a pair that is similar in the sense of task t and -1 for one that is not::
 
         L_0 <- L_0 - gamma rate y L_0 c c',    L_t <- L_t - rate y L_t c c',    b_t <- b_t + 0.1 rate y.
 
@@ -43,7 +43,8 @@ class CPmtML(CoupledLearner):
     Departures from the paper, measured on yaleb (who it is, and the light; 1,831 dimensions to 64; 20,000 pairs of both
     tasks in turn, as many similar as not; mAP of the two tasks, seed 0; WPCA alone 0.310 and 0.215):
 
-    - the rate is capped (``step="pa"``), with ``u_k = |L_k c|^2``, ``s = (gamma, 1)`` and the loss before the step, at
+    - the rate is capped (``step="pa"``). With ``u_k = |L_k c|^2``, ``s = (gamma, 1)`` and the loss before the step,
+      it is at most::
 
           min(eta, 2 loss / (A + sqrt(max(0, A^2 - 4 y K))), 1 / (4 |c|^2 max_k s_k)),
           A = 0.1 + 2 |c|^2 sum_k s_k u_k,    K = loss |c|^4 sum_k s_k^2 u_k:

@@ -24,11 +24,11 @@ class OASIS(Learner):
     """Online learning of bilinear similarities (Chechik et al., JMLR 2010), each modality by itself (OASIS-U of OMDML).
 
     ``S(p, q) = mean_i S_i(p, q)``, ``S_i = p_i' W_i q_i``, W_i neither symmetric nor positive. For each triplet (query
-    q, relevant r, irrelevant s), every modality with ``loss_i = 1 - S_i(q, r) + S_i(q, s) > 0`` takes
+    q, relevant r, irrelevant s), every modality with ``loss_i = 1 - S_i(q, r) + S_i(q, s) > 0`` takes::
 
         W_i <- W_i + tau q_i (r_i - s_i)',    tau = min(C, loss_i / |q_i (r_i - s_i)'|_F^2),
 
-    which never passes its margin. ``f = S(q, s) - S(q, r)``.
+    This step never passes its margin. ``f = S(q, s) - S(q, r)``.
 
     Departure: the paper starts at W_i = I, where a margin of 1 means little in one modality and much in another. Ours
     is I scaled so that ``S_i(q, r) - S_i(q, s)`` of random triplets has mean square 1. mAP at the start and after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from omdml import DCA
-from omdml.engines.covariance import next_refresh
+from omdml.engines.covariance_state import next_refresh
 from omdml.kernels.counts import FILLED
 from omdml.kernels.covariance import tally
 from omdml.metrics.cosine import projected

@@ -151,14 +151,14 @@ class World:
         for payload in payloads:
             self.log.send(payload, key)
 
-    def worker(self, store=None, source=None, accept_gap=False) -> LearnerWorker:
+    def worker(self, store=None, source=None, accept_gap=False, registry=None) -> LearnerWorker:
         """A new worker on the same log and store; every look at its clock is a second later."""
         services = Services(
             store=store or self.store,
             source=source or MemorySource(self.log),
             letters=DeadLetters(MemorySink(self.graves)),
             specs=Specs(self.configuration, {"items": self.catalogue}),
-            metrics=WorkerMetrics(CollectorRegistry()),
+            metrics=WorkerMetrics(registry or CollectorRegistry()),
             platform="test",
             clock=lambda: float(self.now()),
             accept_gap=accept_gap,

@@ -1,4 +1,4 @@
-"""The kafka-python consumer as a source needs it: how it is set, what its records become, how it leaves."""
+"""The kafka-python consumer as a source needs it: its settings, the conversion of records, how it leaves its group."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from omdml.streams.kafka.reading.sharing import SharedOut
 from omdml.streams.protocols.log import Partition, Record
 
 ANSWER_LIMIT_S = 3.0
-# How many unread bytes may lie in memory.
+# Most unread bytes that may lie in memory.
 FETCH_BYTES = 16 << 20
 FETCH_PARTITION_BYTES = 1 << 20
-# The member is out of the group: it must not write any more.
+# With these errors the member is out of its group and must not write any more.
 EXPELLED = (
     kafka.errors.CommitFailedError,
     kafka.errors.FencedInstanceIdError,
@@ -41,7 +41,7 @@ def open_consumer(
 ) -> Any:
     """A consumer that never commits, resets or skips by itself; raises SourceError when the cluster is out of reach.
 
-    `read` tells how many partitions of a topic its group shares out; None: all.
+    ``read`` returns the number of partitions that the group divides among its members; None for all.
     """
     with connecting(options):
         return KafkaConsumer(
@@ -56,7 +56,7 @@ def open_consumer(
             auto_offset_reset="none",
             isolation_level="read_committed",
             allow_auto_create_topics=False,
-            # With more, a fetch that leaves out a buffered partition delays the new records of that partition.
+            # If this were longer, a fetch that leaves out a buffered partition would delay its new records.
             fetch_max_wait_ms=10,
             fetch_max_bytes=FETCH_BYTES,
             max_partition_fetch_bytes=FETCH_PARTITION_BYTES,
@@ -65,12 +65,12 @@ def open_consumer(
 
 
 def milliseconds(seconds: float) -> int:
-    """Seconds as the whole milliseconds that kafka-python wants."""
+    """Seconds as whole milliseconds, which kafka-python expects."""
     return int(seconds * 1000)
 
 
 class Rebalance:
-    """What kafka-python calls, on its own thread, when partitions are given, taken away, or were lost."""
+    """The listener that kafka-python calls on its own thread when partitions are assigned, revoked or lost."""
 
     def __init__(self, given: Told, revoked: Told, lost: Told) -> None:
         self.on_partitions_assigned = given
@@ -83,13 +83,13 @@ ConsumerRebalanceListener.register(Rebalance)
 
 
 def offset_range(consumer: Any, tp: TopicPartition) -> tuple[int, int]:
-    """First offset that the log holds, and its end."""
+    """First offset that the log still holds, and the offset after its last record."""
     begins = consumer.beginning_offsets([tp], timeout_ms=milliseconds(ANSWER_LIMIT_S))
     return begins[tp], consumer.end_offsets([tp], timeout_ms=milliseconds(ANSWER_LIMIT_S))[tp]
 
 
 def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:
-    """What the consumer answered, as our records; this is the hot path of a backlog."""
+    """Convert the consumer's answer to our records. This is the hot path of a backlog."""
     return [
         Record(
             partition,
@@ -104,7 +104,7 @@ def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:
 
 
 def leave(consumer: Any, group: str) -> None:
-    """Close the consumer; a dynamic member is out of the group by that, at once if the cluster can be reached."""
+    """Close the consumer. A dynamic member leaves its group by that, at once if the cluster can be reached."""
     try:
         consumer.close(autocommit=False, timeout_ms=milliseconds(ANSWER_LIMIT_S))
     except Exception as error:
@@ -113,7 +113,10 @@ def leave(consumer: Any, group: str) -> None:
 
 
 def remove_static_member(admin: Any, group: str, group_instance_id: str, member_id: str) -> None:
-    """Spare the others the session timeout. The member id makes sure that a successor of the same name stays."""
+    """Remove a static member at once, so that the others need not wait for the session timeout.
+
+    The member id makes sure that a successor of the same name stays in the group.
+    """
     member = MemberToRemove(member_id=member_id, group_instance_id=group_instance_id)
     try:
         admin.remove_group_members(group, [member])
@@ -122,7 +125,7 @@ def remove_static_member(admin: Any, group: str, group_instance_id: str, member_
 
 
 def replaced(group: str, group_instance_id: str | None) -> SourceRefused:
-    """The error of a static member whose name another process has by now."""
+    """The error of a static member whose name another process has taken."""
     return SourceRefused(
         f"another process took the place of member {group_instance_id!r} in group {group!r}: give every process a "
         "log.member of its own"

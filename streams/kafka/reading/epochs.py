@@ -1,4 +1,4 @@
-"""Under which leaders of its partitions a client has read: by that the cluster tells a log that was cut from itself."""
+"""The leader epochs under which a client has read; with these the cluster can tell that a log was cut."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from omdml.streams.kafka import internals
 
 
 class Epochs:
-    """Leaders' epochs, which kafka-python forgets with every seek and every empty answer.
+    """Leader epochs, which kafka-python forgets with every seek and every empty answer.
 
-    An epoch is good for the offsets that were read under it: those of the client's position, which passes what is no
-    event. Beside a higher offset it would have the cluster tell of a cut that never was.
+    An epoch is valid only for offsets that were read under it. Together with a higher offset it would make the cluster
+    report a cut that never happened.
     """
 
     def __init__(self) -> None:
-        # An epoch, and the offset up to which records were read under it.
+        # For each partition, an epoch and the offset up to which records were read under it.
         self._read: dict[TopicPartition, tuple[int, int]] = {}
 
     def know(self, tp: TopicPartition, committed: OffsetAndMetadata | None) -> None:
-        """What an earlier reader committed is all that is known of a partition."""
+        """Begin with the epoch that an earlier reader committed."""
         self._read[tp] = (committed.leader_epoch, committed.offset) if committed else (-1, 0)
 
     def forget(self, tp: TopicPartition) -> None:
-        """What was read of a partition is not what the log holds by now."""
+        """Forget a partition: the log may no longer hold what was read of it."""
         self._read.pop(tp, None)
 
     def note(self, consumer: Any, owned: Iterable[TopicPartition]) -> None:
-        """Keep the epochs of a consumer's positions, and give back those that it forgot."""
+        """Remember the epochs of a consumer's positions, and restore those that it forgot."""
         for tp in owned:
             position = internals.position(consumer, tp)
             if position is None:
@@ -42,10 +42,10 @@ class Epochs:
                 internals.put_position(consumer, tp, offset, self.of(tp, offset))
 
     def of(self, tp: TopicPartition, offset: int) -> int:
-        """The epoch under which a partition was read up to this offset; -1 if nobody knows."""
+        """The epoch under which a partition was read up to this offset; -1 if unknown."""
         epoch, end = self._read.get(tp, (-1, 0))
         return epoch if offset <= end else -1
 
     def seek(self, consumer: Any, tp: TopicPartition, offset: int) -> None:
-        """Have a consumer go on there, once the cluster has confirmed what lies below."""
+        """Have a consumer go on at an offset, after the cluster has confirmed the log below it."""
         internals.seek(consumer, tp, offset, self.of(tp, offset))

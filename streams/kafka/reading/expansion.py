@@ -1,4 +1,4 @@
-"""How large a compressed batch becomes, found out without keeping it: a megabyte of zstd can stand for gigabytes."""
+"""Size of a compressed batch, measured without keeping its content: a megabyte of zstd can hold gigabytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HARMLESS = 1032
 
 
 def too_large(codec: int, data: memoryview, limit: int = MAX_EXPANDED_BYTES) -> bool:
-    """Whether these compressed records have more bytes than the limit; at most so many are looked at."""
+    """Whether these compressed records expand to more bytes than the limit; no more than that are expanded."""
     if codec != DefaultRecordBatch.CODEC_ZSTD and len(data) * HARMLESS <= limit:
         return False
     size = 0
@@ -30,7 +30,7 @@ def too_large(codec: int, data: memoryview, limit: int = MAX_EXPANDED_BYTES) -> 
 
 
 def _pieces(codec: int, data: memoryview) -> Iterator[int]:
-    """The sizes of what comes out, piece by piece; nothing for snappy, which never expands much."""
+    """Sizes of the expanded pieces, one after the other; none for snappy, which never expands much."""
     if codec == DefaultRecordBatch.CODEC_ZSTD:
         with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
             while piece := reader.read(PIECE_BYTES):

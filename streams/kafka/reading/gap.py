@@ -1,4 +1,4 @@
-"""What a Kafka source says when going on would lose events silently."""
+"""The errors of a Kafka source that stops because going on would lose events silently."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ WORKER = "omdml worker"
 
 
 class Gaps:
-    """Partitions of a source that stopped, each told of once.
+    """Partitions of a source that stopped; each is reported once.
 
     Attributes
     ----------
     stopped
-        Those that wait for a seek.
+        The partitions that wait for a seek.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,15 @@ class Gaps:
         self._untold: dict[TopicPartition, Callable[[], GapError]] = {}
 
     def add(self, tp: TopicPartition, describe: Callable[[], GapError]) -> None:
-        """A partition stopped; why is asked when it is told of, which may fail while the cluster is away."""
+        """Note that a partition stopped.
+
+        The reason is worked out when it is reported, which may fail while the cluster is away.
+        """
         self.stopped.add(tp)
         self._untold[tp] = describe
 
     def tell(self) -> None:
-        """Raise the next error that was not told of yet, if there is one."""
+        """Raise the next error that was not reported yet, if there is one."""
         if self._untold:
             tp = min(self._untold)
             error = self._untold[tp]()
@@ -40,14 +43,14 @@ class Gaps:
             raise error
 
     def accept(self, tp: TopicPartition) -> bool:
-        """Go on behind the gap of a partition; False if there is none, or it is not told yet, and will be."""
+        """Accept the gap of a partition; False if there is none, or if it was not reported yet."""
         told = tp in self.stopped and tp not in self._untold
         if told:
             self.stopped.discard(tp)
         return told
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
-        """These are others' by now."""
+        """Forget partitions that other members own now."""
         for tp in gone:
             self.stopped.discard(tp)
             self._untold.pop(tp, None)
@@ -56,7 +59,7 @@ class Gaps:
 def out_of_range(
     topic: str, partition: Partition, position: int | None, available: tuple[int, int], command: str = WORKER
 ) -> GapError:
-    """The position is before the log's first offset or past its end; ``command`` is what reads the topic."""
+    """The error for a position before the log's first offset or past its end; ``command`` reads the topic."""
     cut = position is not None and position > available[1]
     return GapError(
         f"topic {topic!r} partition {partition.number} does not hold offset {position}: it has offsets {available[0]} "
@@ -78,12 +81,12 @@ def cut(
     cut_at: int | None,
     command: str = WORKER,
 ) -> GapError:
-    """The log was cut below the position, and written on: by a leader that had not everything.
+    """The error for a log that was cut below the position and written on, by a leader that lacked records.
 
     Parameters
     ----------
     cut_at
-        Where it was cut, as far as the cluster knows.
+        Offset at which it was cut, as far as the cluster knows.
     """
     end = available[1]
     resume = cut_at if cut_at is not None else end if position is None else min(position, end)
@@ -107,7 +110,7 @@ def unreadable(
     error: Unreadable,
     command: str = WORKER,
 ) -> GapError:
-    """The batch at the position is damaged, in the broker's files or on the way."""
+    """The error for a damaged batch at the position, in the broker's files or on the network."""
     resume = error.then if position is None else min(max(error.then, position + 1), available[1])
     return GapError(
         f"topic {topic!r} partition {partition.number} cannot be read at offset {position}: the batch that holds it is "
@@ -130,7 +133,7 @@ def created_anew(
     now: str,
     command: str = WORKER,
 ) -> GapError:
-    """The topic has another id than the one that the position belongs to."""
+    """The error for a topic that was deleted and created again: the position belongs to another topic id."""
     old = "" if position is None else f"offset {position} of partition {partition.number} belongs to the old topic, "
     return GapError(
         f"topic {topic!r} was deleted and created anew: its id is {now}, it was {before}; {old}partition "

@@ -1,4 +1,4 @@
-"""How the members of a group share out a topic."""
+"""How the members of a consumer group divide the partitions of a topic."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 
 
 class SharedOut(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-python has no types
-    """Gives each member about as many partitions as any other, and leaves them where they are as long as it can.
+    """Assigns about the same number of partitions to each member, and moves as few as it can.
 
-    Partitions that nobody reads go to nobody. If they counted, some members could have only those, and idle.
+    Partitions that are not read yet are assigned to nobody. Otherwise some members could get only those, and idle.
 
     Parameters
     ----------
     read
-        How many partitions are read, from the first on; None: all.
+        Number of partitions that are read, counted from the first; None for all.
     """
 
     def __init__(self, read: Callable[[], int | None]) -> None:
@@ -24,7 +24,7 @@ class SharedOut(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pytho
         self._read = read
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> Any:
-        """Share out; the leader of the group is asked."""
+        """Assign partitions to members; Kafka asks the leader of the group."""
         return super().assign(_Read(cluster, self._read()), members)
 
 

@@ -1,10 +1,11 @@
 """A Kafka topic as a source of feedback.
 
-Threads: kafka-python tells of rebalances on its own I/O thread, and only while the polling thread waits inside the
-client's ``poll`` or ``close``; the two never run at once, so nothing here is locked. Partitions given are only noted
-and paused there: the listener is asked where to start on the polling thread, where it may take its time (heartbeats go
-on) and where the committed offsets can be read. Partitions taken away are told of on the I/O thread, because the client
-gives them up as soon as that returns.
+Threads: kafka-python reports rebalances on its own I/O thread, and only while the polling thread waits inside the
+client's ``poll`` or ``close``. The two never run at the same time, so nothing here is locked.
+
+New partitions are only noted and paused on the I/O thread. The polling thread then asks the listener where to start,
+because there it may take its time (heartbeats go on) and can read the committed offsets. Revoked partitions are
+reported on the I/O thread, because the client gives them up as soon as that call returns.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from omdml.streams.kafka import topic as topics
 from omdml.streams.kafka.options import KafkaOptions, translated
 from omdml.streams.kafka.reading import gap
 from omdml.streams.kafka.reading.batches import Unreadable
+from omdml.streams.kafka.reading.client_health import Absence, Failures, Flow, Outage
 from omdml.streams.kafka.reading.consumer import (
     ANSWER_LIMIT_S,
     EXPELLED,
@@ -39,15 +41,14 @@ from omdml.streams.kafka.reading.consumer import (
     replaced,
 )
 from omdml.streams.kafka.reading.epochs import Epochs
-from omdml.streams.kafka.reading.watch import Absence, Failures, Flow, Outage
 from omdml.streams.protocols.log import Listener, Partition, Record
 
-# How often it looks at the ends, the topic's identity and the way to the cluster.
+# Seconds between two checks of the ends of partitions, the topic's identity and the connection to the cluster.
 LOOK_EVERY_S = 1.0
 LOOK_LIMIT_S = 0.5
-# The client does not return by itself when partitions were given.
+# Seconds of one poll of the client, which does not return by itself when partitions were assigned.
 SLICE_S = 0.1
-# What another client would be refused as well.
+# A new client would fail with these errors, too.
 REFUSALS = (
     kafka.errors.AuthorizationError,
     kafka.errors.SaslAuthenticationFailedError,
@@ -63,24 +64,25 @@ class KafkaSource:
     Parameters
     ----------
     options
-        The cluster.
+        How to reach the cluster.
     topic, group
         Names of the topic and of the consumer group.
     group_instance_id
-        Makes a static member: back within this session timeout it has its partitions again, without a rebalance.
+        Makes this a static member: if it is back within the session timeout, it gets its partitions again without a
+        rebalance.
     session_timeout_s
-        A member not heard of for so long loses its partitions.
+        A member that is silent for this long loses its partitions.
     partitioner
-        What senders choose a partition by: a name in :data:`omdml.streams.partitioners.PARTITIONERS`.
+        Hash by which senders choose a partition: a name in :data:`omdml.streams.partitioners.PARTITIONERS`.
 
     Attributes
     ----------
     topic_id
         The topic's identity, fixed for this source's life.
     partitions
-        How many the topic had a second ago.
+        Number of partitions that the topic had a second ago.
     command
-        What an operator starts again to go on behind a gap.
+        The command that an operator runs again to go on behind a gap.
 
     Raises
     ------
@@ -135,7 +137,7 @@ class KafkaSource:
         revoked, lost = partial(self._take, tell=listener.revoked), partial(self._take, tell=listener.lost)
         self._consumer.subscribe([self.topic], listener=Rebalance(self._give, revoked, lost))
         with translated(self.options, f"asking for topic {self.topic!r}"):
-            # A member that leads the group before it knows the topic would share out nothing.
+            # A member that leads the group before it knows the topic would assign no partitions.
             self._consumer.partitions_for_topic(self.topic)
 
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
@@ -144,12 +146,12 @@ class KafkaSource:
         Raises
         ------
         GapError
-            A position is out of the log's range, or the topic is not the one it was. ``error.partition`` stops until
-            :meth:`seek`; the others go on with the next call. A topic created anew is reported by every call.
+            A position is outside the log, or the topic was deleted and created again. ``error.partition`` stops until
+            :meth:`seek`; the others go on with the next call. Every call reports a topic that was created again.
         SourceRefused
             The cluster refuses this member, or another process has its ``group_instance_id``.
         ClientFailed
-            One client after the other failed.
+            Several clients failed one after the other.
         Exception
             What the listener raised, also if it was raised on the client's thread.
         """
@@ -162,7 +164,7 @@ class KafkaSource:
                 return records
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Continue at ``offset``; accepts the gap at which the partition stopped, if one was told."""
+        """Continue at ``offset``. If the partition stopped at a gap that was reported, this accepts the gap."""
         tp = self._where(partition)
         if tp is None:
             raise SourceError(f"cannot seek {partition} of topic {self.topic!r}: this member does not own it")
@@ -172,7 +174,10 @@ class KafkaSource:
         self._consumer.resume(tp)
 
     def commit(self, offsets: Mapping[Partition, int]) -> bool | None:
-        """Record offsets, the topic's id, the leader's epoch; False when not owned, None when nobody can tell now."""
+        """Commit offsets with the topic's id and the leader's epoch.
+
+        Returns False if this member does not own a partition, and None if the cluster cannot say now.
+        """
         places = {partition: self._where(partition) for partition in offsets}
         if None in places.values():
             return self._refused("partition not owned", False)
@@ -186,7 +191,7 @@ class KafkaSource:
             try:
                 self._consumer.commit(wanted, timeout_ms=milliseconds(ANSWER_LIMIT_S))
             except EXPELLED as error:
-                # The client's next polls would say nothing of it.
+                # The client's next polls would not report it.
                 self._replaced = isinstance(error, kafka.errors.FencedInstanceIdError)
                 rebalancing = isinstance(error.args[:1] and error.args[0], kafka.errors.RebalanceInProgressError)
                 return self._refused(type(error).__name__, None if rebalancing else False)
@@ -201,7 +206,8 @@ class KafkaSource:
     def progress(self) -> dict[Partition, tuple[int, int]]:
         """The next offset of each owned partition, and the log's end (of committed transactions) as of a second ago.
 
-        Left out is a position that cannot be told while the cluster is out of reach; half a second is spent on all.
+        A position that cannot be found while the cluster is out of reach is left out. All of them together take at
+        most half a second.
         """
         until = time.monotonic() + LOOK_LIMIT_S
         return {
@@ -212,7 +218,7 @@ class KafkaSource:
 
     @property
     def away(self) -> bool:
-        """Whether an outage goes on."""
+        """Whether the cluster is out of reach now."""
         return self._outage.told
 
     def backlog(self, position: int, end: int) -> int:
@@ -232,7 +238,10 @@ class KafkaSource:
             return offset_range(self._consumer, TopicPartition(self.topic, partition.number))
 
     def close(self) -> None:
-        """Leave the group at once, static members too; the listener hears of what is given up. Twice is once."""
+        """Leave the group at once, also as a static member; the listener hears which partitions are given up.
+
+        A second call does nothing.
+        """
         if self._closed:
             return
         self._closed = True
@@ -269,19 +278,19 @@ class KafkaSource:
         except kafka.errors.LogTruncationError as error:
             for tp, kept in error.divergent_offsets.items():
                 position, cut = self._position(tp), kept and kept.offset
-                # Otherwise it is a late answer: the position was gone back to already.
+                # Otherwise this is a late answer: the caller has already gone back to that position.
                 if cut is None or position is None or cut < position:
                     self._stop({tp: position}, partial(gap.cut, cut_at=cut))
             return []
         except Unreadable as error:
             tp = internals.drop_batch(self._consumer)
             before, self._unread[tp] = self._unread.get(tp), self._position(tp)
-            # Damage may come from the way here, so a batch is fetched once more before it counts as damaged.
+            # The network may have damaged the batch, so it is fetched once more before it counts as damaged.
             if before is not None and before == self._unread[tp]:
                 self._stop({tp: before}, partial(gap.unreadable, error=error))
             return []
         except kafka.errors.RetriableError:
-            # This is an outage; the looks tell when it begins and ends.
+            # The cluster is away. The regular checks log when that begins and ends.
             time.sleep(timeout_s)
             return []
         except kafka.errors.FencedInstanceIdError as error:
@@ -289,7 +298,7 @@ class KafkaSource:
         except (OmdmlError, *REFUSALS):
             raise
         except Exception as error:
-            # Whatever the error is: a client that raises it is not to be trusted any more.
+            # Whatever the error is, a client that raises it cannot be trusted any more.
             self._replace_client(error)
             return []
         if batches and not self._is_ours(batches):
@@ -299,7 +308,7 @@ class KafkaSource:
         return [record for tp, batch in batches.items() for record in as_records(self._owned[tp], batch)]
 
     def _take_over(self) -> None:
-        """Ask the listener where to start what the last rebalance gave, and start there."""
+        """Ask the listener where to start the partitions that the last rebalance assigned, and start there."""
         given = {tp: Partition(self.topic_id, tp.partition) for tp in self._given}
         self.partitions = max(self.partitions, *(tp.partition + 1 for tp in given))
         limit = milliseconds(ANSWER_LIMIT_S)
@@ -325,7 +334,7 @@ class KafkaSource:
         self._gaps.tell()
 
     def _look(self) -> bool:
-        """Once a second: where are the ends, and is the topic still the same? True if the cluster answered."""
+        """Once a second, ask for the ends of partitions and for the topic's id. True if the cluster answered."""
         found, why = None, f"topic {self.topic!r} is missing"
         try:
             found = topics.describe(self._admin, self.topic)
@@ -348,9 +357,10 @@ class KafkaSource:
         return True
 
     def _is_ours(self, batches: Mapping[TopicPartition, list[Any]]) -> bool:
-        """Whether records are those of this topic, at no cost: the client reads by name, and goes on in one made anew.
+        """Whether these records belong to this topic. The check costs nothing.
 
-        Raises GapError if it surely is another; if that cannot be told for now they are polled again.
+        The client reads by name, so it would go on reading a topic that was deleted and created again. Raises GapError
+        if the topic surely is another one. If the cluster cannot say now, the records are polled again.
         """
         seen = internals.topic_id(self._consumer, self.topic)
         if seen is None or str(seen) == self.topic_id or self._look():
@@ -368,7 +378,7 @@ class KafkaSource:
             self._make_client()
 
     def _replace_client(self, error: Exception) -> None:
-        """Go on with another client; raises ClientFailed if that was tried enough."""
+        """Go on with another client; raises ClientFailed after too many in a row."""
         what = f"{type(error).__name__}: {self.options.redact(str(error))}"
         log.error("kafka_client_failed", topic=self.topic, error=what, do="making a new client", exc_info=True)
         if not self._failures.wait():
@@ -380,7 +390,7 @@ class KafkaSource:
 
     def _make_client(self) -> None:
         leave(self._consumer, self.group)
-        # Leaving may not have told of these.
+        # The old client may have left without reporting these as revoked.
         self._take(list(self._owned), self._listener.lost)
         self._given.clear()
         self._consumer, self._flow = self._connect(), Flow()
@@ -389,8 +399,8 @@ class KafkaSource:
     # Gaps
 
     def _stop(self, positions: Mapping[TopicPartition, int | None], tell: Callable[..., GapError]) -> None:
-        """Stop these partitions; the next polls tell why, one after the other."""
-        # A topic that was created anew is told of as such.
+        """Stop these partitions; the next polls raise the reasons, one after the other."""
+        # If the topic was created again, that is the reason to report.
         self._look()
         self._consumer.pause(*positions)
         for tp, position in positions.items():
@@ -400,7 +410,7 @@ class KafkaSource:
         return tell(self.topic, self._owned[tp], position, offset_range(self._consumer, tp), command=self.command)
 
     def _created_anew(self, now: str) -> GapError:
-        """Stop everything: positions in the old topic mean nothing in the new one. Every poll says so again."""
+        """Stop everything: positions in the old topic mean nothing in the new one. Every poll raises this again."""
         self._looked_at = float("-inf")
         if self._owned:
             self._consumer.pause(*self._owned)
@@ -415,11 +425,11 @@ class KafkaSource:
 
     def _give(self, given: Collection[TopicPartition]) -> None:
         for tp in given:
-            # With no position at all, the client would raise before we can ask for one.
+            # Without any position the client would raise before we can ask for one.
             self._consumer.seek(tp, 0)
         self._consumer.pause(*given)
         self._given |= set(given)
-        # They may be partitions of a topic that was created anew.
+        # They may be partitions of a topic that was created again.
         self._looked_at = float("-inf")
 
     def _take(self, taken: Iterable[TopicPartition], tell: Callable[[list[Partition]], None]) -> None:
@@ -430,7 +440,7 @@ class KafkaSource:
             try:
                 tell(gone)
             except Exception as error:
-                # In the client's loop the error would be lost, or end the loop.
+                # Inside the client's loop the error would be lost, or would end the loop.
                 self._kept_error = error
 
     # State

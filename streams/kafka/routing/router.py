@@ -27,7 +27,7 @@ import structlog
 from omdml.errors import ClientFailed, FeedbackError, GapError, SourceError, SourceRefused
 from omdml.feedback import TooLarge
 from omdml.streams.kafka.options import KafkaOptions
-from omdml.streams.kafka.reading.watch import Failures, Outage
+from omdml.streams.kafka.reading.client_health import Failures, Outage
 from omdml.streams.kafka.routing.origin import RoutedSource
 from omdml.streams.kafka.routing.transaction import BATCH_BYTES, KafkaTransactions
 from omdml.streams.kafka.topic import message_limit

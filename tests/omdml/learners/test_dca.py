@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from omdml import DCA
 from omdml.engines import covariance
-from omdml.engines.covariance import next_refresh
+from omdml.engines.covariance_state import next_refresh
 from omdml.engines.discriminant import discriminant_rows
 from omdml.errors import CorruptError, FeedbackError, ParameterError, StartError
 from omdml.initial import coordinates_start, principal_start

@@ -8,8 +8,8 @@ from kafka.errors import KafkaTimeoutError
 
 from omdml.errors import GapError, SourceRefused
 from omdml.streams.kafka.reading import gap
+from omdml.streams.kafka.reading.client_health import STUCK_BUSY_LOOKS, STUCK_LOOKS, Absence, Flow
 from omdml.streams.kafka.reading.gap import Gaps
-from omdml.streams.kafka.reading.watch import STUCK_BUSY_LOOKS, STUCK_LOOKS, Absence, Flow
 from omdml.streams.protocols.log import Partition
 
 STUCK, FLOWING = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -90,7 +90,7 @@ def test_a_topic_made_anew_is_told_of_without_positions_that_nobody_knows():
 
 
 def test_a_topic_that_is_missing_for_a_moment_only_ends_nobody(monkeypatch):
-    monkeypatch.setattr("omdml.streams.kafka.reading.watch.ABSENT_S", 0.0)
+    monkeypatch.setattr("omdml.streams.kafka.reading.client_health.ABSENT_S", 0.0)
     absence = Absence("kafka:9092", "clicks")
     absence.note(True)
     absence.note(False)

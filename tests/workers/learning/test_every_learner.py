@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -25,7 +24,6 @@ from omdml.workers.configuration.specs import Specs
 from omdml.workers.events.decoding import Batch
 from omdml.workers.events.lookup import Lookup
 from omdml.workers.events.validation import send_events
-from omdml.workers.learning.metrics import WorkerMetrics
 from omdml.workers.model.claim import claim
 from omdml.workers.node.node import RetrievalNode
 from tests.support.store_samples import checkpoint
@@ -170,9 +168,8 @@ def test_a_node_answers_each_with_its_own_metric_task_by_task(shelf):
 
 def test_the_metrics_page_names_models_and_the_weights_they_have(shelf):
     shelf.tell(*everything())
-    worker, registry = shelf.work(), CollectorRegistry()
-    worker.services = replace(worker.services, metrics=WorkerMetrics(registry))
-    run_until_idle(worker)
+    registry = CollectorRegistry()
+    run_until_idle(shelf.worker(source=Mortal(shelf.folder), registry=registry))
     page = generate_latest(registry).decode()
     for name, learner in LEARNERS.items():
         twin = learned_directly(name, shelf.catalogue)

@@ -1,4 +1,4 @@
-"""What a Kafka source watches: the way to the cluster, the flow of each partition, and how often its client fails."""
+"""What a Kafka source watches: whether the cluster answers, each partition flows, and its client works."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from kafka import TopicPartition
 
 from omdml.errors import SourceRefused
 
-# How long a topic may be missing from a cluster that answers, seconds.
+# Seconds that a topic may be missing from a cluster that answers.
 ABSENT_S = 10.0
 # Shorter outages are not worth a line in the log.
 OUTAGE_AFTER_S = 2.0
-# So many looks, a second apart, while nothing else is delivered.
+# A partition is stuck after this many checks, one a second: if nothing else is delivered, and under load.
 STUCK_LOOKS = 10
 STUCK_BUSY_LOOKS = 60
 CLIENTS_IN_A_ROW = 6
-# A client that worked for so long is no longer in a row with the one before.
+# A client that worked for this many seconds begins a new row of failures.
 STEADY_S = 60.0
 
 log = structlog.get_logger(__name__)
 
 
 class Outage:
-    """Says once that a cluster went out of reach, and once that it is back.
+    """Logs once that a cluster went out of reach, and once that it is back.
 
     Attributes
     ----------
     told
-        Whether an outage goes on that was logged.
+        Whether the current outage was logged.
     """
 
     def __init__(self, servers: str) -> None:
@@ -39,13 +39,13 @@ class Outage:
         self._reached_at = time.monotonic()
 
     def goes_on(self, why: str) -> None:
-        """A look failed."""
+        """Note that a check failed."""
         if not self.told and time.monotonic() - self._reached_at >= OUTAGE_AFTER_S:
             self.told = True
             log.warning("kafka_out_of_reach", servers=self.servers, why=why)
 
     def is_over(self) -> None:
-        """A look succeeded."""
+        """Note that a check succeeded."""
         now = time.monotonic()
         if self.told:
             self.told = False
@@ -54,16 +54,16 @@ class Outage:
 
 
 class Absence:
-    """Ends a process whose topic is missing from a cluster that answers: nothing that it does brings it back."""
+    """Ends the process if its topic is missing from a cluster that answers, because waiting would not bring it back."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.servers, self.topic = servers, topic
         self._since: float | None = None
 
     def note(self, missing: bool) -> None:
-        """A look was answered; raises SourceRefused if the topic was missing in every look for ``ABSENT_S``.
+        """Note a check that the cluster answered; raises SourceRefused if the topic was missing for ``ABSENT_S``.
 
-        For a moment it may be missing from brokers that have just started.
+        Brokers that have just started may not know the topic for a moment.
         """
         if not missing:
             self._since = None
@@ -80,23 +80,23 @@ class Absence:
 class Flow:
     """Finds partitions that a client stopped fetching (seen in kafka-python after odd metadata).
 
-    Such a partition is behind its end and does not move, look after look. Where the client delivers nothing else that
-    is told soon; under load a partition may well wait for its turn, so it takes longer.
+    Such a partition is behind its end and does not move from one check to the next. If the client delivers nothing
+    else, that is reported soon. Under load a partition may have to wait for its turn, so it takes longer.
     """
 
     def __init__(self) -> None:
         self._idle = False
-        # By partition: its position, how many looks found it there, and how many of these were idle.
+        # For each partition: its position, how many checks found it there, and how many of these were idle.
         self._still: dict[TopicPartition, tuple[int, int, int]] = {}
 
     def delivered(self, partitions: Collection[TopicPartition]) -> None:
-        """Records of these came: they flow, also where who reads them seeks back."""
+        """Note that these partitions delivered records, so they flow, even if the reader seeks back."""
         self._idle = self._idle and not partitions
         for tp in partitions:
             self._still.pop(tp, None)
 
     def look(self, progress: Mapping[TopicPartition, tuple[int, int]]) -> list[TopicPartition]:
-        """Take note of positions and ends; answers the partitions that are stuck."""
+        """Note positions and ends; returns the partitions that are stuck."""
         before, idle = self._still, self._idle
         self._idle = True
         self._still = {}
@@ -109,14 +109,14 @@ class Flow:
 
 
 class Failures:
-    """Paces the making of new clients, if one failed in a way that no outage explains."""
+    """Decides how long to wait before a new client is made, if one failed in a way that no outage explains."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
         self._failed_at = float("-inf")
 
     def wait(self) -> bool:
-        """Wait before another client is made, twice as long each time; at once False if that was tried enough."""
+        """Wait before another client is made, twice as long each time; False, without waiting, after too many."""
         now = time.monotonic()
         self._in_a_row = 1 if now - self._failed_at > STEADY_S else self._in_a_row + 1
         if self._in_a_row >= CLIENTS_IN_A_ROW:

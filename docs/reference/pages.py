@@ -1,0 +1,194 @@
+"""Writes the reference pages that follow from the code: ``python -m docs.reference.pages``.
+
+``http.md`` comes from the OpenAPI document of nodes. ``configuration.md`` comes from the JSON schema of configurations,
+and the meaning of each option from the sample file, ``deploy/omdml.toml``. A test compares the pages with the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from omdml.workers.configuration.schema import schema
+from omdml.workers.node.http.openapi import openapi
+
+FOLDER = Path(__file__).parent
+SAMPLE = FOLDER.parents[1] / "deploy" / "omdml.toml"
+OPTION = re.compile(r"^(?:# )*(\w+) = [^#]*#\s*(.+)$")
+SECTION = re.compile(r"^(?:# )?\[([\w.\"*-]+)\]\s*(?:#\s*(.+))?$")
+# The sections of the configuration, with the part of the schema that describes each.
+SECTIONS = {
+    "log": ("Feedback log in files", "FileLog"),
+    "log (Kafka)": ("Feedback log in Kafka", "KafkaLog"),
+    "store": ("Store", "StoreConfig"),
+    "catalogues.NAME": ("Catalogues", "CatalogueConfig"),
+    "worker": ("Workers", "WorkerConfig"),
+    "guard": ("Guard", "GuardConfig"),
+    "node": ("Nodes", "NodeConfig"),
+    "metrics": ("Metrics", "MetricsConfig"),
+    "webhook": ("Webhook", "WebhookConfig"),
+    "logging": ("Logging", "LoggingConfig"),
+}
+CONFIGURATION_HEAD = """# Configuration
+
+One TOML file configures workers, nodes and commands: `--config FILE`, or `omdml.toml` in the current folder.
+Every option can come from the environment instead: `OMDML_STORE__URL`, `OMDML_MODELS__shop__RANK`. An option that
+may hold a secret can be read from a file: `url_file` in place of `url`.
+
+[The sample file](../../deploy/omdml.toml) shows every option with its default. `omdml config check` checks a file
+without any server. `omdml config schema` prints a JSON schema for editors.
+
+This page is generated from the code by `python -m docs.reference.pages`.
+"""
+HTTP_HEAD = """# HTTP interface of a node
+
+`GET /schema` answers the OpenAPI document that this page is generated from (`python -m docs.reference.pages`).
+[Searches](../../deploy/SEARCH.md), [Items](../../deploy/ITEMS.md) and [Feedback](../feedback.md) explain the most
+important requests with examples.
+
+Errors are problem details (RFC 9457): a JSON object with `error`, a code that never changes, and a sentence that says
+what to do. Every answer has an `X-Request-Id`, which also stands in the node's log.
+"""
+
+
+def configuration_page() -> str:
+    """The options of every section: type, default and meaning."""
+    parts, meanings = schema()["$defs"], _meanings()
+    lines = [CONFIGURATION_HEAD]
+    for section, (title, part) in SECTIONS.items():
+        lines += [
+            f"## {title}: `[{section.split(' ')[0]}]`",
+            "",
+            "| option | type | default | meaning |",
+            "|---|---|---|---|",
+        ]
+        for name, option in parts[part]["properties"].items():
+            if name == "kind" or name.endswith("_file"):
+                continue
+            meaning = meanings.get((section.split(".")[0].split(" ")[0], name), "")
+            lines.append(f"| `{name}` | {_type(option, parts)} | {_default(option)} | {_cell(meaning)} |")
+        lines.append("")
+    lines += _models(parts["ModelConfig"], meanings)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[str]:
+    lines = [
+        "## Models: `[models.NAME]`",
+        "",
+        'A name may be a pattern, such as `[models."shop-*"]`, which covers many models.',
+        "The options of a learner are its hyperparameters; [the Python reference](python.md) explains them.",
+        "",
+        "| learner | option | default |",
+        "|---|---|---|",
+    ]
+    shared = {"learner", "catalogue", "coordinates", "max_models", "parent", "expand"}
+    for branch in part["allOf"]:
+        learner = branch["if"]["properties"]["learner"]["const"]
+        for name, option in branch["then"]["properties"].items():
+            if name not in shared:
+                lines.append(f"| `{learner}` | `{name}` | {_default(option)} |")
+    lines += ["", "Options of every model:", "", "| option | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {_cell(meanings.get(('models', name), ''))} |" for name in sorted(shared)]
+    return lines
+
+
+def _meanings() -> dict[tuple[str, str], str]:
+    """What the sample file says about each option, by section and option; the first mention counts."""
+    meanings: dict[tuple[str, str], str] = {}
+    section = last = ""
+    for line in SAMPLE.read_text().splitlines():
+        if match := SECTION.match(line):
+            section = match[1].split(".")[0]
+        elif match := OPTION.match(line):
+            last = match[1]
+            meanings.setdefault((section, last), match[2].strip())
+        elif line.startswith("   ") and line.strip().startswith("#") and (section, last) in meanings:
+            meanings[section, last] += " " + line.strip().lstrip("# ")
+    return meanings
+
+
+def http_page() -> str:
+    """Every request with its parameters, its body and its answers, then the schemas that these name."""
+    document = openapi()
+    lines = [HTTP_HEAD]
+    for path, requests in document["paths"].items():
+        for verb, request in requests.items():
+            lines += [f"## `{verb.upper()} {path}`", "", request["summary"] + ".", *_request(request), ""]
+    lines += ["## Schemas", ""]
+    for name, part in document["components"]["schemas"].items():
+        lines += [f"### {name}", "", *_schema(part), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _request(request: dict[str, Any]) -> Iterator[str]:
+    if parameters := request.get("parameters"):
+        yield from ("", "| parameter | in | type | default | meaning |", "|---|---|---|---|---|")
+        for one in parameters:
+            meaning = one.get("description") or one["schema"].get("description", "")
+            default = "required" if one.get("required") else _default(one["schema"])
+            yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} | {default} | {_cell(meaning)} |"
+    for kind, body in request.get("requestBody", {}).get("content", {}).items():
+        yield from ("", f"Body (`{kind}`): {_type(body.get('schema', {}))}.")
+    yield from ("", "| answer | meaning | body |", "|---|---|---|")
+    for status, answer in request["responses"].items():
+        bodies = ", ".join(_type(body.get("schema", {})) for body in answer.get("content", {}).values())
+        yield f"| {status} | {_cell(answer['description'])} | {bodies} |"
+
+
+def _schema(part: dict[str, Any]) -> Iterator[str]:
+    if meaning := part.get("description"):
+        yield from (re.sub(r"\n\s*", "\n", meaning.replace("``", "`")), "")
+    if properties := part.get("properties"):
+        yield from ("| field | type | default | meaning |", "|---|---|---|---|")
+        for name, option in properties.items():
+            default = "required" if name in part.get("required", ()) else _default(option)
+            yield f"| `{name}` | {_type(option)} | {default} | {_cell(option.get('description', ''))} |"
+
+
+def _type(part: dict[str, Any], parts: dict[str, Any] | None = None) -> str:
+    """A type in words: ``text or null``, ``list of number``, a link to a schema."""
+    if reference := part.get("$ref"):
+        name = reference.rpartition("/")[2]
+        return name if parts is not None else f"[{name}](#{name.lower()})"
+    if choices := part.get("anyOf"):
+        return " or ".join(_type(choice, parts) for choice in choices)
+    if "enum" in part:
+        return " or ".join(f"`{value}`" for value in part["enum"])
+    match part.get("type"):
+        case "array":
+            # Arrays of a fixed length list the types of their elements.
+            items = part.get("prefixItems") or [part.get("items") or {}]
+            return f"list of {', '.join(dict.fromkeys(_type(item, parts) for item in items))}"
+        case "object":
+            values = part.get("additionalProperties")
+            return f"object of {_type(values, parts)}" if isinstance(values, dict) else "object"
+        case "string":
+            return "text"
+        case str(name):
+            return name
+    return "any"
+
+
+def _default(part: dict[str, Any]) -> str:
+    if "default" not in part:
+        return ""
+    return (
+        f"`{part['default']!r}`".replace("'", '"')
+        .replace("`None`", "none")
+        .replace("`True`", "true")
+        .replace("`False`", "false")
+    )
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text.replace("``", "`")).replace("|", "\\|")
+
+
+PAGES = {"configuration.md": configuration_page, "http.md": http_page}
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page())
