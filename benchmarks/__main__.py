@@ -41,6 +41,7 @@ BENCHMARKS = (
     "items",
     "expand",
     "missing",
+    "million",
 )
 
 

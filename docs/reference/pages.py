@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from omdml.workers.configuration.config import OF_ANY_LEARNER
 from omdml.workers.configuration.schema import schema
 from omdml.workers.node.http.openapi import openapi
 
@@ -85,14 +86,13 @@ def _models(part: dict[str, Any], meanings: dict[tuple[str, str], str]) -> list[
         "| learner | option | default |",
         "|---|---|---|",
     ]
-    shared = {"learner", "catalogue", "coordinates", "max_models", "parent", "expand"}
     for branch in part["allOf"]:
         learner = branch["if"]["properties"]["learner"]["const"]
         for name, option in branch["then"]["properties"].items():
-            if name not in shared:
+            if name not in OF_ANY_LEARNER:
                 lines.append(f"| `{learner}` | `{name}` | {_default(option)} |")
     lines += ["", "Options of every model:", "", "| option | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {_cell(meanings.get(('models', name), ''))} |" for name in sorted(shared)]
+    lines += [f"| `{name}` | {_cell(meanings.get(('models', name), ''))} |" for name in OF_ANY_LEARNER]
     return lines
 
 

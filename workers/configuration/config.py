@@ -17,7 +17,7 @@ from omdml.workers.configuration.access import Access, NamedToken
 # What can describe an item to a learner.
 COORDINATES = ("features", "mapped")
 # The options of a model whatever its learner is.
-OF_ANY_LEARNER = ("learner", "catalogue", "coordinates", "max_models", "parent", "expand", "max_share_a_user")
+OF_ANY_LEARNER = ("learner", "catalogue", "coordinates", "max_models", "parent", "expand", "index", "max_share_a_user")
 # How many models a pattern may have: as many as a worker begins in ten seconds.
 MAX_MODELS = 10_000
 
@@ -80,6 +80,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``coordinates`` is what describes an item: the catalogue's modalities, or what its map makes of them. Without it
     the learner chooses. Nodes ``expand`` queries by so many nearest items, unless a search says otherwise.
+    Their ``index`` is exact, or approximate: most of the nearest items, found by looking at fewer.
     A pattern covers ``max_models`` at most: what begins with any name at all would fill the store.
     A new model begins with what the ``parent``, another model, serves then.
     Events are refused if one user would have more than ``max_share_a_user`` of the newest comparisons that name a user;
@@ -92,6 +93,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
     max_models: Annotated[int, msgspec.Meta(ge=1)] = MAX_MODELS
     expand: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    index: Literal["exact", "approximate"] = "exact"
     parent: str = ""
     max_share_a_user: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
@@ -237,6 +239,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """What nodes expand this model's queries to."""
         matched = self.match(model)
         return matched[1].expand if matched else 0
+
+    def approximate(self, model: str) -> bool:
+        """Whether nodes answer this model's searches from an approximate index."""
+        matched = self.match(model)
+        return matched is not None and matched[1].index == "approximate"
 
 
 def defaults(learner: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from numba.core import event
 
 from omdml.comparisons import Judgement
 from omdml.learners import LEARNERS, Learner
+from omdml.retrieval.codes import Codes
 
 # Enough rows for every start.
 ROWS = 64
@@ -29,6 +30,16 @@ def warm_up(learners: Iterable[tuple[str, str]]) -> None:
         for _ in range(TURNS):
             learner.learn_many([row], features, **columns)
         learner.metric.score({modality: table[:1] for modality, table in features.items()}, features)
+
+
+def warm_up_searches() -> None:
+    """Compile (the first time) or load what scans galleries, which takes seconds."""
+    row = np.zeros((1, 1), np.float32)
+    among = np.ones(1, np.bool_)
+    # As the masks of catalogues and filters are: numba compiles for arrays that can be written to, and for others.
+    among.flags.writeable = False
+    for mask in (None, np.ones(1, np.bool_), among):
+        Codes(row).candidates(row.astype(np.float64), 1, mask)
 
 
 def announce_compiling(tell: Callable[[], None] | None = None) -> None:

@@ -9,6 +9,7 @@ read and embedded under the new metric.
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from omdml.blas import one_blas_thread
 from omdml.errors import CorruptError
 from omdml.metrics import CHUNK_ROWS, ProjectionMetric
 from omdml.retrieval.expansion import shares
-from omdml.workers.node.gallery import Features, Gallery, Hits, Query, by_columns, closest, squared_distances
+from omdml.workers.node.gallery import Features, Gallery, Hits, Query, by_columns, closest_of, squared_distances
 
 # Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.
 REFINED = 500
@@ -88,9 +89,7 @@ class Bridge:
         self.gallery, self.metric, self.features, self.spread = gallery, new, features, spread
         norms = change_norms(old, new)
         self._squared_norms = np.array([norms[name] ** 2 for name in spread.names], np.float32)
-        self.widths = self._width(spread.squares)
-        if not np.isfinite(self.widths).all():
-            raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
+        self._radii = self._widened(gallery.codes.radii, spread.squares)
 
     @property
     def work(self) -> int:
@@ -100,32 +99,24 @@ class Bridge:
     @property
     def nbytes(self) -> int:
         """Memory that is used."""
-        return self.gallery.nbytes + self.widths.nbytes
+        return self.gallery.nbytes + self._radii.nbytes
 
     def grown(self, gallery: Gallery, features: Features, spread: Spread) -> Bridge:
         """The bridge of these items, of which the first ones are its own."""
         grown = copy.copy(self)
         grown.gallery, grown.features, grown.spread = gallery, features, spread
-        grown.widths = np.concatenate([self.widths, self._width(spread.squares[len(self.widths) :])])
-        if not np.isfinite(grown.widths).all():
-            raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
+        have = len(self._radii)
+        more = self._widened(gallery.codes.radii[have:], spread.squares[have:])
+        grown._radii = np.concatenate([self._radii, more])
         return grown
 
     def nearest(self, query: Query, k: int) -> Hits | None:
         """The k closest rows under the new metric; None if too many items could be among them."""
         table = query.table(self.features)
-        low, high = self._bounds(query, table)
-        query.hide(low, high)
-        k = min(k, int(np.count_nonzero(np.isfinite(high))))
-        if k == 0:
-            return closest(query.rows[:0], np.empty(0), 0)
-        likely = np.argpartition(high, k - 1)[:k] if k < len(high) else np.arange(len(high))
-        # At least k items are this close.
-        within = np.sqrt(self._refined(likely, table).max(initial=0.0)) * ROUNDING
-        rows = np.flatnonzero(low <= within)
-        if len(rows) > max(4 * k, REFINED, SHARE * len(low)):
-            return None
-        return closest(rows, self._refined(rows, table), k)
+        width = self._width(self.spread.of(table)).astype(np.float64)
+        found = self.gallery.candidates([query], self.gallery.point(query)[None], k, self._radii, width)[0]
+        most = max(4 * k, REFINED, int(SHARE * len(self._radii)))
+        return closest_of(found, k, partial(self._refined, table=table), most)
 
     def expanded(self, query: Query, count: int) -> Query | None:
         """The query moved towards its nearest items under the new metric; it is linear, so features move alike."""
@@ -145,13 +136,12 @@ class Bridge:
         point = self.metric.embed(query.table(self.features))[0].astype(np.float64)
         return by_columns(self.metric.columns(), embedded - point)
 
-    def _bounds(self, query: Query, table: Features) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """What each item's distance (not squared) is at least, and at most, under the new metric."""
-        rough, error = self.gallery.roughly(self.gallery.point(query))
-        width = self.widths + self._width(self.spread.of(table))
-        low = np.sqrt(np.maximum(rough - error, 0)) - width
-        high = np.sqrt(np.maximum(rough + error, 0)) + width
-        return low, high
+    def _widened(self, radii: NDArray[np.float32], squares: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How far rows' codes, which are within ``radii`` of the old embedding, may be from the new one."""
+        widened: NDArray[np.float32] = (radii + self._width(squares)) * np.float32(ROUNDING)
+        if not np.isfinite(widened).all():
+            raise CorruptError("the metric moved further than numbers go: it diverged, roll back")
+        return widened
 
     def _width(self, squares: NDArray[np.float32]) -> NDArray[np.float32]:
         width: NDArray[np.float32] = np.sqrt(squares @ self._squared_norms) * np.float32(ROUNDING)

@@ -1,9 +1,11 @@
-"""Items to search in: exact nearest neighbours under one metric, by brute force that BLAS makes fast."""
+"""Items to search in: exact nearest neighbours under one metric, by a scan over bytes and a proof."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -11,21 +13,27 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, MeasureError
 from omdml.metrics import CHUNK_ROWS, Metric
+from omdml.retrieval.cells import Cells
+from omdml.retrieval.codes import Candidates, Codes
 from omdml.retrieval.expansion import shares
+from omdml.retrieval.room import Room
 
 Array = NDArray[Any]
 Features = Mapping[str, Array]
-ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 # Of squared distances: their parts are summed in any order.
 LARGEST = float(np.finfo(np.float32).max) / 4
-# A gallery can grow by at least so many rows before it is copied. Memory that is not used costs nothing.
-SPARE_ROWS = 256
-# Queries that one scan answers: their rough distances are held at a time.
+# Queries that one scan answers.
 AT_ONCE = 16
+# Candidates that are compared at once. Of more, the likely ones are compared first, which rules out most of the others.
+FEW = 100
+# Rows of cells that are compared exactly, at least.
+DEPTH = 200
+# If a filter leaves a smaller share of the rows, the nearest cells may hold few of them: all rows are scanned.
+FEW_MATCH = 0.1
 # The differences of so many rows are held in float64 at a time.
 REFINED_ROWS = 4096
-# Of a gallery's rows. If a filter leaves fewer, they are copied and compared alone: that costs less than all of them.
-FEW = 1 / 6
+# Of a distance: embeddings are float32 sums of at most a few thousand terms.
+REFINED_ROUNDING = 1 + 1e-5
 # What sets are searched by.
 VECTOR, AGGREGATE, ELEMENTS = "vector", "aggregate", "elements"
 
@@ -107,32 +115,6 @@ class Index(Protocol):
         """
 
 
-class Room:
-    """A matrix that grows by rows. Whoever has the rows of before keeps them as they are; one thread grows it.
-
-    A growth copies nothing as long as there is room; then it takes a quarter more.
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._matrix = np.empty((shape[0] + shape[0] // 4 + SPARE_ROWS, *shape[1:]), np.float32)
-        self._used = shape[0]
-        self.rows = self._matrix[: self._used]
-
-    def grown(self, more: Array) -> Room:
-        """Room that holds ``more`` rows behind these. If somebody else grew it first, it is a copy."""
-        count = len(self.rows) + len(more)
-        if self._used == len(self.rows) and count <= len(self._matrix):
-            grown = copy.copy(self)
-            # Whoever grows the room of before again must find that its rows are taken.
-            self._used = -1
-            grown._used, grown.rows = count, self._matrix[:count]
-        else:
-            grown = Room((count, *self.rows.shape[1:]))
-            grown.rows[: len(self.rows)] = self.rows
-        grown.rows[len(self.rows) :] = more
-        return grown
-
-
 class Gallery:
     """Embedded items of a Euclidean metric.
 
@@ -150,19 +132,14 @@ class Gallery:
     def __init__(self, metric: Metric, features: Features, task: str | None = None) -> None:
         self.metric, self.task = metric, task
         self._embedded, self.centre = embed_centred(metric, features, task)
-        self._squared = Room((len(self.embedding),))
-        self._squared.rows[:] = squares_of(self.embedding, 0)
-        self.reach = float(np.sqrt(self.squares.max(initial=0.0)))
+        self.reach = float(np.sqrt(squares_of(self.embedding, 0).max(initial=0.0)))
+        self.codes = Codes(self.embedding)
+        self.cells: Cells | None = None
 
     @property
     def embedding(self) -> NDArray[np.float32]:
         """Embedded items (n, R)."""
         return self._embedded.rows
-
-    @property
-    def squares(self) -> NDArray[np.float32]:
-        """Their squared lengths (n,)."""
-        return self._squared.rows
 
     @property
     def work(self) -> int:
@@ -172,7 +149,7 @@ class Gallery:
     @property
     def nbytes(self) -> int:
         """Memory that is used."""
-        return self.embedding.nbytes + self.squares.nbytes
+        return self.embedding.nbytes + self.codes.nbytes + (self.cells.nbytes if self.cells else 0)
 
     def grown(self, features: Features) -> Self:
         """The gallery of these items, of which the first ones are its own; raises CorruptError."""
@@ -181,9 +158,20 @@ class Gallery:
         more = (more - self.centre.astype(more.dtype)).astype(np.float32)
         squares = squares_of(more, have)
         grown = copy.copy(self)
-        grown._embedded, grown._squared = self._embedded.grown(more), self._squared.grown(squares)
+        grown._embedded, grown.codes = self._embedded.grown(more), self.codes.grown(more)
         grown.reach = max(self.reach, float(np.sqrt(squares.max(initial=0.0))))
         return grown
+
+    @property
+    def outside(self) -> int:
+        """Rows that are in no cell."""
+        return len(self.embedding) - (self.cells.count if self.cells else 0)
+
+    def with_cells(self) -> Self:
+        """The same gallery, whose searches look at few cells: most of the nearest rows, compared exactly."""
+        made = copy.copy(self)
+        made.cells = Cells(self.embedding)
+        return made
 
     def point(self, query: Query) -> NDArray[np.float64]:
         """Where the query lies among the embedded items."""
@@ -196,61 +184,61 @@ class Gallery:
         point: NDArray[np.float64] = (embedded[0] if len(embedded) == 1 else embedded.mean(axis=0)) - self.centre
         return point
 
-    def roughly(self, point: Array, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float32], float]:
-        """Squared distances of all items, or of these rows, as ``|e|^2 - 2 e.q + |q|^2``, and how far rounding may have
-        moved them.
+    def candidates(
+        self,
+        queries: Sequence[Query],
+        points: NDArray[np.float64],
+        k: int,
+        radii: NDArray[np.float32] | None = None,
+        widths: NDArray[np.float64] | float = 0.0,
+    ) -> list[Candidates]:
+        """The rows that can be among each query's k nearest; all queries, which lie at ``points`` (Q, R), ask among the
+        same rows.
+
+        ``radii`` (n,) and ``widths`` (one a query) say how far rows, with their codes, and queries may be from where
+        they should be. Raises MeasureError if float32 cannot hold a distance.
         """
-        norm = self._length(point)
-        embedding, squares = self.embedding, self.squares
-        if rows is not None:
-            embedding, squares = embedding[rows], squares[rows]
-        rough = embedding @ (-2 * point).astype(np.float32)
-        rough += squares
-        rough += np.float32(norm * norm)
-        return rough, self._error(point, norm)
+        for norm in np.sqrt(np.einsum("ij,ij->i", points, points)).tolist():
+            if not (self.reach + norm) ** 2 < LARGEST:
+                raise MeasureError(f"its embedding has length {norm:.3g}, whose square float32 cannot hold")
+        hidden, among = [np.sort(query.rows) for query in queries], queries[0].among
+        if self.cells and (among is None or np.count_nonzero(among) > FEW_MATCH * len(among)):
+            return [self._in_cells(self.cells, *asked, k, among) for asked in zip(points, hidden, strict=True)]
+        return self.codes.candidates(points, k, among, hidden, radii, widths)
 
-    def _length(self, point: Array) -> float:
-        """Of a query; raises MeasureError if float32 cannot hold its distances."""
-        norm = float(np.linalg.norm(point.astype(np.float64)))
-        if not (self.reach + norm) ** 2 < LARGEST:
-            raise MeasureError(f"its embedding has length {norm:.3g}, whose square float32 cannot hold")
-        return norm
-
-    def _error(self, point: Array, norm: float) -> float:
-        """How far rounding may move a squared distance, whatever order its terms are summed in."""
-        return (len(point) + 8) * ROUNDOFF * (self.reach + norm) ** 2
+    def _in_cells(
+        self,
+        cells: Cells,
+        point: NDArray[np.float64],
+        hidden: NDArray[np.int64],
+        k: int,
+        among: NDArray[np.bool_] | None,
+    ) -> Candidates:
+        """What the nearest cells hold, and the nearest of the rows that are in no cell."""
+        depth = max(DEPTH, 2 * k)
+        near = cells.nearest(point, depth + len(hidden), among)
+        later = self.codes.candidates(point[None], depth, among, [hidden], begin=cells.count)[0]
+        rows = np.concatenate([near[~np.isin(near, hidden)], later.rows])
+        return Candidates(rows, np.zeros(len(rows)))
 
     def nearest(self, query: Query, k: int) -> Hits:
-        """The k closest rows, proven: what rounding could have misplaced is compared again in float64."""
-        point, few = self.point(query), self._few(query)
-        rough, error = self.roughly(point, few)
-        if few is None:
-            query.hide(rough)
-        rows = lowest(rough, k, 2 * error)
-        rows = rows if few is None else few[rows]
-        return closest(rows, squared_distances(self.embedding, rows, point), k)
+        """The k closest rows, proven: every row that can be one of them is compared in float64."""
+        return self.nearest_each([query], k)[0]
 
     def nearest_each(self, queries: Sequence[Query], k: int) -> list[Hits]:
         """The same for several queries among the same rows: one scan answers ``AT_ONCE`` of them."""
-        few = self._few(queries[0]._replace(rows=queries[0].rows[:0]))
-        embedding, squares = (self.embedding, self.squares) if few is None else (self.embedding[few], self.squares[few])
         answers = []
         for start in range(0, len(queries), AT_ONCE):
             part = queries[start : start + AT_ONCE]
-            points = [self.point(query) for query in part]
-            norms = [self._length(point) for point in points]
-            scanned = np.stack([(-2 * point).astype(np.float32) for point in points]) @ embedding.T
-            for query, point, norm, rough in zip(part, points, norms, scanned, strict=True):
-                rough += squares
-                rough += np.float32(norm * norm)
-                if few is None:
-                    query.hide(rough)
-                else:
-                    rough[np.isin(few, query.rows)] = np.inf
-                rows = lowest(rough, k, 2 * self._error(point, norm))
-                rows = rows if few is None else few[rows]
-                answers.append(closest(rows, squared_distances(self.embedding, rows, point), k))
+            points = np.stack([self.point(query) for query in part])
+            for point, found in zip(points, self.candidates(part, points, k), strict=True):
+                hits = closest_of(found, k, partial(self._squared_distances, point=point))
+                assert hits is not None
+                answers.append(hits)
         return answers
+
+    def _squared_distances(self, rows: NDArray[np.int64], point: Array) -> NDArray[np.float64]:
+        return squared_distances(self.embedding, rows, point)
 
     def expanded(self, query: Query, count: int) -> Query:
         """The query moved towards its nearest items, whatever may be answered."""
@@ -261,14 +249,6 @@ class Gallery:
     def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
         """Squared distances by the metric's parts."""
         return by_columns(self.metric.columns(self.task), self.embedding[rows] - self.point(query))
-
-    def _few(self, query: Query) -> NDArray[np.int64] | None:
-        """The rows that may be answered, if they are few."""
-        if query.among is None or np.count_nonzero(query.among) > FEW * len(self.squares):
-            return None
-        among = query.among.copy()
-        among[query.rows] = False
-        return np.flatnonzero(among)
 
 
 class ScoredGallery:
@@ -334,6 +314,26 @@ def squares_of(embedding: Array, first: int) -> NDArray[np.float32]:
         row = first + int(np.flatnonzero(~np.isfinite(squares))[0])
         raise CorruptError(f"the metric embeds item {row} to values that are not finite: it diverged, roll back")
     return squares
+
+
+def closest_of(
+    found: Candidates, k: int, exact: Callable[[NDArray[np.int64]], NDArray[np.float64]], most: int | None = None
+) -> Hits | None:
+    """The k closest candidates; None if more than ``most`` had to be compared.
+
+    ``exact`` says the squared distances of rows. Those of the likely ones leave few others that can be as close.
+    """
+    if len(found.rows) <= max(FEW, 2 * k):
+        return closest(found.rows, exact(found.rows), k)
+    likely = found.likely(k)
+    first = closest(likely, exact(likely), k)
+    near = found.within(math.sqrt(first.distances.max(initial=0.0)) * REFINED_ROUNDING)
+    if most is not None and len(near) > most:
+        return None
+    rows = np.union1d(likely, near)
+    if len(rows) == len(likely):
+        return first
+    return closest(rows, exact(rows), k)
 
 
 def lowest(distances: Array, k: int, slack: float = 0.0) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer, SnapshotStore
 from omdml.workers.node.course import Course
 from omdml.workers.node.first_views import FirstViews
+from omdml.workers.node.indexing import is_index_due, with_cells
 from omdml.workers.node.live_model import PATIENCE_S, View, bridged_view, embedded_view, grown_view
 from omdml.workers.node.metrics import NodeMetrics
 from omdml.workers.versions.targets import readable, since_reset
@@ -55,6 +56,8 @@ class Refresher:
         Where embedding a gallery takes longer, a new metric answers over a bridge meanwhile.
     first
         What answers for models of which the store has nothing; None: nothing does.
+    approximate
+        Whether a model is answered from an approximate index, which is made in the background.
     """
 
     def __init__(
@@ -65,12 +68,13 @@ class Refresher:
         label: Callable[[str], str],
         patience_s: float = PATIENCE_S,
         first: FirstViews | None = None,
+        approximate: Callable[[str], bool] = lambda model: False,
     ) -> None:
         self.views: dict[str, View] = {}
         self.course = Course(label)
         self._store, self._catalogues, self._metrics, self._label = store, catalogues, metrics, label
         self._patience_s = patience_s
-        self._first = first
+        self._first, self._approximate = first, approximate
         # For writers only: two loads at once could swap in the wrong order.
         self._loading = threading.RLock()
         # Monotonic time at which a model's view was what the store points at.
@@ -216,6 +220,7 @@ class Refresher:
 
     def _swap(self, model: str, before: View | None, view: View, began: float) -> None:
         self.views[model] = view
+        self._index_later(model, view)
         took_s = time.perf_counter() - began
         self._metrics.swapped(self._label(model), before, view, took_s)
         self._confirm(model)
@@ -259,11 +264,20 @@ class Refresher:
         grown = None if much and not at_once else grown_view(view, catalogue)
         if grown is not None:
             self.views[model] = grown
+            self._index_later(model, grown)
         elif view.spread is not None:
             self._embed_later(model)
         else:
             made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
             self._swap(model, view, made, began)
+
+    def _index_later(self, model: str, view: View) -> None:
+        if self._unindexed(model, view):
+            self._embed_later(model)
+
+    def _unindexed(self, model: str, view: View) -> bool:
+        """Whether an approximate index is to be made, because there is none or too many rows came after it."""
+        return self._approximate(model) and is_index_due(view)
 
     def _embed_later(self, model: str) -> None:
         if model not in self._embedding:
@@ -276,6 +290,8 @@ class Refresher:
             while (view := self._incomplete(model)) is not None:
                 catalogue = self._catalogues(model)
                 made = embedded_view(view.pointer, view.snapshot, catalogue, view, self._patience_s)
+                if self._unindexed(model, made):
+                    made = with_cells(made)
                 with self._loading:
                     self._complete(model, view, made)
         except Exception as error:
@@ -288,7 +304,9 @@ class Refresher:
         """The view to embed; None, and nothing embeds this model any more, if there is nothing to do."""
         with self._loading:
             view = self.views.get(model)
-            complete = view is None or (view.origin is None and view.covers(self._catalogues(model)))
+            complete = view is None or (
+                view.origin is None and view.covers(self._catalogues(model)) and not self._unindexed(model, view)
+            )
             if not complete and not self._closed:
                 return view
             self._embedding.discard(model)

@@ -19,6 +19,7 @@ from omdml.letter_reasons import REASONS
 from omdml.snapshot import Trail
 from omdml.streams.catalogues.changes.change import Changed, ChangeError
 from omdml.workers.configuration.config import is_pattern
+from omdml.workers.node.indexing import is_approximate
 from omdml.workers.node.live_model import View
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero
@@ -110,9 +111,9 @@ class NodeMetrics:
         self.single.ask = lambda: {name: partial(told_of, view) for name, view in dict(views).items()}
 
     def searched(self, label: str, view: View, version: int, took_s: float) -> None:
-        """A search was answered in a view; where its bridge leads too far, by an older ``version``."""
+        """A search was answered in a view; exact are those of its own ``version`` and of an exact index."""
         label = self.models.of(label)
-        exact = "true" if version == view.snapshot.version else "false"
+        exact = "true" if version == view.snapshot.version and not is_approximate(view) else "false"
         self.searches.labels(label, exact, "bridge" if view.origin else "gallery").inc()
         self.search.labels(label).observe(took_s)
 

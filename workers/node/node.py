@@ -57,6 +57,8 @@ class RetrievalNode:
         Those of a model's items, by which searches filter; None if it has none.
     expand
         What searches of a model expand to that do not say themselves; 0 is not at all.
+    approximate
+        Whether a model's searches are answered from an approximate index; otherwise they are exact.
     first
         The snapshot that a worker would publish of a model before its first event: it answers for models of which
         the store has nothing. None: nothing does.
@@ -95,6 +97,7 @@ class RetrievalNode:
         attributes: Callable[[str], Attributes | None] = lambda model: None,
         expand: Callable[[str], int] = lambda model: 0,
         parent: Callable[[str], str] = lambda model: "",
+        approximate: Callable[[str], bool] = lambda model: False,
     ) -> None:
         names = list(models)
         self.named = [name for name in names if not is_pattern(name)]
@@ -109,7 +112,7 @@ class RetrievalNode:
         self.catalogues = catalogues
         self._parent = parent
         self._first = FirstViews(first, catalogues, self._label, self.named, self._parent_view) if first else None
-        self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first)
+        self._refresher = Refresher(store, catalogues, self.metrics, self._label, patience_s, self._first, approximate)
         self.course = self._refresher.course
         self._past = PastViews(store, catalogues, patience_s)
         self.items = ItemWriter(self._refresher.take_in, self.metrics)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def serve_node(configuration: Configuration, office: Callable[..., bytes] | None = None) -> None:
     """Run a node with its HTTP server until a signal; ``office`` does what operators ask for beside searches."""
+    from omdml.retrieval.cells import faiss
+    from omdml.workers.configuration.warm_up import warm_up_searches
     from omdml.workers.node.catalogues import Current
     from omdml.workers.node.experiments.experiments import Experiments
     from omdml.workers.node.http.server import serve
@@ -33,6 +35,10 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
     registry = new_registry()
     store = open_stores(configuration)
     tell_if_empty(store)
+    if any(model.index == "approximate" for model in configuration.models.values()):
+        # Whoever forgot to install it hears of it at the start.
+        faiss()
+    warm_up_searches()
     node = RetrievalNode(
         timed(store, registry),
         current.catalogue,
@@ -46,6 +52,7 @@ def serve_node(configuration: Configuration, office: Callable[..., bytes] | None
         parent=current.parent,
         attributes=attributes_of(configuration),
         expand=configuration.expand,
+        approximate=configuration.approximate,
     )
     access, hosts = configuration.node.access, configuration.node.hosts
     experiments = Experiments(configuration.experiments)

@@ -83,6 +83,7 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
         ({"models": {"shop": {"learner": "lomdml", "eta": -1}}}, "models.shop: eta=-1: expected a rate above 0"),
         ({"models": {"shop": {"learner": "lomdml", "catalogue": "d"}}}, "models.shop.catalogue is 'd'"),
         ({"models": {"shop": {"coordinates": "maped"}}}, "models.shop.coordinates is 'maped', expected 'features' or"),
+        ({"models": {"shop": {"index": "fast"}}}, "models.shop.index is 'fast', expected 'exact' or 'approximate'"),
         ({"models": {"shop": {"coordinates": 3}}}, "models.shop.coordinates is 3, expected 'features' or 'mapped'"),
         ({"worker": {"publish_interval_s": 0}}, "worker.publish_interval_s is 0"),
         ({"worker": {"publish_interval_s": "soon"}}, "publish_interval_s"),

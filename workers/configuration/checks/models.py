@@ -36,6 +36,9 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     expand = options.pop("expand", 0)
     if type(expand) is not int or not 0 <= expand <= 100:
         raise ConfigurationError(f"{where}.expand is {expand!r}, expected 0 (off) to 100")
+    index = options.pop("index", "exact")
+    if index not in ("exact", "approximate"):
+        raise ConfigurationError(f"{where}.index is {index!r}, expected 'exact' or 'approximate'")
     most = options.pop("max_models", None)
     if most is not None and not is_pattern(name):
         raise ConfigurationError(f"{where}.max_models: this is one model, only a pattern such as 'shop-*' covers many")
@@ -51,7 +54,7 @@ def checked_model(name: str, entry: object, catalogues: Mapping[str, Any]) -> di
     except (ParameterError, TypeError) as error:
         raise ConfigurationError(f"{where}: {error}") from error
     found = {"learner": learner, "catalogue": catalogue, "coordinates": coordinates, "parameters": options}
-    found |= {"parent": parent, "expand": expand, "max_share_a_user": share}
+    found |= {"parent": parent, "expand": expand, "index": index, "max_share_a_user": share}
     return found if most is None else {**found, "max_models": most}
 
 

@@ -1,0 +1,130 @@
+"""Rows as one byte a coordinate, and a proof of which of them can be among the nearest (MATHS 18)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omdml.kernels.scan import encode, encode_queries, scan
+from omdml.retrieval.room import Room
+
+Array = NDArray[Any]
+
+
+class Candidates(NamedTuple):
+    """Rows, rising, that can be among the nearest of a query, and how close each is at least (a distance)."""
+
+    rows: NDArray[np.int64]
+    lows: NDArray[np.float64]
+
+    def likely(self, k: int) -> NDArray[np.int64]:
+        """The k rows, rising, that can be closest, or all if there are no more."""
+        if k >= len(self.rows):
+            return self.rows
+        return np.sort(self.rows[np.argpartition(self.lows, k - 1)[:k]])
+
+    def within(self, distance: float) -> NDArray[np.int64]:
+        """Rows, rising, that can be this close."""
+        return self.rows[self.lows <= distance]
+
+
+class Codes:
+    """One byte a coordinate of each row of a matrix, and twelve bytes a row that say how much the bytes leave out.
+
+    Codes never change; growing them makes new ones, as :class:`Room` says.
+
+    Parameters
+    ----------
+    matrix : (n, d)
+        Finite.
+
+    Examples
+    --------
+    >>> matrix = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
+    >>> found = Codes(matrix).candidates(matrix[:1].astype(np.float64), 3)[0]
+    >>> exact = np.linalg.norm(matrix[found.rows] - matrix[0], axis=1)
+    >>> bool(np.all(found.lows <= exact)), len(found.rows)
+    (True, 3)
+    """
+
+    def __init__(self, matrix: Array) -> None:
+        count, width = matrix.shape
+        self._codes = Room((count, width), np.int8)
+        self._scales, self._squares, self._radii = Room((count,)), Room((count,)), Room((count,))
+        encode(matrix, self._codes.rows, self._scales.rows, self._squares.rows, self._radii.rows)
+        self._reach = float(np.sqrt(self._squares.rows.max(initial=0.0)))
+
+    def grown(self, more: Array) -> Self:
+        """The codes of these rows and ``more`` behind them."""
+        added, grown = Codes(more), copy.copy(self)
+        grown._codes = self._codes.grown(added._codes.rows)
+        grown._scales = self._scales.grown(added._scales.rows)
+        grown._squares = self._squares.grown(added._squares.rows)
+        grown._radii = self._radii.grown(added._radii.rows)
+        grown._reach = max(self._reach, added._reach)
+        return grown
+
+    @property
+    def radii(self) -> NDArray[np.float32]:
+        """How far each row is from its code, at most (n,)."""
+        return self._radii.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is used."""
+        rooms = self._codes, self._scales, self._squares, self._radii
+        return sum(room.rows.nbytes for room in rooms)
+
+    def candidates(
+        self,
+        points: NDArray[np.float64],
+        k: int,
+        among: NDArray[np.bool_] | None = None,
+        hidden: Sequence[NDArray[np.int64]] | None = None,
+        radii: NDArray[np.float32] | None = None,
+        widths: NDArray[np.float64] | float = 0.0,
+        begin: int = 0,
+    ) -> list[Candidates]:
+        """For each point, every row that can be among its k nearest.
+
+        Parameters
+        ----------
+        points : (Q, d)
+        k
+            At least 1.
+        among : (n,)
+            Only these rows count; None: all do.
+        hidden
+            Rows that do not count, rising, for each point.
+        radii : (n,)
+            How far each row may be from its code, if that is more than ``self.radii``.
+        widths : (Q,)
+            How far each point may be from where it should be.
+        begin
+            Earlier rows do not count.
+        """
+        count, asked = len(self.radii), len(points)
+        if hidden is None:
+            hidden = [np.empty(0, np.int64)] * asked
+        codes, (units, lengths, slacks) = np.empty(points.shape, np.int16), np.empty((3, asked))
+        near = np.full(asked, widths)
+        encode_queries(points, self._reach, codes, units, lengths, near, slacks)
+        best, counts = np.full((asked, min(k, count)), np.inf), np.zeros(asked, np.int64)
+        # Memory that the scan does not write is never taken.
+        rows, lows = np.empty((asked, count), np.int64), np.empty((asked, count))
+        if count:
+            scan(
+                self._codes.rows, self._scales.rows, self._squares.rows, self.radii if radii is None else radii,
+                codes, units, lengths, near, slacks, np.empty(0, np.bool_) if among is None else among,
+                np.concatenate(hidden), np.cumsum([len(part) for part in hidden]), best, rows, lows, counts, begin,
+            )  # fmt: skip
+        tops = best[:, 0] if best.shape[1] else np.full(asked, np.inf)
+        found = []
+        for row, low, size, top in zip(rows, lows, counts.tolist(), tops, strict=True):
+            possible = low[:size] <= top
+            found.append(Candidates(row[:size][possible], low[:size][possible]))
+        return found

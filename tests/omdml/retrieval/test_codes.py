@@ -1,0 +1,113 @@
+"""Codes of rows: what they leave out is bounded, and no row that could be among the nearest is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from omdml.kernels.scan import dot, lower_top
+from omdml.retrieval.codes import Codes
+from tests.naive import scans as naive
+from tests.support.deep import examples
+
+
+def drawn(count, width, seed, scale=1.0, away=0.0):
+    """Rows of which some are equal, one is zero, and one is far from the others."""
+    draw = np.random.default_rng(seed)
+    matrix = (away + draw.normal(size=(count, width)) * scale).astype(np.float32)
+    matrix[::5] = matrix[0]
+    matrix[count // 2] = 0
+    matrix[-1] *= 100
+    return matrix
+
+
+SHAPES = st.tuples(st.integers(2, 70), st.integers(1, 40))
+SCALES = st.sampled_from([1e-42, 1e-20, 1.0, 1e15])
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(shape=SHAPES, seed=st.integers(0, 10_000), k=st.integers(1, 80), scale=SCALES, away=st.sampled_from([0, 30]))
+def test_every_one_of_the_nearest_rows_is_a_candidate(shape, seed, k, scale, away):
+    matrix = drawn(*shape, seed, scale, away)
+    point = matrix[seed % len(matrix)].astype(np.float64) + (seed % 3) * 0.1 * scale
+    found = Codes(matrix).candidates(point[None], k)[0]
+    assert set(naive.nearest(matrix, point, k)) <= set(found.rows.tolist())
+    assert np.all(np.diff(found.rows) > 0)
+    exact = np.sqrt([float(naive.squared(matrix[row], point)) for row in found.rows])
+    assert np.all(found.lows <= exact)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(shape=SHAPES, seed=st.integers(0, 10_000), k=st.integers(1, 20))
+def test_candidates_are_those_of_the_slow_twin(shape, seed, k):
+    """Rounding may add a row whose lower bound all but meets the k-th upper bound."""
+    matrix, draw = drawn(*shape, seed), np.random.default_rng(seed)
+    point, widths = draw.normal(size=shape[1]), draw.random(len(matrix)).astype(np.float32)
+    hidden = np.unique(draw.integers(0, len(matrix), 3))
+    codes = Codes(matrix)
+    found = codes.candidates(point[None], k, None, [hidden], codes.radii + widths)[0]
+    expected = naive.candidates(matrix, point, k, set(hidden.tolist()), widths.tolist())
+    assert set(expected) <= set(found.rows.tolist())
+    assert len(found.rows) - len(expected) <= 1
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(shape=SHAPES, seed=st.integers(0, 10_000), scale=SCALES)
+def test_no_row_is_further_from_its_code_than_its_radius(shape, seed, scale):
+    matrix = drawn(*shape, seed, scale)
+    codes = Codes(matrix)
+    for row, radius in zip(matrix, codes.radii.tolist(), strict=True):
+        close, numbers = naive.coded(row)
+        coded = [float(close * number) for number in numbers]
+        assert naive.squared(row, coded) <= np.float64(radius) ** 2 * (1 + 1e-6) + 1e-80
+
+
+def test_several_points_find_what_each_finds_alone():
+    matrix, draw = drawn(3000, 12, 1), np.random.default_rng(0)
+    points, among = draw.normal(size=(5, 12)), draw.random(3000) < 0.4
+    hidden = [np.sort(draw.choice(3000, count, replace=False)) for count in (0, 3, 0, 700, 1)]
+    codes = Codes(matrix)
+    together = codes.candidates(points, 7, among, hidden)
+    for point, rows, found in zip(points, hidden, together, strict=True):
+        alone = codes.candidates(point[None], 7, among, [rows])[0]
+        assert found.rows.tolist() == alone.rows.tolist()
+        assert found.lows.tolist() == alone.lows.tolist()
+        assert among[found.rows].all()
+        assert not np.isin(found.rows, rows).any()
+
+
+def test_rows_that_are_added_are_found_and_those_before_keep_their_codes():
+    matrix = drawn(900, 9, 2)
+    first = Codes(matrix[:400])
+    grown = first.grown(matrix[400:600]).grown(matrix[600:])
+    other = first.grown(matrix[600:])
+    whole, point = Codes(matrix), matrix[:1].astype(np.float64)
+    assert grown.candidates(point, 9)[0].rows.tolist() == whole.candidates(point, 9)[0].rows.tolist()
+    assert (len(first.radii), len(other.radii), grown.nbytes) == (400, 700, whole.nbytes)
+    assert first.candidates(point, 9)[0].rows.tolist() == Codes(matrix[:400]).candidates(point, 9)[0].rows.tolist()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_there_are_no_more_candidates_than_rows(count):
+    found = Codes(drawn(9, 3, 0)[:count]).candidates(np.zeros((1, 3)), 5)[0]
+    assert found.rows.tolist() == list(range(count))
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 128, 450, 3209])
+def test_products_of_codes_are_exact_at_their_largest(width):
+    row, largest = np.full(width, -127, np.int8), min(32767, (2**31 - 1) // (127 * width))
+    assert dot(row, np.full(width, largest, np.int16)) == -127 * largest * width
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(values=st.lists(st.floats(0, 100), min_size=1, max_size=60), k=st.integers(1, 20))
+def test_a_heap_keeps_the_smallest_numbers(values, k):
+    heap = np.full(k, np.inf)
+    for value in values:
+        if value < heap[0]:
+            lower_top(heap, value)
+    expected = (sorted(values) + [np.inf] * k)[:k]
+    assert sorted(heap.tolist()) == expected
+    assert heap[0] == expected[-1]
