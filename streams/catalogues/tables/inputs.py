@@ -56,9 +56,10 @@ def open_tables(
 
 def tables_with_attributes(inputs: Iterable[str | Path], id_column: str) -> list[Table]:
     """The inputs whose columns can be attributes, with or without vectors; raises CatalogueError."""
+    kinds: dict[str, type[CsvTable | ParquetTable]] = {".csv": CsvTable, ".parquet": ParquetTable}
     tables: list[Table] = []
     for text in map(str, inputs):
-        kind = {".csv": CsvTable, ".parquet": ParquetTable}.get(Path(text).suffix.lower())
+        kind = kinds.get(Path(text).suffix.lower())
         if kind is None:
             continue
         try:
