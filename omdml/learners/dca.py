@@ -93,7 +93,7 @@ class DCA(Learner):
     ...                for test in (np.equal, np.not_equal))
     >>> model = DCA(dims={"good": 3, "noise": 8})
     >>> model.learn_many(np.stack([np.arange(300), same, other], axis=1), features).mistakes
-    65
+    70
     >>> DCA.from_bytes(model.to_bytes()).version
     300
     """

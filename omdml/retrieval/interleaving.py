@@ -89,7 +89,7 @@ def verdict(first: int, second: int, alpha: float = ALPHA) -> Verdict:
 
     >>> found = verdict(20, 60)
     >>> found.better, found.share, round(found.low, 3), round(found.high, 3), round(found.confidence, 4)
-    (1, 0.75, 0.59, 0.872, 0.9997)
+    (1, 0.75, 0.579, 0.88, 0.9998)
     >>> verdict(20, 30).better is None
     True
     """

@@ -18,6 +18,7 @@ from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.sources import TABLES, LeftOut, Sources, read_columns
 from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.disk import put
+from omdml.streams.regular import opened
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +71,8 @@ def read_left_out(folder: Path) -> list[LeftOut]:
     path = folder / LEFT_OUT
     if not path.exists():
         return []
-    return [msgspec.json.decode(line, type=LeftOut) for line in path.read_bytes().splitlines()]
+    with opened(path) as lines:
+        return [msgspec.json.decode(line, type=LeftOut) for line in lines]
 
 
 def _ids_of(paths: Sequence[Path], tables: Sequence[Table], id_column: str) -> list[str] | None:

@@ -244,9 +244,9 @@ def test_a_damaged_vector_is_found_by_verifying(shop: MappedCatalogue) -> None:
 
 def test_another_format_asks_for_the_release_that_wrote_it(shop: MappedCatalogue) -> None:
     path = shop.path / "catalogue.json"
-    path.write_text(path.read_text().replace('"format":3', '"format":4'))
+    path.write_text(path.read_text().replace('"format":4', '"format":5'))
 
-    with pytest.raises(CatalogueError, match=r"a newer omdml \(format 4, this one reads up to 3\)"):
+    with pytest.raises(CatalogueError, match=r"a newer omdml \(format 5, this one reads up to 4\)"):
         open_catalogue(shop.path)
 
 

@@ -282,5 +282,5 @@ def test_items_are_added_to_a_catalogue_of_before_there_were_maps(tmp_path: Path
     shutil.copytree(OLDER, folder)
     before = read_manifest(folder)
     add_items(folder, {name: x[:1] for name, x in worlds.items(1)[0].items()}, ids=["new"])
-    assert (read_manifest(folder).format, read_manifest(folder).generation) == (3, before.generation)
+    assert (read_manifest(folder).format, read_manifest(folder).generation) == (4, before.generation)
     assert len(MappedCatalogue(folder).ids) == worlds.ITEMS + 1

@@ -14,9 +14,12 @@ import structlog
 from omdml.errors import ConfigurationError
 from omdml.retrieval.interleaving import Drafted
 from omdml.streams.disk import put
+from omdml.streams.regular import read_regular
 
 # Searches whose teams are remembered, the newest; clicks on older ones count for nothing.
 REMEMBERED = 10_000
+# Most bytes of a file of counts.
+COUNTS_BYTES = 1 << 16
 # Seconds between two writes of the counts.
 WRITE_EVERY_S = 5.0
 
@@ -131,7 +134,7 @@ def _read(path: Path) -> Counts | None:
     if not path.parent.is_dir():
         raise ConfigurationError(f"experiments: counts are to be kept in {path}, and {path.parent} is no folder")
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Counts)
+        return msgspec.json.decode(read_regular(path, COUNTS_BYTES), type=Counts)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:

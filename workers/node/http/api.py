@@ -55,7 +55,6 @@ from omdml.workers.node.http.requests import (
     search_of_body,
     search_of_parameters,
 )
-from omdml.workers.node.http.together import Asked, Together
 from omdml.workers.node.http.trials import Trials
 from omdml.workers.node.http.watch import Watch
 from omdml.workers.node.live_model import View
@@ -63,6 +62,7 @@ from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.answers import Answers, Page, single
 from omdml.workers.node.searching.options import Options, SearchError
+from omdml.workers.node.searching.together import Asked, Together
 from omdml.workers.node.writing.inbox import traced
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import OTHER

@@ -86,7 +86,7 @@ def test_a_batch_with_a_bad_line_changes_nothing_and_says_which(client):
         (b'{"features":{"shape":[1],"noise":[1]}}', 400, "dimension", "the catalogue's have 5"),
         (b'{"features":{"shape":' + str([1e200] * 9).encode() + b',"noise":[1,2,3,4,5]}}', 400, "not_finite", "shape"),
         (b'{"attributes":{"a":"' + b"x" * (1 << 20) + b'"}}', 413, "oversize", "bytes of attributes"),
-        (b" " * (5 << 20), 413, "oversize", "split it"),
+        (b" " * (13 << 20), 413, "oversize", "split it"),
     ],
 )
 def test_a_bad_item_is_refused_with_what_to_do(client, content, status, error, message):

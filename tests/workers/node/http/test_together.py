@@ -10,9 +10,9 @@ import pytest
 
 from omdml.workers.node.gallery import AT_ONCE
 from omdml.workers.node.http import together
-from omdml.workers.node.http.together import Asked, Together
 from omdml.workers.node.searching.answers import Page
 from omdml.workers.node.searching.options import PLAIN, SearchError
+from omdml.workers.node.searching.together import Asked, Together
 from tests.support.shops import Shop, asking
 
 ASKED = Asked(5, None, Page(), PLAIN)
