@@ -15,7 +15,7 @@ export async function healthPage(place) {
   const verdict = el("div", { className: "row", aria: { live: "polite" } });
   const facts = el("div", { className: "facts" });
   const findings = el("ul", { className: "findings" });
-  const well = el("details", {}, el("summary", {}), el("ul", { className: "findings" }));
+  const well = el("details", {}, el("summary", {}, "Checks that found nothing wrong"), el("ul", { className: "findings" }));
   const partitions = el("div");
   const models = el("div");
   const node = el("p", { className: "row" });
