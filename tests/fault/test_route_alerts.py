@@ -1,11 +1,8 @@
-"""Alerts of routers fire for real faults: a router is killed, a rival has its name, a broker stands still."""
+"""Alerts of routers fire for real faults: a router is killed, a broker stands still."""
 
 from __future__ import annotations
 
-import threading
-
 import pytest
-from kafka import KafkaProducer
 
 from deploy.local import KafkaServer
 from deploy.local.ports import free_port
@@ -67,35 +64,6 @@ def test_a_router_that_is_killed(routed):
     routed.silent("OmdmlNobodyRoutes")
     routed.router.kill()
     routed.fires("OmdmlNobodyRoutes")
-
-
-def test_a_rival_that_has_the_same_name(routed):
-    # Another process that has the router's transactional id ends the transactions that the router has open.
-    routed.silent("OmdmlRouteRepeats")
-    enough = threading.Event()
-
-    def take_over():
-        while not enough.is_set():
-            rival = KafkaProducer(
-                bootstrap_servers=routed.kafka.servers, transactional_id=f"{routed.route.group}.one", acks="all"
-            )
-            rival.init_transactions()
-            rival.close()
-            routed.route.send(10)
-
-    thread = threading.Thread(target=take_over)
-    thread.start()
-    try:
-        routed.fires("OmdmlRouteRepeats")
-    finally:
-        enough.set()
-        thread.join()
-    # It may have ended by then, after the sixth failure in a row; its supervisor starts it again.
-    routed.router.close()
-    again = routed.route.router()
-    routed.ends.append(again.close)
-    routed.route.wait(again)
-    routed.route.check()
 
 
 def test_a_broker_that_stands_still(routed):

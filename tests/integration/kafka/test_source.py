@@ -12,8 +12,8 @@ from kafka.errors import KafkaTimeoutError
 
 from deploy.local import KafkaServer
 from omdml.errors import ClientFailed, SourceError, SourceRefused
+from omdml.streams.kafka.reading import client_health
 from omdml.streams.kafka.reading import source as kafka_source
-from omdml.streams.kafka.reading import watch
 from omdml.streams.partitioners import by_murmur2
 from omdml.streams.protocols.log import Partition
 from tests.integration.waiting import until
@@ -321,7 +321,7 @@ def test_a_client_that_fails_is_replaced_and_nothing_is_lost_or_repeated(
 def test_where_one_client_after_the_other_fails_it_says_so_and_gives_up(
     new_topic: NewTopic, open_reader: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "CLIENTS_IN_A_ROW", 3)
+    monkeypatch.setattr(client_health, "CLIENTS_IN_A_ROW", 3)
     reader = open_reader(new_topic())
     with monkeypatch.context() as broken:
         broken.setattr(KafkaConsumer, "poll", _raise)
