@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from omdml.workers.node.gallery import AT_ONCE
-from omdml.workers.node.http import together
+from omdml.workers.node.searching import together
 from omdml.workers.node.searching.answers import Page
 from omdml.workers.node.searching.options import PLAIN, SearchError
 from omdml.workers.node.searching.together import Asked, Together
