@@ -22,6 +22,8 @@ LARGEST_QUERY_CODE, LARGEST_SUM = 2**15 - 1, 2**31 - 1
 UP = 1 + 2.0**-22
 # How far rounding moves a squared distance, as a share of (row length + query length)^2: squares of rows are float32.
 ROUNDING = 2.0**-22
+# Added to squared distances and to radii: float32 loses squares below its smallest numbers, however small rows are.
+SMALLEST_SQUARE, SMALLEST = 2.0**-120, 2.0**-126
 
 
 @njit(cache=True, nogil=True)
@@ -51,7 +53,7 @@ def encode(X: Array, codes: Array, scales: Array, squares: Array, radii: Array) 
             total += code * code
             left += (x - scale * code) ** 2
         scales[i], squares[i] = scale, scale * scale * total
-        radii[i] = math.sqrt(left) * UP
+        radii[i] = math.sqrt(left) * UP + SMALLEST
 
 
 @njit(cache=True, nogil=True)
@@ -86,7 +88,7 @@ def encode_queries(
             left += (points[q, j] - unit * code) ** 2
         units[q], lengths[q] = unit, length
         widths[q] += math.sqrt(left)
-        slacks[q] = ROUNDING * (reach + math.sqrt(length)) ** 2
+        slacks[q] = ROUNDING * (reach + math.sqrt(length)) ** 2 + SMALLEST_SQUARE
 
 
 @njit(cache=True, nogil=True)

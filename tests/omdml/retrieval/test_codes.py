@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omdml.kernels.scan import dot, lower_top
@@ -29,6 +29,7 @@ SCALES = st.sampled_from([1e-42, 1e-20, 1.0, 1e15])
 
 @settings(max_examples=examples(60), deadline=None)
 @given(shape=SHAPES, seed=st.integers(0, 10_000), k=st.integers(1, 80), scale=SCALES, away=st.sampled_from([0, 30]))
+@example(shape=(3, 1), seed=0, k=2, scale=1e-42, away=0)
 def test_every_one_of_the_nearest_rows_is_a_candidate(shape, seed, k, scale, away):
     matrix = drawn(*shape, seed, scale, away)
     point = matrix[seed % len(matrix)].astype(np.float64) + (seed % 3) * 0.1 * scale
