@@ -54,7 +54,7 @@ class AtlasEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of the atlas's file."""
         return f"{self.first}.webp"
 
 

@@ -65,7 +65,8 @@ class Progress(msgspec.Struct):
     yardstick: Yardstick = msgspec.field(default_factory=Yardstick)
     drift: bytes = b""
     seen: bytes = b""  # ids of the newest events, 8 bytes each
-    users: bytes = b""  # of the newest events, if the share of a user is limited
+    # The users of the newest comparisons, if a user's share is limited.
+    users: bytes = b""
     tally: Tally = msgspec.field(default_factory=Tally)
     stretches: list[Stretch] = []
 

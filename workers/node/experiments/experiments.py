@@ -96,7 +96,7 @@ class Experiment:
 
 
 class Experiments:
-    """Those of a node, by name."""
+    """The experiments of one node, by name."""
 
     def __init__(self, configured: Mapping[str, ExperimentConfig]) -> None:
         self.all = {name: Experiment(name, config) for name, config in configured.items()}

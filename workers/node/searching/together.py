@@ -110,7 +110,7 @@ def _found(node: RetrievalNode, group: _Group) -> list[Answers | Exception]:
         try:
             return [*node.answers_together(group.view, group.queries, *group.asked)]
         except Exception:
-            # Asked alone, each gets the error that is its own.
+            # One search of the group failed. They are answered one by one below, so that each gets its own error.
             pass
     found: list[Answers | Exception] = []
     for queries in group.queries:
