@@ -137,24 +137,29 @@ class CovarianceEngine(Engine):
         return [getattr(self.state, name) for name in OPEN]
 
     def add_pairs(self, pairs: Array, tables: Sequence[Array], known: Array) -> None:
-        """Add near pairs in order, scoring none, and refresh.
+        """Add near pairs (n, 2) in order, scoring none, and refresh; see :meth:`add_unscored`."""
+        # A triplet whose query is also what is irrelevant is a near pair alone.
+        self.add_unscored(np.ascontiguousarray(pairs[:, (0, 1, 0)]), tables, known)
+        self.refresh()
+
+    def add_unscored(self, rows: Array, tables: Sequence[Array], known: Array) -> None:
+        """Add triplets in order, scoring none, and close the block; Hedge learns nothing, and nothing is refreshed.
 
         Parameters
         ----------
-        pairs : (n, 2)
-            Row numbers, int64, in range; ``known`` are those that the caller gave.
+        rows : (n, 3)
+            Row numbers, int64, C-contiguous, in range; ``known`` are those that the caller gave.
         tables
             The modalities' matrices, C-contiguous, of the engine's type.
 
         Raises
         ------
         FeedbackError
-            A pair whose numbers are not finite or too large; ``row`` says which. Those before it were added.
+            A triplet whose numbers are not finite or too large; ``row`` says which. Those before it were added.
         """
         state, counts = self.state, self.state.counts
         items, codes = np.zeros((3 * TILE, len(state.mean)), state.mean.dtype), np.zeros(TILE, np.uint64)
         addresses = np.array([table.__array_interface__["data"][0] for table in tables], np.uint64)
-        rows = np.ascontiguousarray(pairs[:, (0, 1, 0)])
         with one_blas_thread():
             for start in range(0, len(rows), TILE):
                 tile = rows[start : start + TILE]
@@ -165,11 +170,29 @@ class CovarianceEngine(Engine):
                     counts[place] += sound
                 if sound < len(tile):
                     index = start + sound
-                    raise self._refusal(index, pairs[index], tables, known[index])
+                    raise self._refusal(index, rows[index], tables, known[index])
                 if counts[FILLED] > BLOCK - TILE:
                     self._flush()
             self._flush()
-        self.refresh()
+
+    def add_sums(self, moments: Moments, version: int, asked: Array) -> None:
+        """Add sums that were made by :meth:`add_unscored` elsewhere, of events that follow those of this engine.
+
+        Its own block must be closed. Nothing is refreshed.
+
+        Parameters
+        ----------
+        asked : (RECENT,)
+            Codes of the last queries, placed by version; ``version`` says how many there were.
+        """
+        state = self.state
+        for name in ("near", "far", "middle", "centre", "sums"):
+            getattr(state, name)[:] += getattr(moments, name)
+        state.seen[:] |= moments.seen
+        theirs = np.arange(max(0, version - RECENT), version)
+        state.asked[(self.version + theirs) % RECENT] = asked[theirs % RECENT]
+        for place in (VERSION, UPDATES):
+            state.counts[place] += version
 
     def served(self) -> dict[str, tuple[float, Array]]:
         """Share and matrix (r, D) of each expert, those of what the model began with included, as far as it counts.
@@ -313,16 +336,11 @@ class CovarianceEngine(Engine):
         """Add the sums and counts of another engine of the same basis, open blocks included, and refresh."""
         with one_blas_thread():
             self._flush()
-        added, state = other.moments(), self.state
-        for name in ("near", "far", "middle", "centre", "sums"):
-            getattr(state, name)[:] += getattr(added, name)
-        state.seen[:] |= added.seen
+        state, before = self.state, self.state.counts.copy()
         regrets = self._regret() + other._regret()
+        self.add_sums(other.moments(), other.version, other.state.asked)
         state.hedge[:] = [*(state.hedge + other.state.hedge)[:-1], regrets]
-        # their last queries follow ours
-        theirs = np.arange(max(0, other.version - RECENT), other.version)
-        state.asked[(self.version + theirs) % RECENT] = other.state.asked[theirs % RECENT]
-        state.counts[:] += other.state.counts
+        state.counts[:] = before + other.state.counts
         state.counts[FILLED] = 0
         self._trust[:] += other._trust
         self.refresh()
