@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from omdml.engines.covariance import CovarianceEngine
 from omdml.engines.covariance_state import SYMMETRIC
 from omdml.engines.moments import Moments
+from omdml.errors import FeedbackError
+from omdml.kernels.covariance import TILE, gather
 from omdml.learners.dca import DCA
 from omdml.learners.shared.checks import check_rows, expect, tables
 from omdml.metrics.base import check_features
@@ -47,10 +49,8 @@ def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> Sums:
     """
     check_start(start)
     engine: CovarianceEngine = copy.deepcopy(start)._started("summed")
-    checked = check_rows(rows, start.width, check_features(features, start.dims))
-    if len(checked):
-        table, matrices = tables(checked, features, list(start.dims), np.dtype(start.dtype))
-        engine.add_unscored(np.ascontiguousarray(table), matrices, checked)
+    if len(np.atleast_1d(rows)):
+        engine.add_unscored(*_taken(start, rows, features))
     found = {name: getattr(engine.state, name) for name in Moments._fields}
     triangle = np.triu_indices(len(found["near"]))
     return Sums(
@@ -58,6 +58,32 @@ def summed(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> Sums:
         engine.state.asked,
         {name: array[triangle] if name in SYMMETRIC else array for name, array in found.items()},
     )
+
+
+def unlearnable(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> list[FeedbackError]:
+    """The errors of the triplets (n, 3) whose numbers are not finite or too large; ``row`` says which each is about."""
+    if not len(np.atleast_1d(rows)):
+        return []
+    engine: CovarianceEngine = start._started("unlearnable")
+    table, matrices, known = _taken(start, rows, features)
+    items = np.zeros((3 * TILE, len(engine.state.mean)), engine.state.mean.dtype)
+    addresses = np.array([matrix.__array_interface__["data"][0] for matrix in matrices], np.uint64)
+    found, first = [], 0
+    while first < len(table):
+        tile = table[first : first + TILE]
+        sound = int(gather(tile, addresses, engine.shape, engine.state.mean, 0, items, engine.limit))
+        first += sound
+        if sound < len(tile):
+            found.append(engine._refusal(first, table[first], matrices, known[first]))
+            first += 1
+    return found
+
+
+def _taken(start: DCA, rows: ArrayLike, features: Mapping[str, Array]) -> tuple[Array, Sequence[Array], Array]:
+    """Rows of small tables, these tables, and the rows as they were given."""
+    checked = check_rows(rows, start.width, check_features(features, start.dims))
+    table, matrices = tables(checked, features, list(start.dims), np.dtype(start.dtype))
+    return np.ascontiguousarray(table), matrices, checked
 
 
 class Adding:
