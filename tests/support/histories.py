@@ -45,7 +45,7 @@ class History(World):
         self.name, self.folder = living_on(self, self.log.partitions[2]), folder
         self.placement = Placement.first("crc32", 3)
         model = {"learner": "dca", "coordinates": "features", "init": "coordinates", **options}
-        plain = configuration(folder / "corners", {"user-*": model})
+        plain = configuration(folder / "corners", {"user-*": model, "star": {**model, "parent": ""}})
         self.configuration = replace(plain, guard=GuardConfig(hold_out=8))
         placed(self)
 

@@ -105,6 +105,10 @@ def opened(master: str) -> SparkSession:
     # Executors of this machine run the Python that omdml is installed in.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("omdml bootstrap")
+    if master.startswith("local"):
+        # Everything is in this machine: nobody else needs to reach it.
+        loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        builder = builder.config(map={**loopback, "spark.ui.enabled": "false"})
     try:
         return (builder.master(master) if master else builder).getOrCreate()
     except PySparkException as error:
