@@ -13,12 +13,12 @@ import click
 
 from omdml.errors import OmdmlError
 from omdml.workers.commands import (
+    archives,
     backup,
     catalogue,
     demo,
     doctor,
     feed,
-    history,
     letters,
     models,
     processes,
@@ -121,6 +121,8 @@ def main() -> None:
 
 PROCESSES = (processes.worker, processes.node, processes.route, demo.demo, demo.simulate)
 OPERATORS = (
+    archives.archive,
+    archives.bootstrap,
     backup.backup,
     backup.restore,
     catalogue.catalogue,
@@ -130,8 +132,6 @@ OPERATORS = (
     doctor.doctor,
     doctor.status,
     feed.feed,
-    history.archive,
-    history.bootstrap,
     letters.letters,
     models.models,
     replay.forget,

@@ -71,6 +71,7 @@ def _bootstrap(
     from omdml.workers.wiring.stores import open_stores
 
     process.one_thread()
+    sum_up_with = _engine(engine, processes, master)
     log, in_files = configuration.log, isinstance(configuration.log, FileLog)
     require_stopped(log)
     spec, store = configured_spec(open_specs(configuration), model), open_stores(configuration)
@@ -84,7 +85,7 @@ def _bootstrap(
     history.check_range(found, extent, model, accept_gap)
     span = history.SPAN_BYTES if in_files else history.SPAN
     job = history.job_of(model, spec, configuration, open_specs, placement, store.secret(), span)
-    learned = history.learned(job, spec, found, _engine(engine, processes, master), accept_gap, not in_files)
+    learned = history.learned(job, spec, found, sum_up_with, accept_gap, not in_files)
     with closing(open_letters(log)) as letters:
         withheld = history.adopt(learned.model, store, placement, letters, process.platform(), replace)
     refused = f"; {len(learned.model.refused):,} events became dead letters" if learned.model.refused else ""
