@@ -42,6 +42,7 @@ BENCHMARKS = (
     "expand",
     "missing",
     "million",
+    "history",
 )
 
 

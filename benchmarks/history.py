@@ -6,11 +6,14 @@ the archive is only summed up, chunk by chunk, in one process. Times are process
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from omdml.builders import from_labels
 from omdml.feedback import Triplet, encode
@@ -27,18 +30,22 @@ from omdml.workers.operate.replay import ReplayedModel
 from omdml.workers.wiring.models import open_specs
 
 ITEMS, CLASSES = 5000, 50
+EVENTS, DIMS = int(os.environ.get("OMDML_HISTORY_EVENTS", "200000")), (128, 512)
 SECRET = b"7" * 32
 
 
-def run(events: int = 200_000, dims: tuple[int, ...] = (128, 512), seed: int = 0) -> None:
+def main(console: Console) -> None:
     """Print events a second of processor time, of both, for each number of coordinates."""
     one_thread()
-    for dim in dims:
+    table = Table("coordinates", "events", "replay", "bootstrap", "ratio", title="events a second of processor time")
+    for dim in DIMS:
         with tempfile.TemporaryDirectory() as folder:
-            _compare(Path(folder), events, dim, seed)
+            replay, bootstrap = _rates(Path(folder), EVENTS, dim, seed=0)
+        table.add_row(f"{dim}", f"{EVENTS:,}", f"{replay:,.0f}", f"{bootstrap:,.0f}", f"{bootstrap / replay:.2f}")
+    console.print(table)
 
 
-def _compare(folder: Path, events: int, dim: int, seed: int) -> None:
+def _rates(folder: Path, events: int, dim: int, seed: int) -> tuple[float, float]:
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, CLASSES, ITEMS)
     features = draw.normal(0, 1, (CLASSES, dim))[labels] + draw.normal(0, 1, (ITEMS, dim))
@@ -67,10 +74,4 @@ def _compare(folder: Path, events: int, dim: int, seed: int) -> None:
     begun = learned(job, spec, found, alone).model
     seconds["bootstrap"] = time.process_time() - began
     assert begun.learner.version == replayed.learner.version
-    rates = {name: events / took for name, took in seconds.items()}
-    told = ", ".join(f"{name} {rate:,.0f} events a second" for name, rate in rates.items())
-    print(f"{dim} coordinates, {events:,} events: {told}, ratio {rates['bootstrap'] / rates['replay']:.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    run()
+    return events / seconds["replay"], events / seconds["bootstrap"]

@@ -25,7 +25,6 @@ from omdml.workers.model.hold_out import part
 from omdml.workers.operate.history.archived import Piece, by_chunk
 from omdml.workers.operate.history.model import Facts, HistoryModel, without_payloads
 
-
 # The model of the job that this process works for.
 _known: dict[str, tuple[Spec, DCA]] = {}
 
@@ -70,9 +69,7 @@ def sum_up(job: Job, piece: Piece, learned: Collection[int] | None = None) -> li
     """
     one_thread()
     spec, start = _opened(job)
-    return [
-        _chunk(job, spec, start, number, records, learned) for number, records in by_chunk(piece, job.span)
-    ]
+    return [_chunk(job, spec, start, number, records, learned) for number, records in by_chunk(piece, job.span)]
 
 
 def _opened(job: Job) -> tuple[Spec, DCA]:

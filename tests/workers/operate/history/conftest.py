@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from omdml.workers.operate.history.engines import opened
 from tests.support.histories import History
+from tests.support.processes import ROOT
 
 
 @pytest.fixture
@@ -15,6 +18,8 @@ def history(tmp_path):
 
 @pytest.fixture(scope="session")
 def spark():
+    # Executors import what the tests hand them.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     session = opened("local[2]")
     session.sparkContext.setLogLevel("ERROR")
     yield session

@@ -74,7 +74,9 @@ def test_a_log_in_files_is_archived_and_begun_from_with_the_command(tmp_path):
     assert checkpoint.version + checkpoint.progress["hold_out"]["count"] == 110
     again = omdml(shop, "bootstrap", "--model", "shop", "--input", folder, "--processes", "1")
     assert (again.exit_code, "has a checkpoint already" in again.output) == (1, True)
-    assert omdml(shop, "bootstrap", "--model", "shop", "--input", folder, "--processes", "1", "--replace").exit_code == 0
+    assert (
+        omdml(shop, "bootstrap", "--model", "shop", "--input", folder, "--processes", "1", "--replace").exit_code == 0
+    )
 
 
 @pytest.mark.parametrize(
