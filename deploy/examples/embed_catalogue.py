@@ -1,8 +1,8 @@
 """Embed a catalogue of any size with Spark: python embed_catalogue.py SNAPSHOT CATALOGUE ITEMS OUT (see ../HISTORY.md).
 
-SNAPSHOT is a file with a version of a model, CATALOGUE the one that the model learned on, and ITEMS a Parquet file, or a
-folder of them, with the columns that the catalogue was built from: ``id`` and a list of numbers for each modality. OUT
-gets ``id`` and ``embedding``. Executors need omdml, and must see SNAPSHOT and CATALOGUE under the same names.
+SNAPSHOT is a file with a version of a model, CATALOGUE the one that the model learned on, and ITEMS a Parquet file, or
+a folder of them, with the columns that the catalogue was built from: ``id`` and a list of numbers for each modality.
+OUT gets ``id`` and ``embedding``. Executors need omdml, and must see SNAPSHOT and CATALOGUE under the same names.
 """
 
 import os

@@ -106,12 +106,10 @@ def files_of(inputs: Sequence[str]) -> list[Path]:
 
 def pieces(archive: Archive, span: int) -> list[Piece]:
     """The archive, cut at multiples of ``span`` offsets; pieces without a row group are left out."""
-    starts = range(archive.begin // span, (archive.end - 1) // span + 1)
-    if len(archive.groups) < len(starts):
-        # Offsets of a log in files leave wide gaps between its segments.
-        starts = sorted({n for one in archive.groups for n in range(one.first // span, one.last // span + 1)})  # type: ignore[assignment]
+    # Offsets of a log in files leave wide gaps between its segments.
+    starts = {n for group in archive.groups for n in range(group.first // span, group.last // span + 1)}
     found = []
-    for number in starts:
+    for number in sorted(starts):
         begin, end = max(archive.begin, number * span), min(archive.end, (number + 1) * span)
         groups = tuple(group for group in archive.groups if group.first < end and group.last >= begin)
         if groups:

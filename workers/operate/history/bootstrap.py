@@ -59,21 +59,27 @@ def check_range(archive: Archive, extent: Extent, name: str, accept_gap: bool) -
     further than the log, is refused all the same.
     """
     here = f"partition {archive.partition.number}, where model {name!r} lives"
-    if archive.partition.topic_id != extent.partition.topic_id:
-        raise GapError(f"the input is of log {archive.partition.topic_id}, and this one is {extent.partition.topic_id}: "
-                       "name files of this log")  # fmt: skip
+    theirs, ours = archive.partition.topic_id, extent.partition.topic_id
+    if theirs != ours:
+        raise GapError(f"the input is of log {theirs}, and this one is {ours}: name files of this log")
     if archive.end > extent.end:
-        raise GapError(f"{here}: the input reaches up to offset {archive.end}, but the log ends at {extent.end}: the "
-                       "log was cut, or brought back from an older copy; name files of what it holds")  # fmt: skip
+        raise GapError(
+            f"{here}: the input reaches up to offset {archive.end}, but the log ends at {extent.end}: the log was cut, "
+            "or brought back from an older copy; name files of what it holds"
+        )
     if accept_gap:
         return
     advice = "name the files that hold them, or give them up with --accept-gap"
     if archive.begin > extent.begin:
-        raise GapError(f"{here}: the input begins at offset {archive.begin}, but the log holds events from "
-                       f"{extent.begin} on, which nobody would learn: {advice}")  # fmt: skip
+        raise GapError(
+            f"{here}: the input begins at offset {archive.begin}, but the log holds events from {extent.begin} on, "
+            f"which nobody would learn: {advice}"
+        )
     if archive.end < extent.begin:
-        raise GapError(f"{here}: the input ends at offset {archive.end}, and the log begins at {extent.begin}: what lay "
-                       f"between them is in neither: {advice}")  # fmt: skip
+        raise GapError(
+            f"{here}: the input ends at offset {archive.end}, and the log begins at {extent.begin}: what lay between "
+            f"them is in neither: {advice}"
+        )
 
 
 def check_whole(archive: Archive, chunks: list[tuple[int, int, int]], counted: bool) -> None:
@@ -182,7 +188,8 @@ def adopt(
     """Begin a model in the store: the next worker goes on where the history ends. Answers why it is withheld, if so.
 
     1. claim    Nothing is changed by a crash here or before.
-    2. mark     back to the history's last record, if it is ahead. A crash: workers read some events again and skip them.
+    2. mark     back to the history's last record, if it is ahead. A crash: workers read some events again, and skip
+                them.
     3. letters  of what was refused, acknowledged. A crash sends them again: readers tell them by position.
     4. save     the checkpoint: the one step that counts. With ``replace`` it takes the place of the one that is there.
     5. publish  the snapshot. A crash before it: the worker that claims the model publishes it.

@@ -1,8 +1,8 @@
 """Where the parts of a history are summed up: in processes of this machine, or on Spark.
 
-An engine gets a job and its pieces, and answers the chunks of each piece, in the order of the pieces. It decides nothing
-else, so any program that can call a function for each piece is one: with Dask, ``client.map(partial(sum_up, job),
-pieces)``.
+An engine gets a job and its pieces, and answers the chunks of each piece, in the order of the pieces. It decides
+nothing else, so any program that can call a function for each piece is one: with Dask,
+``client.map(partial(sum_up, job), pieces)``.
 """
 
 from __future__ import annotations

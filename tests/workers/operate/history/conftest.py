@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder: its start takes longest."""
+"""One Spark session for all tests of this folder: its start takes longest. They carry the group ``spark``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def history(tmp_path):
     return History(tmp_path)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark():
     # Executors import what the tests hand them.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -116,7 +116,7 @@ def test_files_of_sparks_kafka_source_are_read_with_the_logs_identity(history, t
     history.tell(150)
     path = tmp_path / "spark.parquet"
     as_spark_writes(history, path)
-    with pytest.raises(SourceError, match="no column topic_id, .*: pass --topic-id"):
+    with pytest.raises(SourceError, match=r"no column topic_id, .*: pass --topic-id"):
         look([str(path)], 2, None)
     found = look([str(path)], 2, history.log.topic_id)
     assert (found.partition, found.begin, found.end, found.covers) == (history.home, 0, 150, ())
