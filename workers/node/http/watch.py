@@ -19,6 +19,7 @@ from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.course import Step
+from omdml.workers.node.http.items.describing import describes
 from omdml.workers.node.http.items.thumbnails import Thumbnails
 from omdml.workers.node.http.requests import (
     Compare,
@@ -103,8 +104,8 @@ class Watch:
         model = view.snapshot.model
         thumbnails = await run_in_threadpool(self._thumbnails.told, view.catalogue, ids)
         pictures = self._pictures(model) is not None or bool(thumbnails)
-        told = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
-        return reply({"model": model, **told, **thumbnails})
+        answer = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
+        return reply({"model": model, **answer, "describes": describes(view.catalogue), **thumbnails})
 
     async def picture(self, request: Request) -> Response:
         """The picture of an item."""
