@@ -33,7 +33,7 @@ def as_texts(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> d
     for text in texts:
         if "=" not in text:
             raise click.BadParameter(f"{text!r} names no column, expected such as title='red shirt'")
-    return dict(text.split("=", 1) for text in texts) or None  # type: ignore[misc]
+    return dict(text.split("=", 1) for text in texts) or None
 
 
 def asking(command: Callable[..., Any]) -> Callable[..., Any]:
