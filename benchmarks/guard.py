@@ -24,7 +24,7 @@ from omdml.evaluate import mean_average_precision
 from omdml.feedback import Triplet, encode
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.letters import DeadLetters
-from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import Configuration
 from omdml.workers.configuration.loading import load

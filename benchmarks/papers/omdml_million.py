@@ -23,7 +23,7 @@ from omdml.snapshot import Snapshot
 from omdml.streams.catalogues.build import add_items, build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.letters import DeadLetters
-from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.protocols.store import Pointer
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.loading import load

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
+from omdml.streams.bounded_files import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 from omdml.streams.catalogues.changes.change import Entry, Vectors
 from omdml.streams.catalogues.changes.journal import CHANGES, Record, append, locked, read
 from omdml.streams.catalogues.items import Items, checked_map
@@ -52,7 +53,6 @@ from omdml.streams.catalogues.manifest import (
 from omdml.streams.catalogues.matrix import extend, map_rows, row_chunks
 from omdml.streams.catalogues.sets import decode_sets
 from omdml.streams.disk import put, sync
-from omdml.streams.regular import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 
 MANIFEST = "catalogue.json"
 THUMBNAILS = "thumbnails"

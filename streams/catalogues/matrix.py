@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
-from omdml.streams.regular import opened
+from omdml.streams.bounded_files import opened
 
 DTYPE = np.dtype("<f4")
 # What numpy raises of damaged files: it parses a header written in Python.

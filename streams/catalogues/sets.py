@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from omdml.errors import CatalogueError
 from omdml.feedback import Id
+from omdml.streams.bounded_files import LINE_CHARACTERS, read_regular, text_lines
 from omdml.streams.catalogues.tables.table import require_columns
-from omdml.streams.regular import LINE_CHARACTERS, read_regular, text_lines
 
 # The most bytes of a file of sets.
 SETS_BYTES = 1 << 30

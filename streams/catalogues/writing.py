@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.changes.journal import locked
 from omdml.streams.catalogues.folder import MANIFEST, PREVIOUS, digest_of
 from omdml.streams.catalogues.manifest import (
@@ -35,7 +36,6 @@ from omdml.streams.catalogues.sets import encode_sets
 from omdml.streams.catalogues.tables.table import CHUNK_ROWS, Table, chunks_of
 from omdml.streams.describers.describer import Describer
 from omdml.streams.disk import put, sync
-from omdml.streams.regular import opened
 
 UNFINISHED = ".unfinished"
 

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.folder import LEFT_OUT
 from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.tables.inputs import Inputs
@@ -18,7 +19,6 @@ from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.sources import TABLES, LeftOut, Sources, read_columns
 from omdml.streams.describers.thumbnails import Thumbnails
 from omdml.streams.disk import put
-from omdml.streams.regular import opened
 
 log = structlog.get_logger(__name__)
 

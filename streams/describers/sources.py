@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import LINE_CHARACTERS, opened, text_lines
 from omdml.streams.catalogues.tables.table import UNREADABLE, require_columns
 from omdml.streams.describers.onnx_model import Preparation
 from omdml.streams.describers.pictures import ENDINGS
-from omdml.streams.regular import LINE_CHARACTERS, opened, text_lines
 
 TABLES = (".csv", ".parquet")
 

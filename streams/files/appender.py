@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from omdml.streams.regular import open_regular
+from omdml.streams.bounded_files import open_regular
 
 
 class Appender:

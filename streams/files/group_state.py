@@ -11,9 +11,9 @@ import msgspec
 
 from omdml.errors import GapError, SourceError
 from omdml.formats import COMMIT
+from omdml.streams.bounded_files import open_regular, read_regular
 from omdml.streams.disk import put, take_lock
 from omdml.streams.files.log import OFFSET_BITS, Log, reaching
-from omdml.streams.regular import open_regular, read_regular
 
 COMMIT_BYTES = 64 << 10
 

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator
 
 from omdml.errors import SourceError
+from omdml.streams.bounded_files import open_regular
 from omdml.streams.disk import take_lock
 from omdml.streams.files.log import reaching
 from omdml.streams.files.source import FileSink
 from omdml.streams.letters import Dismissed, Letter, Position, Resent, headers_again, named
 from omdml.streams.protocols.log import Record, Sink
-from omdml.streams.regular import open_regular
 
 
 class FileSender:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from omdml.errors import GapError, SourceError
+from omdml.streams.bounded_files import open_regular, opened
 from omdml.streams.disk import locked
 from omdml.streams.files.log import FIRST, identify, reaching
 from omdml.streams.files.tail import read_first_line
-from omdml.streams.regular import open_regular, opened
 
 LEDGER_LINE = re.compile(rb"(\d{1,19}) (\d{1,20}) ([0-9a-f]{64})")
 # A writer may go on for a moment in a file that was renamed under it.

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from omdml.errors import GapError
+from omdml.streams.bounded_files import open_regular
 from omdml.streams.files.log import FIRST, identify, reaching
-from omdml.streams.regular import open_regular
 
 _NAME = re.compile(r"(\d{8,})\.jsonl")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 
 from omdml.errors import GapError, SourceError
+from omdml.streams.bounded_files import open_regular
 from omdml.streams.disk import locked, sync
 from omdml.streams.files.appender import Appender
 from omdml.streams.files.group_state import Committed, GroupState
@@ -22,7 +23,6 @@ from omdml.streams.files.lines import encode_line
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.protocols.log import Listener, Partition, Record
-from omdml.streams.regular import open_regular
 
 SEGMENT_BYTES = 256 << 20
 # Seconds between two looks at the file while lines keep coming.

@@ -11,7 +11,7 @@ import numpy as np
 from omdml import LOMDML
 from omdml.metrics import ProjectionMetric
 from omdml.snapshot import Snapshot
-from omdml.streams.memory import MemoryLog, MemorySink
+from omdml.streams.memory_log import MemoryLog, MemorySink
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.access import Access
 from omdml.workers.configuration.specs import Specs

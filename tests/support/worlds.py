@@ -21,7 +21,7 @@ from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.extents import Extent
 from omdml.streams.letters import DeadLetters, read_letters
-from omdml.streams.memory import MemoryLog, MemorySink, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Record
 from omdml.streams.stores.memory import MemoryStore

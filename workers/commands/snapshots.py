@@ -118,7 +118,7 @@ def history(configuration: config.Configuration, model: str, last: int | None, a
 def inspect(configuration: config.Configuration, model: str, version: int | None) -> None:
     """What a snapshot of MODEL holds; MODEL may be a file that holds one."""
     from omdml.snapshot import Snapshot
-    from omdml.streams.regular import STATE_BYTES, read_regular
+    from omdml.streams.bounded_files import STATE_BYTES, read_regular
     from omdml.workers.versions.inspection import parts, weighed, weights
 
     # For a name that no file can have this answers False, where a path would raise.

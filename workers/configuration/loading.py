@@ -12,7 +12,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError
 from omdml.streams.addresses import shown
-from omdml.streams.regular import DOCUMENT_BYTES, read_regular
+from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
 from omdml.workers.configuration.checks.experiments import check_experiments
 from omdml.workers.configuration.checks.models import checked_model
 from omdml.workers.configuration.checks.options import check_all_but_models

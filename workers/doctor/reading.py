@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from omdml.streams.bounded_files import opened
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.log import OFFSET_BITS, reaching
 from omdml.streams.files.reader import LogReader, open_log
 from omdml.streams.files.tail import MAX_LINE_BYTES
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import MarkStore
-from omdml.streams.regular import opened
 from omdml.workers.configuration.config import FileLog
 from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.findings import Remark, error, warning

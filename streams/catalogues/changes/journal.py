@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.changes.change import Entry
 from omdml.streams.disk import sync, take_lock
-from omdml.streams.regular import opened
 
 CHANGES = "changes.log"
 CRC_DIGITS = 8

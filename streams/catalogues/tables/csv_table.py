@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import LINE_CHARACTERS, text_lines
 from omdml.streams.catalogues.tables.attributes import CellKind, Row
 from omdml.streams.catalogues.tables.table import Chunk, Columns, numbered_columns, require_columns, require_modality
-from omdml.streams.regular import LINE_CHARACTERS, text_lines
 
 # How much text is in memory at a time: about 60 bytes a cell.
 CHUNK_CELLS = 500_000

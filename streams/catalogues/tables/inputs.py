@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened, read_regular
 from omdml.streams.catalogues.manifest import MODALITY_NAME
 from omdml.streams.catalogues.tables.csv_table import CsvTable
 from omdml.streams.catalogues.tables.numpy_tables import ID_BYTES, ArrayTable, NpzTable, check_header
 from omdml.streams.catalogues.tables.parquet_table import ParquetTable
 from omdml.streams.catalogues.tables.table import UNREADABLE, Columns, NoVectors, Table
-from omdml.streams.regular import opened, read_regular
 
 Inputs = Sequence[str | Path] | Mapping[str, Any]
 SUFFIXES = ".npy, .npz, .csv, .parquet"

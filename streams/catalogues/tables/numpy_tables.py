@@ -15,8 +15,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.tables.table import Chunk, require_modality, rows_at_once
-from omdml.streams.regular import opened
 
 PREFIX = "X_"
 # The most bytes of a header of a .npy file. It is numpy's own limit, at which numpy looks too late.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.tables.attributes import Row, plain
 from omdml.streams.catalogues.tables.table import (
     CHUNK_ROWS,
@@ -22,7 +23,6 @@ from omdml.streams.catalogues.tables.table import (
     require_modality,
     rows_at_once,
 )
-from omdml.streams.regular import opened
 
 NUMBER_BYTES = 8
 EXPANDED_BYTES = 256 << 20  # that a row group of any file may become in memory; more only if the file itself is large:

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from omdml.errors import StoreError
+from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
 from omdml.streams.disk import ASIDE, put, put_if_absent
-from omdml.streams.regular import DOCUMENT_BYTES, read_regular
 from omdml.streams.stores.folder.states import read_state
 from omdml.streams.stores.journal import PUBLICATIONS, Entry, SnapshotKey
 

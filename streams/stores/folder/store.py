@@ -33,12 +33,12 @@ from urllib.parse import quote, unquote
 from omdml.errors import CorruptError, StoreError, StoreLost
 from omdml.formats import FOLDER_STORE
 from omdml.snapshot import Checkpoint, Snapshot
+from omdml.streams.bounded_files import DOCUMENT_BYTES, open_regular, read_regular
 from omdml.streams.disk import ASIDE, put, put_if_absent, take_lock
 from omdml.streams.files.log import identify, read_identity
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import NOBODY, Claim, Marks, ModelPosition, Pointer, Watch, Why, Written
-from omdml.streams.regular import DOCUMENT_BYTES, open_regular, read_regular
 from omdml.streams.stores.checkpoints import new_secret, placed_elsewhere, read_secret
 from omdml.streams.stores.folder.checkpoints import CheckpointFolder
 from omdml.streams.stores.folder.journal import DirectoryJournal, DirectoryWatch

@@ -10,7 +10,7 @@ from omdml.errors import GapError
 from omdml.streams.files.source import FileSink, FileSource
 from omdml.streams.kafka.reading import gap
 from omdml.streams.kafka.reading.batches import Unreadable
-from omdml.streams.memory import MemorySource
+from omdml.streams.memory_log import MemorySource
 from omdml.streams.stores.checkpoints import none_left
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.learning.worker import LearnerWorker

@@ -8,7 +8,7 @@ import pytest
 
 from omdml.errors import SourceError, StoreError
 from omdml.feedback import Triplet, encode
-from omdml.streams.memory import MemorySource
+from omdml.streams.memory_log import MemorySource
 from omdml.workers.configuration.config import WorkerConfig
 from omdml.workers.events import decoding
 from omdml.workers.learning.partition.owned_partition import OwnedPartition

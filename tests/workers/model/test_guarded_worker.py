@@ -10,7 +10,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from omdml.streams.memory import MemoryLog
+from omdml.streams.memory_log import MemoryLog
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig, WorkerConfig
 from omdml.workers.model.guard import NEAR

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from omdml.snapshot import Trail
-from omdml.streams.memory import MemoryLog, MemorySink
+from omdml.streams.memory_log import MemoryLog, MemorySink
 from omdml.workers.node.metrics import NodeMetrics
-from omdml.workers.node.writing import together
+from omdml.workers.node.writing import request_queue
 from omdml.workers.node.writing.inbox import Event, Inbox
 from omdml.workers.telemetry.registry import ModelLabels
 from tests.support.shops import Shop, asking
@@ -122,7 +122,7 @@ def test_an_inbox_whose_write_hangs_is_not_alive(monkeypatch):
     inbox.put([Event(b"{}", "shop")])
     assert begun.wait(10)
     assert inbox.alive
-    monkeypatch.setattr(together, "STUCK_AFTER_S", 0.0)
+    monkeypatch.setattr(request_queue, "STUCK_AFTER_S", 0.0)
     assert not inbox.alive
     go_on.set()
     inbox.close()

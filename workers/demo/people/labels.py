@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from omdml.errors import ConfigurationError
-from omdml.streams.regular import LINE_CHARACTERS, text_lines
+from omdml.streams.bounded_files import LINE_CHARACTERS, text_lines
 
 # At most so many queries are kept back.
 HELD_OUT = 200

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError
+from omdml.streams.bounded_files import opened
 from omdml.streams.catalogues.changes.change import KINDS, MAX_ATTRIBUTES, Value, kind_of
 from omdml.streams.protocols.catalogue import Catalogue
-from omdml.streams.regular import opened
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.columns import Column, Dates, Flags, Lists, Mask, Numbers, Texts, texts_or_dates
 from omdml.workers.node.attributes.filters import WORDS, Filter, shown

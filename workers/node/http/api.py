@@ -62,7 +62,7 @@ from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.answers import Answers, Page, single
 from omdml.workers.node.searching.options import Options, SearchError
-from omdml.workers.node.searching.together import Asked, Together
+from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 from omdml.workers.node.writing.inbox import traced
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import OTHER
@@ -188,7 +188,7 @@ class Api:
 
     def __init__(self, node: RetrievalNode, access: Access, trials: Trials) -> None:
         self._node, self._access, self._trials = node, access, trials
-        self._together = Together(node)
+        self._scans = SharedScans(node)
 
     async def search_item(self, request: Request) -> Response:
         """Items closest to one item; nothing if the client has that answer already."""
@@ -246,7 +246,7 @@ class Api:
             found = await run_in_threadpool(self._answers, view, queries, asked)
         else:
             page, options = self._page_and_options(view, asked)
-            found = await self._together.answers(view, queries, Asked(asked.k, asked.task, page, options))
+            found = await self._scans.answers(view, queries, Asked(asked.k, asked.task, page, options))
         return reply(single(found) if asked.queries is None else found)
 
     def _page_and_options(self, view: View, asked: Search) -> tuple[Page, Options]:

@@ -18,8 +18,8 @@ from typing import Literal
 import msgspec
 
 from omdml.errors import ConfigurationError, CorruptError
+from omdml.streams.bounded_files import DOCUMENT_BYTES, read_regular
 from omdml.streams.disk import put
-from omdml.streams.regular import DOCUMENT_BYTES, read_regular
 
 MANIFEST = "manifest.json"
 FORMAT = 1

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError
+from omdml.streams.bounded_files import open_regular, opened
 from omdml.streams.disk import ASIDE, sync
-from omdml.streams.regular import open_regular, opened
 from omdml.workers.operate.export.manifest import Format, Part
 
 IDS, EMBEDDINGS, ATTRIBUTES, REMOVED = "ids.txt", "embeddings.npy", "attributes.jsonl", "removed.txt"

@@ -245,7 +245,7 @@ def test_a_failure_nobody_foresaw_is_a_json_error_and_in_the_log(node, monkeypat
 
 
 def test_big_searches_run_beside_the_event_loop(shop, client, monkeypatch):
-    monkeypatch.setattr("omdml.workers.node.searching.together.INLINE_WORK", 0)
+    monkeypatch.setattr("omdml.workers.node.searching.shared_scans.INLINE_WORK", 0)
     body = client.get("/search", params={"id": "i5", "k": 3}).json()
     assert [found["id"] for found in body["items"]] == shop.expected(0, "i5", 3)[0]
 

@@ -28,7 +28,7 @@ class Request(Protocol):
 R = TypeVar("R", bound=Request)
 
 
-class Together(Generic[R]):
+class RequestQueue(Generic[R]):
     """Takes requests from any number of threads; one thread of its own does those that wait together.
 
     Parameters

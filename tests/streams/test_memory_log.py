@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from omdml.errors import GapError, SourceError
-from omdml.streams.memory import MemoryLog, MemorySource
+from omdml.streams.memory_log import MemoryLog, MemorySource
 from omdml.streams.protocols.log import Partition
 from tests.support.listeners import Recorder
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, OmdmlError, SourceError, StoreError
+from omdml.streams.bounded_files import STATE_BYTES, Unfit, open_regular, read_regular, text_lines
 from omdml.streams.catalogues.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.segments import SegmentedLog
 from omdml.streams.files.source import FileSink
 from omdml.streams.protocols.log import Partition
-from omdml.streams.regular import STATE_BYTES, Unfit, open_regular, read_regular, text_lines
 from omdml.streams.stores.folder.states import read_state
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.loading import load
@@ -181,7 +181,7 @@ def test_a_checkpoint_as_large_as_may_be_is_not_read_if_its_beginning_is_none(tm
 
 
 EXEMPT = {
-    "streams/regular.py",  # the primitive itself
+    "streams/bounded_files.py",  # the primitive itself
     "streams/stores/folder/backups.py",  # writes a backup, and the files of one into a folder of its own
     "streams/disk.py",  # writes files of names of its own, and syncs folders
     "streams/catalogues/changes/journal.py",  # locks a folder

@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from omdml.workers.node.gallery import AT_ONCE
-from omdml.workers.node.searching import together
+from omdml.workers.node.searching import shared_scans
 from omdml.workers.node.searching.answers import Page
 from omdml.workers.node.searching.options import PLAIN, SearchError
-from omdml.workers.node.searching.together import Asked, Together
+from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 from tests.support.shops import Shop, asking
 
 ASKED = Asked(5, None, Page(), PLAIN)
@@ -35,7 +35,7 @@ def node(shop):
 def scans(request, node, monkeypatch):
     """Of each scan, how many searches it answered."""
     if request.param == "in threads":
-        monkeypatch.setattr(together, "INLINE_WORK", 0)
+        monkeypatch.setattr(shared_scans, "INLINE_WORK", 0)
     counts, real = [], node.answers_together
 
     def counted(view, searches, *options):
@@ -48,7 +48,7 @@ def scans(request, node, monkeypatch):
 
 def searched(node, ids, asked=lambda number: ASKED, most_scans=None):
     """What searches answer that all come in one turn of the loop, or their errors."""
-    view, searches = node.view("shop"), Together(node)
+    view, searches = node.view("shop"), SharedScans(node)
     searches._most_scans = most_scans or searches._most_scans
 
     async def ask():
@@ -81,7 +81,7 @@ def test_only_searches_that_ask_for_the_same_share_a_scan(node, scans):
 
 
 def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(node, monkeypatch):
-    monkeypatch.setattr(together, "INLINE_WORK", 0)
+    monkeypatch.setattr(shared_scans, "INLINE_WORK", 0)
     ids, first, going_on = [f"i{number}" for number in range(12)], threading.Event(), threading.Event()
     real, counts = node.answers, []
 
@@ -92,8 +92,8 @@ def test_searches_that_come_while_all_processors_are_busy_wait_and_share_a_scan(
 
     monkeypatch.setattr(node, "answers", slow)
     monkeypatch.setattr(node, "answers_together", lambda view, searches, *options: counts.append(len(searches)) or [])
-    monkeypatch.setattr(together, "_settle", lambda group, found: [one.set_result(None) for one in group.answers])
-    view, searches = node.view("shop"), Together(node)
+    monkeypatch.setattr(shared_scans, "_settle", lambda group, found: [one.set_result(None) for one in group.answers])
+    view, searches = node.view("shop"), SharedScans(node)
     searches._most_scans = 1
 
     async def ask():

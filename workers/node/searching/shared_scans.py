@@ -51,7 +51,7 @@ class _Group(NamedTuple):
 Key = tuple[int, Asked]
 
 
-class Together:
+class SharedScans:
     """Answers the searches of one node."""
 
     def __init__(self, node: RetrievalNode) -> None:
