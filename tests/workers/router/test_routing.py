@@ -15,7 +15,8 @@ from omdml.feedback import MAX_EVENT_BYTES, MESSAGEPACK, Triplet, decode, encode
 from omdml.streams.kafka.routing.router import Targets, copy_of
 from omdml.streams.letters import Letter
 from omdml.streams.protocols.log import Partition, Record
-from omdml.workers.events.routing import RouterMetrics, key_of
+from omdml.workers.router.metrics import RouterMetrics
+from omdml.workers.router.model_key import key_of
 
 CLICKS = Partition("clicks-id", 3)
 PACKED = (("content-type", MESSAGEPACK.encode()),)

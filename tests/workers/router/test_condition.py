@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-from omdml.workers.events import routing
+from omdml.workers.router import condition
 
 
 def router(**facts):
@@ -14,7 +14,7 @@ def router(**facts):
 
 
 def how(router):
-    return routing.condition(router, "feedback")
+    return condition.condition(router, "feedback")
 
 
 def test_a_router_is_ready_while_it_has_a_producer_and_was_not_told_to_end():
@@ -25,6 +25,6 @@ def test_a_router_is_ready_while_it_has_a_producer_and_was_not_told_to_end():
 
 
 def test_a_router_whose_loop_does_not_turn_is_not_alive():
-    stuck = how(router(turned_at=time.monotonic() - routing.STUCK_AFTER_S - 1))
+    stuck = how(router(turned_at=time.monotonic() - condition.STUCK_AFTER_S - 1))
     assert stuck[:4] == (True, False, False, False)
     assert "restart this router" in stuck.status
