@@ -21,7 +21,7 @@ from omdml.streams.catalogues.folder import MANIFEST, THUMBNAILS, FolderPictures
 from omdml.streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
 from omdml.streams.catalogues.matrix import DTYPE, map_rows
 from omdml.streams.catalogues.progress import progress
-from omdml.streams.catalogues.redis import elsewhere
+from omdml.streams.catalogues.redis.place import elsewhere
 from omdml.streams.catalogues.scan import Advance, Scan
 from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
 from omdml.streams.catalogues.tables.inputs import Inputs, open_tables

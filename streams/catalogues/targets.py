@@ -27,15 +27,15 @@ from omdml.streams.catalogues.folder import (
 from omdml.streams.catalogues.items import Items, checked_describer
 from omdml.streams.catalogues.manifest import FolderManifest, Manifest
 from omdml.streams.catalogues.opening import open_catalogue
-from omdml.streams.catalogues.redis import (
-    RedisCatalogue,
+from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
+from omdml.streams.catalogues.redis.current import (
     current_generation,
-    is_redis_url,
     read_redis_describer,
     read_redis_manifest,
     read_redis_map,
-    upload_catalogue,
 )
+from omdml.streams.catalogues.redis.place import is_redis_url
+from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.catalogues.scan import Scan
 from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
 from omdml.streams.catalogues.tables.attributes import InputAttributes, attributes_in

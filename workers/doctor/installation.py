@@ -11,7 +11,7 @@ import msgspec
 
 from omdml.errors import ConfigurationError, StoreRefused
 from omdml.streams.addresses import masked
-from omdml.streams.catalogues.redis import is_redis_url
+from omdml.streams.catalogues.redis.place import is_redis_url
 from omdml.streams.files.reader import has_begun
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.store import Store
