@@ -22,7 +22,7 @@ from benchmarks.quality import SETS, data_folder, split
 from omdml import DEFAULT_LEARNER
 from omdml.evaluate import mean_average_precision
 from omdml.feedback import Triplet, encode
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.letters import DeadLetters
 from omdml.streams.memory_log import MemoryLog, MemorySink, MemorySource
 from omdml.streams.stores.memory import MemoryStore

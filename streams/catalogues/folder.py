@@ -17,7 +17,7 @@
 The rows of parts that were added, and those that changes put, lie in one order, which parts (``after``) and lines
 (``row``) tell.
 
-:mod:`omdml.streams.catalogues.build` makes one and adds items to it.
+:mod:`omdml.streams.catalogues.building.build` makes one and adds items to it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from omdml.errors import CatalogueError, ConfigurationError, CorruptError, OmdmlError, SourceError, StoreError
 from omdml.streams.bounded_files import STATE_BYTES, Unfit, open_regular, read_regular, text_lines
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.folder import MappedCatalogue
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.segments import SegmentedLog
@@ -185,7 +185,7 @@ EXEMPT = {
     "streams/stores/folder/backups.py",  # writes a backup, and the files of one into a folder of its own
     "streams/disk.py",  # writes files of names of its own, and syncs folders
     "streams/catalogues/changes/journal.py",  # locks a folder
-    "streams/catalogues/writing.py",  # locks a folder
+    "streams/catalogues/building/writing.py",  # locks a folder
     "workers/cli.py",  # the null device
     "workers/node/http/api.py",  # click.js
     "workers/node/http/console.py",  # files of this package

@@ -76,7 +76,7 @@ def build(
     A map makes coordinates out of all modalities that models with coordinates = "mapped" learn on.
     """
     from omdml.streams.addresses import masked
-    from omdml.streams.catalogues.targets import add_at, build_at
+    from omdml.streams.catalogues.building.destinations import add_at, build_at
     from omdml.streams.describers.onnx_model import Preparation
     from omdml.streams.describers.sources import Sources
     from omdml.workers.configuration import process
@@ -170,7 +170,7 @@ def _deletions(ids: Iterable[str], lines: Iterable[bytes]) -> Iterator[Change]:
 
 def _change(target: str, changes: Iterable[Change]) -> None:
     from omdml.streams.addresses import masked
-    from omdml.streams.catalogues.targets import change_at
+    from omdml.streams.catalogues.building.destinations import change_at
     from omdml.workers.configuration import process
     from omdml.workers.configuration.wording import amount
 

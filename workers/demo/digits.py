@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import fft, ndimage
 
 from omdml.errors import ConfigurationError
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 
 Array = NDArray[Any]
 SIDE = 8

@@ -29,7 +29,7 @@ def open_tables(
     columns: Columns | None,
     described: bool = False,
 ) -> list[Table]:
-    """One table an input; the arguments are those of :func:`omdml.streams.catalogues.build.build_catalogue`.
+    """One table an input; the arguments are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`.
 
     If items are ``described`` by other means too, tables without vectors are passed over.
 

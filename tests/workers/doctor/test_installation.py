@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from omdml.errors import StoreRefused
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.files.reader import open_log
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.loading import load

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from omdml.snapshot import Snapshot
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.files.group_state import GroupState
 from omdml.streams.files.log import OFFSET_BITS
 from omdml.streams.files.newest import newest_records

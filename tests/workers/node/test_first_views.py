@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from omdml.errors import StoreError
-from omdml.streams.catalogues.build import add_items
+from omdml.streams.catalogues.building.build import add_items
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until

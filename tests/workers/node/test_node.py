@@ -9,7 +9,7 @@ import pytest
 
 from omdml.errors import StoreError
 from omdml.metrics import ProjectionMetric
-from omdml.streams.catalogues.build import add_items
+from omdml.streams.catalogues.building.build import add_items
 from omdml.workers.node.live_model import embedded_view
 from omdml.workers.node.searching.options import SearchError
 from tests.integration.waiting import until

@@ -13,7 +13,11 @@ from omdml.workers.telemetry.registry import new_registry
 
 ROOT = Path(__file__).resolve().parents[3]
 # Commands that end by themselves: nobody scrapes them.
-SILENT = ("streams/catalogues/build.py", "streams/catalogues/redis/upload.py", "streams/catalogues/targets.py")
+SILENT = (
+    "streams/catalogues/building/build.py",
+    "streams/catalogues/redis/upload.py",
+    "streams/catalogues/building/destinations.py",
+)
 SILENT += ("streams/catalogues/tables/",)
 LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
 # What is said by a name that is computed.

@@ -9,7 +9,7 @@ import json
 import pytest
 from PIL import Image
 
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.describers.sources import Sources
 from tests.support.products import COUNT, TEXT, drawn, png_that_says, write_shop
 from tests.support.shops import Shop, refused

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.streams.bounded_files import opened
+from omdml.streams.catalogues.building.scan import Advance, Scan, raw_vectors
 from omdml.streams.catalogues.changes.journal import locked
 from omdml.streams.catalogues.folder import MANIFEST, PREVIOUS, digest_of
 from omdml.streams.catalogues.manifest import (
@@ -31,7 +32,6 @@ from omdml.streams.catalogues.manifest import (
 )
 from omdml.streams.catalogues.matrix import extend, map_rows
 from omdml.streams.catalogues.scaling import not_finite, scaled
-from omdml.streams.catalogues.scan import Advance, Scan, raw_vectors
 from omdml.streams.catalogues.sets import encode_sets
 from omdml.streams.catalogues.tables.table import CHUNK_ROWS, Table, chunks_of
 from omdml.streams.describers.describer import Describer

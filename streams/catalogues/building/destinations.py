@@ -13,7 +13,15 @@ import structlog
 
 from omdml.errors import CatalogueError
 from omdml.streams.addresses import masked
-from omdml.streams.catalogues.build import NOTHING, KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.building.build import NOTHING, KeptMap, add_items, build_catalogue
+from omdml.streams.catalogues.building.scan import Scan
+from omdml.streams.catalogues.building.writing import (
+    append_coordinates,
+    append_part,
+    write_describer,
+    write_manifest,
+    write_map,
+)
 from omdml.streams.catalogues.changes.change import Change, Changed, ChangeError
 from omdml.streams.catalogues.folder import (
     MANIFEST,
@@ -36,17 +44,9 @@ from omdml.streams.catalogues.redis.current import (
 )
 from omdml.streams.catalogues.redis.place import is_redis_url
 from omdml.streams.catalogues.redis.upload import upload_catalogue
-from omdml.streams.catalogues.scan import Scan
 from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
 from omdml.streams.catalogues.tables.attributes import InputAttributes, attributes_in
 from omdml.streams.catalogues.tables.inputs import Inputs, open_tables, tables_with_attributes
-from omdml.streams.catalogues.writing import (
-    append_coordinates,
-    append_part,
-    write_describer,
-    write_manifest,
-    write_map,
-)
 from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
 from omdml.streams.describers.sources import LeftOut, Sources
@@ -75,7 +75,7 @@ def build_at(
 ) -> Items:
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
-    Parameters and errors are those of :func:`omdml.streams.catalogues.build.build_catalogue`. In Redis a generation
+    Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. In Redis a generation
     that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is called with
     the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None takes all
     that are neither vectors nor described. They are written after the items: if that is interrupted, build again.
@@ -130,7 +130,7 @@ def add_at(
 ) -> Items:
     """Add items to the catalogue in a folder or in Redis, within its generation.
 
-    Parameters and errors are those of :func:`omdml.streams.catalogues.build.add_items`; ``attributes`` as for
+    Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.add_items`; ``attributes`` as for
     :func:`build_at`.
     """
     kept = _attributes_in(inputs, id_column, attributes, sources)

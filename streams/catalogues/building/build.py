@@ -16,17 +16,8 @@ import structlog
 from omdml.coordinates import MAPPED, CoordinateMap
 from omdml.errors import CatalogueError
 from omdml.formats import CATALOGUE
-from omdml.streams.catalogues.changes.journal import locked
-from omdml.streams.catalogues.folder import MANIFEST, THUMBNAILS, FolderPictures, MappedCatalogue, read_manifest
-from omdml.streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
-from omdml.streams.catalogues.matrix import DTYPE, map_rows
-from omdml.streams.catalogues.progress import progress
-from omdml.streams.catalogues.redis.place import elsewhere
-from omdml.streams.catalogues.scan import Advance, Scan
-from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
-from omdml.streams.catalogues.tables.inputs import Inputs, open_tables
-from omdml.streams.catalogues.tables.table import Columns, Table
-from omdml.streams.catalogues.writing import (
+from omdml.streams.catalogues.building.scan import Advance, Scan
+from omdml.streams.catalogues.building.writing import (
     append_coordinates,
     append_part,
     put_in_place,
@@ -35,6 +26,15 @@ from omdml.streams.catalogues.writing import (
     write_manifest,
     write_map,
 )
+from omdml.streams.catalogues.changes.journal import locked
+from omdml.streams.catalogues.folder import MANIFEST, THUMBNAILS, FolderPictures, MappedCatalogue, read_manifest
+from omdml.streams.catalogues.manifest import FolderManifest, MapEntry, Modality, Part, generation_of
+from omdml.streams.catalogues.matrix import DTYPE, map_rows
+from omdml.streams.catalogues.progress import progress
+from omdml.streams.catalogues.redis.place import elsewhere
+from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
+from omdml.streams.catalogues.tables.inputs import Inputs, open_tables
+from omdml.streams.catalogues.tables.table import Columns, Table
 from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.inputs import (
     describe_inputs,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.build import build_catalogue
+from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.catalogues.tables import table as tables
 from tests.support.deep import examples
 
@@ -280,7 +280,7 @@ def test_progress_counts_items_however_many_inputs_they_come_from(
         assert total == 10
         yield told.append
 
-    monkeypatch.setattr("omdml.streams.catalogues.build.progress", bar)
+    monkeypatch.setattr("omdml.streams.catalogues.building.build.progress", bar)
     build_catalogue(tmp_path / "built", _three_files(tmp_path, IDS, RAW), mapped=mapped)
 
     assert sum(told) == pytest.approx(10)
