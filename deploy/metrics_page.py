@@ -17,7 +17,7 @@ from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.learning.measures import SINGLE
 from omdml.workers.learning.metrics import WorkerMetrics
-from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.app import create_app
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.router.metrics import RouterMetrics
 from omdml.workers.telemetry.registry import new_registry

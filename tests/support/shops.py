@@ -16,7 +16,7 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.access import Access
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.node.catalogues import Current
-from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.app import create_app
 from omdml.workers.node.http.server import HttpServer
 from omdml.workers.node.node import RetrievalNode
 from tests.support.waiting import wait_until_ready

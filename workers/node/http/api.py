@@ -1,44 +1,27 @@
-"""The node over HTTP: a Starlette app."""
+"""The endpoints of a node that search, take feedback, move versions and tell how the node is."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import structlog
 from prometheus_client.exposition import choose_encoder
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
-from omdml.errors import OmdmlError, SourceError
+from omdml.errors import SourceError
 from omdml.streams.protocols.store import Pointer, Why
-from omdml.workers.configuration.access import NO_TOKENS, Access, AccessError
-from omdml.workers.node.experiments.experiments import Experiments
+from omdml.workers.configuration.access import Access, AccessError
 from omdml.workers.node.gallery import Query
-from omdml.workers.node.http.console import CONSOLE, FILES_OF
-from omdml.workers.node.http.gate import Bodies, Hosts, Tokens
-from omdml.workers.node.http.items.changes import Items
 from omdml.workers.node.http.items.describing import described
-from omdml.workers.node.http.limits import MAX_CONNECTIONS
-from omdml.workers.node.http.metrics import HttpMetrics, Measured
-from omdml.workers.node.http.min_version import Behind, view_from
+from omdml.workers.node.http.min_version import view_from
 from omdml.workers.node.http.openapi import openapi
-from omdml.workers.node.http.operators import Operators
-from omdml.workers.node.http.problems import PROBLEM, problem
-from omdml.workers.node.http.request_id import HEADER, Identified
+from omdml.workers.node.http.problems import error_reply, reply
 from omdml.workers.node.http.requests import (
     MAX_ERRORS,
     MAX_FEEDBACK_BYTES,
@@ -56,131 +39,21 @@ from omdml.workers.node.http.requests import (
     search_of_parameters,
 )
 from omdml.workers.node.http.trials import Trials
-from omdml.workers.node.http.watch import Watch
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
-from omdml.workers.node.pictures import Pictures
 from omdml.workers.node.searching.answers import Answers, Page, single
 from omdml.workers.node.searching.options import Options, SearchError
 from omdml.workers.node.searching.shared_scans import Asked, SharedScans
 from omdml.workers.node.writing.inbox import traced
 from omdml.workers.telemetry import traces
-from omdml.workers.telemetry.registry import OTHER
-from omdml.workers.telemetry.single_models import PATH
 from omdml.workers.versions import moves
 
 # Of events that are checked without such a hop.
 INLINE_BYTES = 16_384
-STATUS = {
-    "unauthorized": HTTPStatus.UNAUTHORIZED,
-    "forbidden": HTTPStatus.FORBIDDEN,
-    "foreign_host": HTTPStatus.MISDIRECTED_REQUEST,
-    "not_kept": HTTPStatus.NOT_FOUND,
-    "no_picture": HTTPStatus.NOT_FOUND,
-    "no_letter": HTTPStatus.NOT_FOUND,
-    "not_here": HTTPStatus.NOT_IMPLEMENTED,
-    "timeout": HTTPStatus.GATEWAY_TIMEOUT,
-    "internal": HTTPStatus.INTERNAL_SERVER_ERROR,
-    "unservable": HTTPStatus.CONFLICT,
-    "unknown_model": HTTPStatus.NOT_FOUND,
-    "unknown_item": HTTPStatus.NOT_FOUND,
-    "unknown_search": HTTPStatus.NOT_FOUND,
-    "oversize": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    "encoded": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    "corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
-    "too_many": HTTPStatus.TOO_MANY_REQUESTS,
-    "behind": HTTPStatus.SERVICE_UNAVAILABLE,
-    "busy": HTTPStatus.SERVICE_UNAVAILABLE,
-    "not_ready": HTTPStatus.SERVICE_UNAVAILABLE,
-    "source": HTTPStatus.SERVICE_UNAVAILABLE,
-    "store": HTTPStatus.SERVICE_UNAVAILABLE,
-    "catalogue": HTTPStatus.SERVICE_UNAVAILABLE,
-}  # every other reason is a bad request
 CLICK_JS = Path(__file__).with_name("click.js").read_bytes()
 CLICK_JS_TAG = f'"{hashlib.sha256(CLICK_JS).hexdigest()[:16]}"'
-# Seconds after which the same request may succeed.
-RETRY_AFTER = {"behind": "1", "busy": "1", "too_many": "1"}
-
-# What a page of another origin may send and see; it never sends cookies.
-PAGES: dict[str, Any] = {
-    "allow_methods": ("GET", "POST", "PUT", "DELETE"),
-    "allow_headers": ("authorization", "content-type", "if-none-match", "traceparent", "x-request-id"),
-    "expose_headers": ("etag", "retry-after", "x-request-id"),
-    "max_age": 3600,
-}
-# Answered to anybody even by a private node: they hold nothing of its models.
-OPEN = ("/", "/console", "/healthz", "/readyz", "/schema", "/click.js")
-# Of answers shorter than this, packing costs more than it spares.
-MIN_GZIP_BYTES = 4096
 
 _log = structlog.get_logger(__name__)
-
-
-def create_app(
-    node: RetrievalNode,
-    access: Access = NO_TOKENS,
-    hosts: Collection[str] = (),
-    pictures: Callable[[str], Pictures | None] = lambda model: None,
-    office: Callable[..., bytes] | None = None,
-    experiments: Experiments | None = None,
-) -> Starlette:
-    """The app of a node that is started by the caller; ``access`` says who may write.
-
-    A node without a token answers only requests for this machine or for one of ``hosts``; one with a token answers any
-    unless ``hosts`` names some. ``pictures`` are those of a model's items. ``office`` does what operators ask for.
-    """
-    trials = Trials(node, access, experiments or Experiments({}))
-    api, watch = Api(node, access, trials), Watch(node, pictures)
-    routes = [
-        Route("/search", api.search_item, methods=["GET"]),
-        Route("/search", api.search, methods=["POST"]),
-        Route("/feedback", api.feedback, methods=["POST"]),
-        Route("/session", api.session, methods=["POST"]),
-        Route("/models", api.models, methods=["GET"]),
-        Route("/models/{model}/rollback", api.rollback, methods=["POST"]),
-        Route("/models/{model}/pin", api.pin, methods=["POST"]),
-        Route("/models/{model}/unpin", api.unpin, methods=["POST"]),
-        Route("/models/{model}/history", watch.history, methods=["GET"]),
-        Route("/models/{model}/inspect", watch.inspect, methods=["GET"]),
-        Route("/models/{model}/compare", watch.compare, methods=["GET"]),
-        Route("/models/{model}/steps", watch.steps, methods=["GET"]),
-        Route("/items", watch.items, methods=["GET"]),
-        *Items(node, access).routes,
-        Route("/picture", watch.picture, methods=["GET"]),
-        Route("/atlas", watch.atlas, methods=["GET"]),
-        Route("/events", watch.events, methods=["GET"]),
-        *trials.routes,
-        *Operators(access, office).routes,
-        *CONSOLE,
-        Route("/healthz", api.healthz, methods=["GET"]),
-        Route("/readyz", api.readyz, methods=["GET"]),
-        Route("/metrics", api.metrics, methods=["GET"]),
-        Route(PATH, api.single_models, methods=["GET"]),
-        Route("/schema", api.schema, methods=["GET"]),
-        Route("/click.js", api.click_js, methods=["GET"]),
-    ]
-    handlers: dict[Any, Any] = {OmdmlError: _refused, HTTPException: _no_route, ClientDisconnect: _gone}
-    # Starlette calls what is listed here outside its own handlers, so that the first of these brings them.
-    gate = [Middleware(ExceptionMiddleware, handlers=handlers), Middleware(Bodies)]
-    if hosts or not access:
-        gate.insert(1, Middleware(Hosts, names=hosts))
-    if access:
-        gate.insert(-1, Middleware(Tokens, access=access, is_open=is_open))
-    templates: dict[object, str] = {route.endpoint: route.path for route in routes}
-    methods: dict[str, tuple[str, ...]] = {}
-    for route in routes:
-        methods[route.path] = (*methods.get(route.path, ()), *((route.methods or set()) - {"HEAD"}))
-    metrics = HttpMetrics(node.metrics.registry, methods, MAX_CONNECTIONS)
-    measured = Middleware(Measured, metrics=metrics, template=lambda scope: templates.get(scope.get("endpoint"), OTHER))
-    around = [Middleware(Identified), measured]
-    if access.origins:
-        around.append(Middleware(CORSMiddleware, allow_origins=access.origins, **PAGES))
-    around += [Middleware(GZipMiddleware, minimum_size=MIN_GZIP_BYTES, compresslevel=1), *gate]
-    app = Starlette(routes=routes, middleware=around, exception_handlers={**handlers, Exception: _failed})
-    app.state.metrics = metrics
-    # Whoever serves the app says when it stops: streams of events have no end of their own.
-    app.state.stopping = lambda: False
-    return app
 
 
 class Api:
@@ -367,50 +240,3 @@ class Api:
         if request.headers.get("if-none-match") == CLICK_JS_TAG:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(CLICK_JS, media_type="text/javascript", headers=headers)
-
-
-def reply(content: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    """A JSON response."""
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
-
-
-def error_reply(status: HTTPStatus, error: str, message: str, **more: object) -> Response:
-    """A refusal: a code that never changes, and a sentence."""
-    return Response(problem(status, error, message, **more), status, media_type=PROBLEM)
-
-
-def is_open(path: str) -> bool:
-    """Whether a private node answers this path to anybody."""
-    return path in OPEN or path.startswith(FILES_OF)
-
-
-async def _refused(_: Request, error: OmdmlError) -> Response:
-    more = {"version": error.version} if isinstance(error, Behind) else {}
-    response = error_reply(STATUS.get(error.reason, HTTPStatus.BAD_REQUEST), error.reason, str(error), **more)
-    if error.reason in RETRY_AFTER:
-        response.headers["retry-after"] = RETRY_AFTER[error.reason]
-    if response.status_code == HTTPStatus.UNAUTHORIZED:
-        response.headers["www-authenticate"] = "Bearer"
-    return response
-
-
-async def _no_route(request: Request, error: HTTPException) -> Response:
-    status = HTTPStatus(error.status_code)
-    message = f"{request.method} {request.url.path}: {status.phrase.lower()}; GET /schema says what there is"
-    response = error_reply(status, status.name.lower(), message)
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _gone(_: Request, __: ClientDisconnect) -> Response:
-    # Nobody reads the answer.
-    return Response(status_code=HTTPStatus.BAD_REQUEST)
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    _log.error("request_failed", method=request.method, path=request.url.path, error=repr(error))
-    told = f"this node failed to answer: see its log, request_id={request.scope[HEADER]}"
-    response = error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", told)
-    # What is around the other answers does not see this one.
-    response.headers[HEADER] = request.scope[HEADER]
-    return response

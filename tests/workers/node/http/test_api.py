@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from omdml.client import Client, Freshness
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration.process import serve_metrics
-from omdml.workers.node.http.api import create_app
+from omdml.workers.node.http.app import create_app
 from omdml.workers.node.http.console import CONSOLE
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.http.server import HttpServer, serve
