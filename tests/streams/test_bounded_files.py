@@ -187,8 +187,8 @@ EXEMPT = {
     "streams/catalogues/changes/journal.py",  # locks a folder
     "streams/catalogues/building/writing.py",  # locks a folder
     "workers/cli.py",  # the null device
-    "workers/node/http/api.py",  # click.js
-    "workers/node/http/console.py",  # files of this package
+    "workers/node/http/endpoints/api.py",  # click.js
+    "workers/node/http/endpoints/console.py",  # files of this package
     "workers/operate/export/exporter.py",  # locks a folder
     "workers/operate/export/parts.py",  # with the same opener, for a digest
     "workers/demo/processes.py",  # logs of its own children

@@ -76,8 +76,8 @@ def build_at(
     """Make a catalogue in a folder, or in Redis at ``redis://host:6379/0#shop``, by way of a temporary folder.
 
     Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. In Redis a
-    generation that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is called with
-    the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None takes all
+    generation that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is
+    called with the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None takes all
     that are neither vectors nor described. They are written after the items: if that is interrupted, build again.
     """
     kept = _attributes_in(inputs, id_column, attributes, sources)

@@ -18,7 +18,7 @@ from http import HTTPStatus
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from omdml.workers.node.http.metrics import HttpMetrics
+from omdml.workers.node.http.middleware.metrics import HttpMetrics
 from omdml.workers.node.http.problems import PROBLEM, problem
 
 MAX_CONNECTIONS = 1000

@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from omdml.errors import OmdmlError
+from omdml.workers.node.http.middleware.request_id import HEADER
 from omdml.workers.node.http.min_version import Behind
-from omdml.workers.node.http.request_id import HEADER
 
 PROBLEM = "application/problem+json"
 # The status of each code of an error. Every other code is a bad request.

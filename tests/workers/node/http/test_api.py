@@ -20,7 +20,7 @@ from omdml.client import Client, Freshness
 from omdml.errors import ConfigurationError
 from omdml.workers.configuration.process import serve_metrics
 from omdml.workers.node.http.app import create_app
-from omdml.workers.node.http.console import CONSOLE
+from omdml.workers.node.http.endpoints.console import CONSOLE
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.http.server import HttpServer, serve
 from omdml.workers.node.node import RetrievalNode
@@ -145,7 +145,7 @@ def test_a_node_whose_thread_ended_is_not_healthy(shop):
 
 def test_what_is_too_large_is_refused(client, monkeypatch):
     monkeypatch.setattr("omdml.workers.node.http.requests.MAX_QUERY_BYTES", 100)
-    monkeypatch.setattr("omdml.workers.node.http.api.MAX_FEEDBACK_BYTES", 100_000)
+    monkeypatch.setattr("omdml.workers.node.http.endpoints.api.MAX_FEEDBACK_BYTES", 100_000)
     monkeypatch.setattr("omdml.workers.node.http.requests.MAX_EVENTS", 5)
     assert "at most 100" in refused(client.post("/search", content=b" " * 101), 413, "oversize")
     refused(client.post("/search", content=(b" " * 60 for _ in range(2))), 413, "oversize")

@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from omdml.workers.configuration.loading import load
-from omdml.workers.node.http import gate
 from omdml.workers.node.http.limits import MAX_FIELDS, MAX_HEAD_BYTES, BoundedConnection, Counted
+from omdml.workers.node.http.middleware import gate
 from tests.integration.waiting import until
 from tests.support.shops import Shop, client_of, listening, refused
 from tests.support.worlds import events

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from omdml.errors import OmdmlError
 from omdml.workers.configuration.access import Access
 from omdml.workers.node.experiments.experiments import Experiment, Experiments, Sides
-from omdml.workers.node.http.request_id import HEADER
+from omdml.workers.node.http.middleware.request_id import HEADER
 from omdml.workers.node.http.requests import Search, body_of, struct_of_body
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode

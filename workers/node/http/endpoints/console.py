@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-FOLDER = Path(__file__).parent.parent / "console"
+FOLDER = Path(__file__).parents[2] / "console"
 MEDIA = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 INDEX = "index.html"
 FILES_OF = "/console/"

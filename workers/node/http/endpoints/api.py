@@ -18,7 +18,8 @@ from omdml.errors import SourceError
 from omdml.streams.protocols.store import Pointer, Why
 from omdml.workers.configuration.access import Access, AccessError
 from omdml.workers.node.gallery import Query
-from omdml.workers.node.http.items.describing import described
+from omdml.workers.node.http.endpoints.items.describing import described
+from omdml.workers.node.http.endpoints.trials import Trials
 from omdml.workers.node.http.min_version import view_from
 from omdml.workers.node.http.openapi import openapi
 from omdml.workers.node.http.problems import error_reply, reply
@@ -38,7 +39,6 @@ from omdml.workers.node.http.requests import (
     search_of_body,
     search_of_parameters,
 )
-from omdml.workers.node.http.trials import Trials
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Answers, Page, single

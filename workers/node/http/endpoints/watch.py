@@ -19,7 +19,7 @@ from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
 from omdml.workers.node.course import Step
-from omdml.workers.node.http.items.thumbnails import Thumbnails
+from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
 from omdml.workers.node.http.requests import (
     Compare,
     Events,
