@@ -19,8 +19,19 @@ from omdml.streams.catalogues.changes.change import Shown
 from omdml.streams.catalogues.inline import scaled_item
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.bridge import Bridge, Spread
-from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, VECTOR, Features, Gallery, Hits, Index, Query, ScoredGallery
+from omdml.workers.node.galleries.bridge import Bridge, Spread
+from omdml.workers.node.galleries.gallery import (
+    AGGREGATE,
+    ELEMENTS,
+    VECTOR,
+    Features,
+    Gallery,
+    Hits,
+    Index,
+    Query,
+    ScoredGallery,
+)
+from omdml.workers.node.galleries.set_gallery import SetGallery
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, MAX_K, Answer, Answers, Found, Page, single
 from omdml.workers.node.searching.options import (
     PLAIN,
@@ -31,7 +42,6 @@ from omdml.workers.node.searching.options import (
     nearest_each,
     too_large,
 )
-from omdml.workers.node.set_gallery import SetGallery
 
 MAX_QUERY_ITEMS = 1000
 # An embedding that takes longer is made in the background, behind a bridge.

@@ -19,7 +19,7 @@ from omdml.letter_reasons import REASONS
 from omdml.snapshot import Trail
 from omdml.streams.catalogues.changes.change import Changed, ChangeError
 from omdml.workers.configuration.config import is_pattern
-from omdml.workers.node.indexing import is_approximate
+from omdml.workers.node.galleries.indexing import is_approximate
 from omdml.workers.node.live_model import View
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, FRESH, STORE, ModelLabels, at_zero

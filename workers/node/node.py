@@ -23,13 +23,13 @@ from omdml.workers.configuration.process import one_thread
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.node.attributes.layers import ChangedAttributes, Layers
 from omdml.workers.node.attributes.table import Attributes
-from omdml.workers.node.first_views import FirstViews
-from omdml.workers.node.follow import Follower
-from omdml.workers.node.gallery import Query
-from omdml.workers.node.hot_swap import Refresher
+from omdml.workers.node.following.first_views import FirstViews
+from omdml.workers.node.following.follow import Follower
+from omdml.workers.node.following.hot_swap import Refresher
+from omdml.workers.node.following.past_views import PastViews
+from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.live_model import PATIENCE_S, View
 from omdml.workers.node.metrics import NodeMetrics
-from omdml.workers.node.past_views import PastViews
 from omdml.workers.node.searching.answers import DEFAULT_K, FIRST_PAGE, Answer, Answers, Page, single
 from omdml.workers.node.searching.options import PLAIN, Options, SearchError
 from omdml.workers.node.writing.inbox import Inbox

@@ -77,8 +77,9 @@ def build_at(
 
     Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.build_catalogue`. In Redis a
     generation that is replaced stays, for whoever has it open. For ``mapped`` None see :func:`_map_for`. ``told`` is
-    called with the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None takes all
-    that are neither vectors nor described. They are written after the items: if that is interrupted, build again.
+    called with the files that gave no picture. ``attributes`` are the columns that become attributes of the items; None
+    takes all that are neither vectors nor described. They are written after the items: if that is interrupted, build
+    again.
     """
     kept = _attributes_in(inputs, id_column, attributes, sources)
     options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets, "sources": sources}

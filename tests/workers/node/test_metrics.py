@@ -91,7 +91,7 @@ def test_gauges_of_one_model_are_told_of_named_models_and_sums_of_patterns(tmp_p
 
 def test_a_follower_that_hangs_is_stale_and_its_last_poll_is_old(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
-    monkeypatch.setattr("omdml.workers.node.follow.OVERDUE_S", 0.05)
+    monkeypatch.setattr("omdml.workers.node.following.follow.OVERDUE_S", 0.05)
     with shop.serving() as node:
         go_on, asked = threading.Event(), threading.Event()
 

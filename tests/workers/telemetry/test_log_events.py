@@ -22,7 +22,9 @@ SILENT += ("streams/catalogues/tables/",)
 LEVELS = {"info": "info", "warning": "warning", "error": "error", "exception": "error"}
 # What is said by a name that is computed.
 COMPUTED = {
-    "workers/node/hot_swap.py": {("info", name) for name in ("model_live", "new_version", "rolled_back", "pinned")}
+    "workers/node/following/hot_swap.py": {
+        ("info", name) for name in ("model_live", "new_version", "rolled_back", "pinned")
+    }
     | {("info", "unpinned")},
     "workers/node/http/limits.py": {("warning", "connection_refused")},
     "workers/learning/worker.py": {

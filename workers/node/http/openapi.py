@@ -8,8 +8,8 @@ import msgspec
 
 from omdml.feedback import AnyFeedback
 from omdml.streams.catalogues.changes.change import Change
-from omdml.workers.node.course import Step
 from omdml.workers.node.experiments.experiments import Outcome
+from omdml.workers.node.following.course import Step
 from omdml.workers.node.http.endpoints.items.changes import ItemsChanged, OfModel, PutItem
 from omdml.workers.node.http.endpoints.operators import LetterAt, Letters, Settle
 from omdml.workers.node.http.endpoints.trials import Clicked, Clicks

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omdml.errors import MeasureError, OmdmlError
-from omdml.workers.node.gallery import Gallery, Hits, Index, NoEmbedding, Query
+from omdml.workers.node.galleries.gallery import Gallery, Hits, Index, NoEmbedding, Query
 
 MAX_EXPAND = 100
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 
-from omdml.workers.node.gallery import AT_ONCE, Query
+from omdml.workers.node.galleries.gallery import AT_ONCE, Query
 from omdml.workers.node.live_model import View
 from omdml.workers.node.node import RetrievalNode
 from omdml.workers.node.searching.answers import Answers, Page

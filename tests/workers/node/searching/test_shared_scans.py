@@ -8,7 +8,7 @@ import threading
 import httpx
 import pytest
 
-from omdml.workers.node.gallery import AT_ONCE
+from omdml.workers.node.galleries.gallery import AT_ONCE
 from omdml.workers.node.searching import shared_scans
 from omdml.workers.node.searching.answers import Page
 from omdml.workers.node.searching.options import PLAIN, SearchError

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from omdml.errors import SourceError
 from omdml.streams.protocols.store import Pointer, Why
 from omdml.workers.configuration.access import Access, AccessError
-from omdml.workers.node.gallery import Query
+from omdml.workers.node.galleries.gallery import Query
 from omdml.workers.node.http.endpoints.items.describing import described
 from omdml.workers.node.http.endpoints.trials import Trials
 from omdml.workers.node.http.min_version import view_from

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from omdml.errors import OmdmlError
 from omdml.snapshot import Snapshot
 from omdml.streams.protocols.store import Pointer
-from omdml.workers.node.course import Step
+from omdml.workers.node.following.course import Step
 from omdml.workers.node.http.endpoints.items.thumbnails import Thumbnails
 from omdml.workers.node.http.requests import (
     Compare,

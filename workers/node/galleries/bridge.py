@@ -18,7 +18,15 @@ from omdml.blas import one_blas_thread
 from omdml.errors import CorruptError
 from omdml.metrics import CHUNK_ROWS, ProjectionMetric
 from omdml.retrieval.expansion import shares
-from omdml.workers.node.gallery import Features, Gallery, Hits, Query, by_columns, closest_of, squared_distances
+from omdml.workers.node.galleries.gallery import (
+    Features,
+    Gallery,
+    Hits,
+    Query,
+    by_columns,
+    closest_of,
+    squared_distances,
+)
 
 # Items that may be refined for one query, or a SHARE of the gallery. Beyond, the old metric answers.
 REFINED = 500

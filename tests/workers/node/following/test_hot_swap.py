@@ -13,7 +13,7 @@ from omdml.errors import CatalogueError, StoreError
 from omdml.metrics import ProjectionMetric
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.streams.stores.memory import MemoryStore
-from omdml.workers.node.hot_swap import Refresher, follows
+from omdml.workers.node.following.hot_swap import Refresher, follows
 from omdml.workers.node.live_model import check_fit, embedded_view
 from omdml.workers.node.metrics import NodeMetrics
 from tests.integration.waiting import until
@@ -64,7 +64,7 @@ def test_each_move_of_an_operator_is_logged_and_new_versions_are_told_together(s
         for move in moves:
             move()
             node.refresh("shop")
-        monkeypatch.setattr("omdml.workers.node.hot_swap.TELL_EVERY_S", 0.0)
+        monkeypatch.setattr("omdml.workers.node.following.hot_swap.TELL_EVERY_S", 0.0)
         learned()
         node.refresh("shop")
     told = [(line["event"], line["before"], line["version"], line.get("swaps")) for line in logs]
@@ -97,7 +97,7 @@ def test_a_pin_that_comes_while_a_gallery_is_embedded_is_what_answers_say(shop, 
         node.refresh("shop")
         return made
 
-    monkeypatch.setattr("omdml.workers.node.hot_swap.embedded_view", pinned_meanwhile)
+    monkeypatch.setattr("omdml.workers.node.following.hot_swap.embedded_view", pinned_meanwhile)
     shop.learn(1)
     shop.publish()
     assert node.refresh("shop").snapshot.version == 41
@@ -119,7 +119,7 @@ def test_a_gallery_that_was_not_embedded_is_tried_at_the_next_snapshot(shop, mon
         shop.publish()
         with monkeypatch.context() as broken:
             if not embeds:
-                broken.setattr("omdml.workers.node.hot_swap.embedded_view", away)
+                broken.setattr("omdml.workers.node.following.hot_swap.embedded_view", away)
             node.refresh("shop")
             node._embedder.submit(int).result()  # comes after whatever is embedded
         view = node.views["shop"]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from omdml.snapshot import Trail
-from omdml.workers.node import course as courses
+from omdml.workers.node.following import course as courses
 from tests.support.shops import Shop
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omdml.retrieval import cells
-from omdml.workers.node.gallery import Gallery, Index
+from omdml.workers.node.galleries.gallery import Gallery, Index
 from omdml.workers.node.live_model import View
 
 # Of a gallery's rows. If more came after its approximate index was made, it is made again.

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omdml.workers.node.bridge import Bridge, Spread, change_norms
-from omdml.workers.node.gallery import Gallery, Query
+from omdml.workers.node.galleries.bridge import Bridge, Spread, change_norms
+from omdml.workers.node.galleries.gallery import Gallery, Query
 from tests.integration.waiting import until
 from tests.support.deep import examples
 from tests.support.galleries import DIMS, by_brute_force, features, metric, one
@@ -32,8 +32,8 @@ def test_over_a_bridge_the_nearest_are_those_of_the_new_metric(seed, change, k):
 def test_a_bridge_reads_few_items_after_a_small_change(monkeypatch):
     table, old = features(5000), metric()
     bridge = Bridge(Gallery(old, table), old, metric(1, old, 1e-4), table, Spread(table))
-    monkeypatch.setattr("omdml.workers.node.bridge.REFINED", 0)
-    monkeypatch.setattr("omdml.workers.node.bridge.SHARE", 0.01)
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.REFINED", 0)
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.SHARE", 0.01)
     assert bridge.nearest(one(7), 10) is not None
 
 
@@ -76,9 +76,9 @@ def test_behind_a_bridge_the_gallery_is_embedded_in_the_background(tmp_path):
 
 def test_after_a_jump_the_older_version_answers_until_the_gallery_is_embedded(tmp_path, monkeypatch):
     shop = Shop(tmp_path)
-    monkeypatch.setattr("omdml.workers.node.bridge.REFINED", 0)
+    monkeypatch.setattr("omdml.workers.node.galleries.bridge.REFINED", 0)
     with shop.serving(patience_s=0.0) as node:
-        monkeypatch.setattr("omdml.workers.node.hot_swap.Refresher._embed_later", lambda self, model: None)
+        monkeypatch.setattr("omdml.workers.node.following.hot_swap.Refresher._embed_later", lambda self, model: None)
         shop.learn(500)
         until(serves(node, shop.publish()))
         answer = node.search(ids=["i3"], k=3)

@@ -11,7 +11,7 @@ import structlog
 
 from omdml.errors import StoreError
 from omdml.streams.protocols.store import SnapshotStore, Watch
-from omdml.workers.node.hot_swap import Refresher
+from omdml.workers.node.following.hot_swap import Refresher
 
 # After so many seconds without a turn nobody knows whether models are up to date.
 OVERDUE_S = 5.0

@@ -9,9 +9,9 @@ import pytest
 
 from omdml.errors import ConfigurationError
 from omdml.retrieval.cells import faiss
-from omdml.workers.node.bridge import Bridge, Spread
-from omdml.workers.node.gallery import Gallery, Query
-from omdml.workers.node.indexing import is_approximate
+from omdml.workers.node.galleries.bridge import Bridge, Spread
+from omdml.workers.node.galleries.gallery import Gallery, Query
+from omdml.workers.node.galleries.indexing import is_approximate
 from tests.integration.waiting import until
 from tests.support.galleries import features, metric, one
 from tests.support.nodes import assert_exact, serves

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from omdml.errors import CorruptError
 from omdml.metrics import ProjectionMetric
-from omdml.workers.node.gallery import Gallery, Query, ScoredGallery
+from omdml.workers.node.galleries.gallery import Gallery, Query, ScoredGallery
 from tests.support.deep import examples
 from tests.support.galleries import DIMS, Bilinear, by_brute_force, features, metric, one
 

@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 
 from omdml.errors import CorruptError, MeasureError
 from omdml.metrics import SetMetric
-from omdml.workers.node.gallery import AGGREGATE, ELEMENTS, Array, Features, Hits, NoEmbedding, Query, closest, lowest
+from omdml.workers.node.galleries.gallery import (
+    AGGREGATE,
+    ELEMENTS,
+    Array,
+    Features,
+    Hits,
+    NoEmbedding,
+    Query,
+    closest,
+    lowest,
+)
 
 
 class SetGallery:
