@@ -96,14 +96,14 @@ class Shop:
             for query, relevant, irrelevant in rows[first : first + STEP].astype(str).tolist():
                 event = Triplet(model=MODEL, query=query, relevant=relevant, irrelevant=irrelevant)
                 self.log.send(encode(event), MODEL)
-            with patch("omdml.workers.model.guard.SHARE", math.inf):
+            with patch("omdml.workers.model.judging.guard.SHARE", math.inf):
                 self.worker.step()
             if (first + STEP) % LOOK == 0:
                 yield self.look()
 
     def look(self) -> Look:
         """What nodes would answer with, beside what was learned, once everything due is published."""
-        with patch("omdml.workers.model.guard.SHARE", math.inf):
+        with patch("omdml.workers.model.judging.guard.SHARE", math.inf):
             for owned in self.worker.partitions.values():
                 owned.models.publish()
         found = self.store.load(MODEL)

@@ -19,7 +19,7 @@ from benchmarks import processes
 from benchmarks.requests import HOST, PORT, await_ready, publish
 from benchmarks.speed import NINE
 from deploy.local import KafkaServer, ServiceError
-from deploy.local.fetch import Program, wrk
+from deploy.local.fetching.fetch import Program, wrk
 from omdml.streams.catalogues.building.build import build_catalogue
 
 CONNECTIONS = (1, 16, 64)

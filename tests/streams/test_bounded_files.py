@@ -191,7 +191,7 @@ EXEMPT = {
     "workers/node/http/endpoints/console.py",  # files of this package
     "workers/operate/export/exporter.py",  # locks a folder
     "workers/operate/export/parts.py",  # with the same opener, for a digest
-    "workers/demo/processes.py",  # logs of its own children
+    "workers/demo/services/processes.py",  # logs of its own children
     "workers/demo/run.py",  # a file that it writes
 }
 

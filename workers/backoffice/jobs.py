@@ -11,7 +11,7 @@ import msgspec
 
 from omdml.streams.letters import Book, Letter, read_book
 from omdml.workers.configuration.config import Configuration
-from omdml.workers.doctor.installation import examine
+from omdml.workers.doctor.checks.installation import examine
 from omdml.workers.doctor.status import Look, Status
 from omdml.workers.operate.letters import chosen, learnable, oldest_first, passed, position, resend, since_then
 from omdml.workers.wiring.dead_letters import newest_letters, open_sender, read_letters

@@ -141,7 +141,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
     """How many held-out events a snapshot orders rightly, beside metrics that learned nothing; or why nobody knows."""
     import msgspec
 
-    from omdml.workers.model.held_out_accuracy import order_right, plain_metric
+    from omdml.workers.model.judging.held_out_accuracy import order_right, plain_metric
     from omdml.workers.model.owned_model import Progress
     from omdml.workers.wiring.models import open_specs
 

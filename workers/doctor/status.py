@@ -21,11 +21,11 @@ from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.access import is_loopback
 from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog, is_pattern
 from omdml.workers.configuration.process import address
-from omdml.workers.doctor.durability import unsafe_server
+from omdml.workers.doctor.checks.durability import unsafe_server
+from omdml.workers.doctor.checks.installation import judge
+from omdml.workers.doctor.checks.waiting_events import MOST, look_at_files
 from omdml.workers.doctor.facts import Facts
 from omdml.workers.doctor.findings import Level
-from omdml.workers.doctor.installation import judge
-from omdml.workers.doctor.reading import MOST, look_at_files
 from omdml.workers.operate.topics import Line
 from omdml.workers.versions.targets import SHOWN_DIGITS
 

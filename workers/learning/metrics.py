@@ -15,7 +15,7 @@ from omdml.streams.protocols.log import Partition
 from omdml.streams.protocols.store import Written
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.events.decoding import KINDS, UNKNOWN
-from omdml.workers.model.guard import WHY
+from omdml.workers.model.judging.guard import WHY
 from omdml.workers.model.memory_budget import Allowance, Residents
 from omdml.workers.telemetry import traces
 from omdml.workers.telemetry.registry import FAST, STORE, ModelLabels, at_zero

@@ -16,7 +16,7 @@ from omdml.streams.stores.journal import PUBLICATIONS
 from omdml.workers.configuration.config import is_pattern
 from omdml.workers.configuration.specs import Spec, Start
 from omdml.workers.model.beginning import beginning
-from omdml.workers.model.guard import Guard
+from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
 # How many starts are kept: of patterns, and of generations of their catalogues.

@@ -25,10 +25,10 @@ from omdml.workers.events.decoding import Batch, Refusal, said_as
 from omdml.workers.events.lookup import Located, Lookup
 from omdml.workers.events.repeats import Part, SeenIds
 from omdml.workers.events.stretches import Stretch, Stretches
-from omdml.workers.model.drift import Drift
-from omdml.workers.model.guard import FEWEST, Guard, Yardstick
-from omdml.workers.model.held_out_window import Window, told
-from omdml.workers.model.hold_out import Draw, HeldOut, HoldOut, part
+from omdml.workers.model.judging.drift import Drift
+from omdml.workers.model.judging.guard import FEWEST, Guard, Yardstick
+from omdml.workers.model.judging.held_out_window import Window, told
+from omdml.workers.model.judging.hold_out import Draw, HeldOut, HoldOut, part
 from omdml.workers.model.tally import Tally
 from omdml.workers.model.user_shares import UserShares
 from omdml.workers.telemetry import traces

@@ -13,7 +13,7 @@ from omdml.streams.protocols.store import Store, Written
 from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.configuration.suggestion import suggestion
 from omdml.workers.model.beginning import beginning
-from omdml.workers.model.guard import Guard
+from omdml.workers.model.judging.guard import Guard
 from omdml.workers.model.owned_model import OwnedModel
 
 # A worker that learns the model may claim it back between our claim and our save.

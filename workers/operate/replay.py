@@ -24,8 +24,8 @@ from omdml.workers.configuration.specs import Spec, Specs
 from omdml.workers.events.decoding import Batch, Refusal, by_partition, sort_out, wrong_partition
 from omdml.workers.events.lookup import Located
 from omdml.workers.model.beginning import beginning
-from omdml.workers.model.guard import Guard
-from omdml.workers.model.held_out_accuracy import Order, order_right, plain_metric
+from omdml.workers.model.judging.guard import Guard
+from omdml.workers.model.judging.held_out_accuracy import Order, order_right, plain_metric
 from omdml.workers.model.owned_model import OwnedModel, offsets_of
 from omdml.workers.operate.left_out import NOTHING, LeftOut
 

@@ -10,10 +10,10 @@ from typing import NamedTuple, Self
 
 from omdml.errors import OmdmlError
 from omdml.feedback import AnyFeedback
-from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.people.event_forms import Form, triplet
 from omdml.workers.demo.people.ground_truth import Truth
 from omdml.workers.demo.people.person import Habits, Person
+from omdml.workers.demo.services.node_client import NodeClient
 
 # Between two looks of somebody who waits to see whether all is over.
 LOOK_S = 0.1

@@ -6,8 +6,8 @@ import numpy as np
 
 from omdml.errors import MeasureError
 from omdml.evaluate import average_precision
-from omdml.workers.demo.node_client import NodeClient
 from omdml.workers.demo.people.ground_truth import Truth
+from omdml.workers.demo.services.node_client import NodeClient
 
 PAGE = 10
 

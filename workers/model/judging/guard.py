@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from omdml.metrics import CosineMetric, Metric
 from omdml.snapshot import metric_to_bytes
 from omdml.workers.configuration.config import GuardConfig
-from omdml.workers.model.held_out_window import HeldEvent, Window, in_pairs, judging, told
+from omdml.workers.model.judging.held_out_window import HeldEvent, Window, in_pairs, judging, told
 
 Array = NDArray[Any]
 # So many held-out events, and queries among them, must there be before they say anything.

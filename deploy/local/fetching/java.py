@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local import cache, debian, truststore
-from deploy.local.tool import run
+from deploy.local.fetching import cache, debian, truststore
+from deploy.local.fetching.tool import run
 
 KAFKA = "4.2.0"
 SLF4J = "1.7.36"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from omdml.streams.protocols.store import SnapshotStore
 from omdml.workers.configuration.wording import amount, span, when
 from omdml.workers.doctor.findings import Remark, error, warning
-from omdml.workers.doctor.gathering import gathered
+from omdml.workers.doctor.remarks import gathered
 from omdml.workers.versions.serving import KindOf, Standing, standing
 
 # Spent on all models, because thousands of snapshots take longer.

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from omdml.learners import LEARNERS
 from omdml.metrics import Metric, SetMetric
 from omdml.streams.protocols.catalogue import Catalogue
-from omdml.workers.model.held_out_window import told
-from omdml.workers.model.hold_out import HoldOut
+from omdml.workers.model.judging.held_out_window import told
+from omdml.workers.model.judging.hold_out import HoldOut
 
 
 class Order(NamedTuple):

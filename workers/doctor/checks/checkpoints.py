@@ -11,7 +11,7 @@ from omdml.streams.protocols.store import ModelPosition, Store
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
 from omdml.workers.doctor.findings import Remark, error, warning
-from omdml.workers.doctor.gathering import gathered
+from omdml.workers.doctor.remarks import gathered
 
 # Spent on all models, because thousands of checkpoints take longer.
 LOOK_S = 10.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from omdml.metrics import CosineMetric, ProjectionMetric
 from omdml.workers.configuration.config import GuardConfig
-from omdml.workers.model.guard import (
+from omdml.workers.model.judging.guard import (
     FEWEST,
     NEAR,
     NEWEST,
@@ -29,7 +29,7 @@ from omdml.workers.model.guard import (
     weights,
     why,
 )
-from omdml.workers.model.held_out_window import HeldEvent, Window, told
+from omdml.workers.model.judging.held_out_window import HeldEvent, Window, told
 from tests.support.deep import examples
 from tests.support.worlds import DIMS, items, triplets
 
@@ -38,7 +38,7 @@ TABLE, _ = items()
 
 @pytest.fixture(autouse=True)
 def _always_time_for_a_look(monkeypatch):
-    monkeypatch.setattr("omdml.workers.model.guard.SHARE", math.inf)
+    monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", math.inf)
 
 
 # candidates

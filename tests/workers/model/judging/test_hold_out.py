@@ -16,8 +16,8 @@ from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig
 from omdml.workers.events.decoding import Batch
 from omdml.workers.events.lookup import Lookup
-from omdml.workers.model.held_out_window import COMPARISONS, told
-from omdml.workers.model.hold_out import Draw, HoldOut, fingerprint, part
+from omdml.workers.model.judging.held_out_window import COMPARISONS, told
+from omdml.workers.model.judging.hold_out import Draw, HoldOut, fingerprint, part
 from tests.support.deep import examples
 from tests.support.worlds import (
     TASKS,

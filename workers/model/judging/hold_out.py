@@ -17,7 +17,7 @@ import msgspec
 from omdml.feedback import Pair, SetJudgement
 from omdml.streams.protocols.catalogue import Catalogue
 from omdml.workers.events.lookup import Located, elements
-from omdml.workers.model.held_out_window import HeldEvent, chosen
+from omdml.workers.model.judging.held_out_window import HeldEvent, chosen
 
 POSITION = struct.Struct(">IQ")  # number of the partition, offset
 
@@ -60,7 +60,7 @@ class HoldOut(msgspec.Struct):
     secret
         The fingerprint of the secret that said so.
     kept
-        The ones that judge, oldest first (:class:`omdml.workers.model.held_out_window.Window`).
+        The ones that judge, oldest first (:class:`omdml.workers.model.judging.held_out_window.Window`).
     """
 
     every: int = 0

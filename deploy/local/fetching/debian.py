@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deploy.local.errors import ServiceError
-from deploy.local.tool import run
+from deploy.local.fetching.tool import run
 
 
 def release() -> str:

@@ -13,8 +13,8 @@ import pytest
 from omdml.streams.memory_log import MemoryLog
 from omdml.streams.stores.memory import MemoryStore
 from omdml.workers.configuration.config import GuardConfig, WorkerConfig
-from omdml.workers.model.guard import NEAR
-from omdml.workers.model.held_out_window import told
+from omdml.workers.model.judging.guard import NEAR
+from omdml.workers.model.judging.held_out_window import told
 from omdml.workers.versions import moves
 from tests.support.worlds import World, events, not_held_out, run_until_idle, whole_log
 
@@ -23,7 +23,7 @@ NEVER = 1e9  # seconds
 
 @pytest.fixture(autouse=True)
 def _always_time_for_a_look(monkeypatch):
-    monkeypatch.setattr("omdml.workers.model.guard.SHARE", math.inf)
+    monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", math.inf)
 
 
 def guarded(folder, **options):
@@ -98,8 +98,8 @@ def test_inverted_clicks_are_withheld_while_learning_goes_on(burst):
 def unseen(tmp_path, monkeypatch):
     """A world and its worker before a burst that no look finds, and what they go back to after it."""
     # No look finds anything: the whole burst up to the decision goes live.
-    monkeypatch.setattr("omdml.workers.model.guard.Guard.look", lambda *_: "")
-    monkeypatch.setattr("omdml.workers.model.guard.GRID", 64)
+    monkeypatch.setattr("omdml.workers.model.judging.guard.Guard.look", lambda *_: "")
+    monkeypatch.setattr("omdml.workers.model.judging.guard.GRID", 64)
     world = guarded(tmp_path)
     worker = world.worker()
     world.send(*events(1000))
@@ -163,7 +163,7 @@ def test_freshness_counts_from_the_oldest_event_that_was_kept_from_going_live(bu
 
 def test_between_two_looks_what_is_near_goes_live_and_what_is_not_waits(tmp_path, monkeypatch):
     # After the first look there is no time for a second.
-    monkeypatch.setattr("omdml.workers.model.guard.SHARE", 1e-9)
+    monkeypatch.setattr("omdml.workers.model.judging.guard.SHARE", 1e-9)
     world = guarded(tmp_path, hold_out=10**6)
     worker = world.worker()
     worker.config, worker._saved_at = WorkerConfig(checkpoint_interval_s=NEVER), 0.0

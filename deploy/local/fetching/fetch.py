@@ -4,9 +4,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local import cache, debian
 from deploy.local.errors import ServiceError
-from deploy.local.java import java, kafka_jars
+from deploy.local.fetching import cache, debian
+from deploy.local.fetching.java import java, kafka_jars
 
 NEEDED_BY_CHROMIUM = ("lib", "chromium-common", "fontconfig", "fonts-dejavu")
 # Drivers of graphics cards, which nobody looks through here; and what every program takes from the machine itself.

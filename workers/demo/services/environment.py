@@ -22,10 +22,10 @@ from omdml.errors import ConfigurationError
 from omdml.workers.configuration.loading import PREFIX
 from omdml.workers.configuration.warm_up import warm_up
 from omdml.workers.demo.collection import Collection
-from omdml.workers.demo.external_servers import own_keys, own_topic
-from omdml.workers.demo.interruption import shielded
-from omdml.workers.demo.node_client import NodeClient
-from omdml.workers.demo.processes import Child, ProcessError, free_port
+from omdml.workers.demo.services.external_servers import own_keys, own_topic
+from omdml.workers.demo.services.interruption import shielded
+from omdml.workers.demo.services.node_client import NodeClient
+from omdml.workers.demo.services.processes import Child, ProcessError, free_port
 
 # Seconds in which a process must serve.
 READY_S = 60.0

@@ -6,8 +6,8 @@ from omdml.streams.extents import Extent, Member
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition
 from omdml.streams.stores.memory import MemoryStore
+from omdml.workers.doctor.checks.partitions import partitions
 from omdml.workers.doctor.findings import Level
-from omdml.workers.doctor.partitions import partitions
 from omdml.workers.operate.topics import survey
 
 PARTITIONS = [Partition("topic", number) for number in range(8)]

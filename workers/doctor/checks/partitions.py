@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from omdml.streams.placement import Placement
 from omdml.workers.configuration.wording import amount, span, when
+from omdml.workers.doctor.checks.waiting_events import BEHIND_S
 from omdml.workers.doctor.findings import Remark, error, warning
-from omdml.workers.doctor.reading import BEHIND_S
 from omdml.workers.operate.topics import Line, advice
 
 

@@ -9,8 +9,8 @@ from omdml.streams.letters import resent_header
 from omdml.streams.partitioners import PARTITIONERS
 from omdml.streams.placement import Placement
 from omdml.streams.protocols.log import Partition, Record
+from omdml.workers.doctor.checks.senders import advise, look_at_senders
 from omdml.workers.doctor.findings import Level
-from omdml.workers.doctor.senders import advise, look_at_senders
 
 NOW = 1_000_000.0
 MODELS = [f"shop-{number}" for number in range(40)]

@@ -7,7 +7,7 @@ import pytest
 from omdml.streams.kafka.safety import TopicSafety
 from omdml.streams.stores.redis.safety import ServerSafety
 from omdml.workers.configuration.config import FileLog
-from omdml.workers.doctor.durability import (
+from omdml.workers.doctor.checks.durability import (
     LETTERS,
     ROUTED,
     forgotten_routers,

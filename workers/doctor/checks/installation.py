@@ -22,16 +22,16 @@ from omdml.workers.configuration.config import Configuration, FileLog, KafkaLog,
 from omdml.workers.configuration.process import address
 from omdml.workers.configuration.specs import Specs
 from omdml.workers.configuration.wording import amount
-from omdml.workers.doctor import durability
-from omdml.workers.doctor.checkpoints import checkpoints
+from omdml.workers.doctor.checks import durability
+from omdml.workers.doctor.checks.checkpoints import checkpoints
+from omdml.workers.doctor.checks.letters import unsent
+from omdml.workers.doctor.checks.partitions import partitions
+from omdml.workers.doctor.checks.rate_check import inert_rates
+from omdml.workers.doctor.checks.senders import advise, look_at_senders
+from omdml.workers.doctor.checks.serving import serving
+from omdml.workers.doctor.checks.waiting_events import cannot_come, file_log, is_no_log, log_to_come
 from omdml.workers.doctor.facts import Facts
 from omdml.workers.doctor.findings import Finding, Level, Remark, all_well, look, warning
-from omdml.workers.doctor.letters import unsent
-from omdml.workers.doctor.partitions import partitions
-from omdml.workers.doctor.rate_check import inert_rates
-from omdml.workers.doctor.reading import cannot_come, file_log, is_no_log, log_to_come
-from omdml.workers.doctor.senders import advise, look_at_senders
-from omdml.workers.doctor.serving import serving
 from omdml.workers.wiring.feedback_log import newest_events, open_sink, open_source
 from omdml.workers.wiring.models import open_catalogues
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from omdml.workers.model.drift import LEAST_RISE, Drift
+from omdml.workers.model.judging.drift import LEAST_RISE, Drift
 from tests.support.worlds import World, events, run_until_idle
 
 

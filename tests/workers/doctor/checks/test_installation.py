@@ -14,7 +14,8 @@ from omdml.streams.catalogues.building.build import build_catalogue
 from omdml.streams.files.reader import open_log
 from omdml.streams.stores.folder.store import DirectoryStore
 from omdml.workers.configuration.loading import load
-from omdml.workers.doctor import facts, installation
+from omdml.workers.doctor import facts
+from omdml.workers.doctor.checks import installation
 from omdml.workers.doctor.findings import Level
 from tests.support.worlds import ITEMS, World, catalogue, events, items, run_until_idle
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from omdml import LEARNERS
 from omdml.margins import margins
-from omdml.workers.model.held_out_window import (
+from omdml.workers.model.judging.held_out_window import (
     SETS,
     WINDOW,
     HeldEvent,
