@@ -39,7 +39,7 @@ from omdml.formats import CATALOGUE
 from omdml.streams.bounded_files import DOCUMENT_BYTES, STATE_BYTES, opened, read_regular
 from omdml.streams.catalogues.changes.change import Entry, Vectors
 from omdml.streams.catalogues.changes.journal import CHANGES, Record, append, locked, read
-from omdml.streams.catalogues.items import Items, checked_map
+from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.manifest import (
     DESCRIBER,
     IDS,
@@ -52,6 +52,7 @@ from omdml.streams.catalogues.manifest import (
 )
 from omdml.streams.catalogues.matrix import extend, map_rows, row_chunks
 from omdml.streams.catalogues.sets import decode_sets
+from omdml.streams.catalogues.verified import checked_map
 from omdml.streams.disk import put, sync
 
 MANIFEST = "catalogue.json"

@@ -98,3 +98,19 @@ def not_finite(vectors: NDArray[Any]) -> tuple[int, int] | None:
         return None
     row, column = np.argwhere(~finite)[0]
     return int(row), int(column)
+
+
+def scaled_checked(name: str, scaling: Scaling, dim: int, raw: NDArray[Any]) -> NDArray[np.float32]:
+    """Raw vectors (n, dim) of a modality, scaled; CatalogueError if the shape is wrong or a value is not finite."""
+    try:
+        vectors = np.asarray(raw, np.float64)
+    except (TypeError, ValueError) as error:
+        raise CatalogueError(f"modality {name!r}: not numbers (n, {dim}): {error}") from error
+    if vectors.ndim != 2 or vectors.shape[1] != dim:
+        raise CatalogueError(f"modality {name!r}: shape {vectors.shape}, expected (n, {dim})")
+    made = scaled(scaling, vectors)
+    if at := not_finite(vectors) or not_finite(made):
+        raise CatalogueError(
+            f"modality {name!r}: row {at[0]}, column {at[1]} is {vectors[at]}, which makes no finite float32"
+        )
+    return made

@@ -32,7 +32,7 @@ from omdml.streams.catalogues.folder import (
     read_manifest,
     read_map,
 )
-from omdml.streams.catalogues.items import Items, checked_describer
+from omdml.streams.catalogues.items import Items
 from omdml.streams.catalogues.manifest import FolderManifest, Manifest
 from omdml.streams.catalogues.opening import open_catalogue
 from omdml.streams.catalogues.redis.catalogue import RedisCatalogue
@@ -47,6 +47,7 @@ from omdml.streams.catalogues.redis.upload import upload_catalogue
 from omdml.streams.catalogues.sets import ItemSet, Sets, open_sets
 from omdml.streams.catalogues.tables.attributes import InputAttributes, attributes_in
 from omdml.streams.catalogues.tables.inputs import Inputs, open_tables, tables_with_attributes
+from omdml.streams.catalogues.verified import checked_describer
 from omdml.streams.describers.describer import Describer
 from omdml.streams.describers.inputs import describe_inputs, describer_for_more, read_left_out, write_left_out
 from omdml.streams.describers.sources import LeftOut, Sources

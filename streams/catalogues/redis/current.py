@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from omdml.coordinates import CoordinateMap
 from omdml.errors import CatalogueError
-from omdml.streams.catalogues.items import checked_map
 from omdml.streams.catalogues.manifest import Manifest, decode_manifest
 from omdml.streams.catalogues.redis.place import Keys, connect, current_key, reaching, text
+from omdml.streams.catalogues.verified import checked_map
 
 
 def current_generation(url: str) -> str | None:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 import structlog
 from kafka import TopicPartition
 
-from omdml.errors import SourceRefused
+from omdml.errors import ClientFailed, SourceRefused
+from omdml.streams.kafka.options import KafkaOptions
 
 # Seconds that a topic may be missing from a cluster that answers.
 ABSENT_S = 10.0
@@ -124,3 +125,13 @@ class Failures:
         time.sleep(0.25 * 2**self._in_a_row)
         self._failed_at = time.monotonic()
         return True
+
+    def reader_failed(self, topic: str, options: KafkaOptions, error: Exception) -> None:
+        """Log the failure of a reader's client, and wait; raises ClientFailed after too many failures in a row."""
+        what = f"{type(error).__name__}: {options.redact(str(error))}"
+        log.error("kafka_client_failed", topic=topic, error=what, do="making a new client", exc_info=True)
+        if not self.wait():
+            raise ClientFailed(
+                f"topic {topic!r} at {options.servers}: one client after the other fails: {what}; "
+                "start this again, and if that does not help, see the broker's log"
+            ) from error

@@ -20,12 +20,12 @@ ANSWER_LIMIT_S = 3.0
 # Most unread bytes that may lie in memory.
 FETCH_BYTES = 16 << 20
 FETCH_PARTITION_BYTES = 1 << 20
-# With these errors the member is out of its group and must not write any more.
-EXPELLED = (
-    kafka.errors.CommitFailedError,
-    kafka.errors.FencedInstanceIdError,
-    kafka.errors.IllegalGenerationError,
-    kafka.errors.UnknownMemberIdError,
+# A new client would fail with these errors, too.
+REFUSALS = (
+    kafka.errors.AuthorizationError,
+    kafka.errors.InvalidSessionTimeoutError,
+    kafka.errors.SaslAuthenticationFailedError,
+    kafka.errors.UnsupportedCodecError,
 )
 Told = Callable[[Collection[TopicPartition]], None]
 
