@@ -142,7 +142,7 @@ def order_told(configuration: config.Configuration, store: Store, snapshot: Snap
     import msgspec
 
     from omdml.workers.model.judging.held_out_accuracy import order_right, plain_metric
-    from omdml.workers.model.owned_model import Progress
+    from omdml.workers.model.progress import Progress
     from omdml.workers.wiring.models import open_specs
 
     if configuration.match(snapshot.model) is None:

@@ -24,7 +24,7 @@ from omdml.streams.protocols.log import Partition, Record
 from omdml.streams.protocols.store import Store
 from omdml.workers.events.decoding import JSON, by_partition, content_type
 from omdml.workers.events.stretches import Stretches
-from omdml.workers.model.owned_model import Progress
+from omdml.workers.model.progress import Progress
 from omdml.workers.model.tally import Tally
 
 MOST_LETTERS = 10_000_000

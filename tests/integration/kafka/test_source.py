@@ -13,6 +13,7 @@ from kafka.errors import KafkaTimeoutError
 from deploy.local import KafkaServer
 from omdml.errors import ClientFailed, SourceError, SourceRefused
 from omdml.streams.kafka.reading import client_health, topic_watch
+from omdml.streams.kafka.reading.source import SLICE_S
 from omdml.streams.partitioners import by_murmur2
 from omdml.streams.protocols.log import Partition
 from tests.integration.waiting import until
