@@ -101,7 +101,7 @@ class Items:
     def prepare(self, changes: Iterable[Change]) -> Prepared:
         """Changes of one request, ready to be made; raises ChangeError."""
         changes = list(changes)
-        brings = any(one.text is not None or one.picture is not None for one in changes)
+        brings = any(change.text is not None or change.picture is not None for change in changes)
         changes, thumbnails = described(self.describer if brings else None, changes)
         return prepare(self, changes, self._to_store)._replace(thumbnails=thumbnails)
 
@@ -141,7 +141,10 @@ class Items:
                 self._keep_thumbnails(batches, settled.results)
                 self.refresh()
             position = self.shown.position
-            return [one._replace(position=position) if isinstance(one, Changed) else one for one in settled.results]
+            return [
+                result._replace(position=position) if isinstance(result, Changed) else result
+                for result in settled.results
+            ]
 
     def attributed_since(self, count: int) -> set[str] | None:
         """See :class:`omdml.streams.protocols.catalogue.Catalogue`."""
@@ -290,7 +293,7 @@ class Items:
         """Look up the elements of these sets, whose items are known. Whoever reads goes on with the mapping it has."""
         if not sets:
             return
-        rows = self.rows([item for one in sets for item in one.items])
+        rows = self.rows([item for item_set in sets for item in item_set.items])
         if rows.min(initial=0) < 0:
             raise CatalogueError(f"catalogue {self.where}: a set names an item that is not there: build it again")
         rows.flags.writeable = False

@@ -60,16 +60,16 @@ def check_sets(sets: Iterable[ItemSet], items: Container[str], taken: Container[
     ``taken`` are ids of sets that are there already.
     """
     seen: set[str] = set()
-    for one in sets:
-        if one.set in items:
-            raise CatalogueError(f"set {one.set!r} is named like an item, and an item is a set of one: rename it")
-        if one.set in seen or one.set in taken:
-            raise CatalogueError(f"set {one.set!r} is there twice: give each set once")
-        if unknown := [item for item in one.items if item not in items]:
-            raise CatalogueError(f"set {one.set!r} names item {unknown[0]!r}, which is not in the catalogue")
-        if len(set(one.items)) < len(one.items):
-            raise CatalogueError(f"set {one.set!r} names an item twice: each of its elements is there once")
-        seen.add(one.set)
+    for item_set in sets:
+        if item_set.set in items:
+            raise CatalogueError(f"set {item_set.set!r} is named like an item, and an item is a set of one: rename it")
+        if item_set.set in seen or item_set.set in taken:
+            raise CatalogueError(f"set {item_set.set!r} is there twice: give each set once")
+        if unknown := [item for item in item_set.items if item not in items]:
+            raise CatalogueError(f"set {item_set.set!r} names item {unknown[0]!r}, which is not in the catalogue")
+        if len(set(item_set.items)) < len(item_set.items):
+            raise CatalogueError(f"set {item_set.set!r} names an item twice: each of its elements is there once")
+        seen.add(item_set.set)
 
 
 def encode_sets(sets: Iterable[ItemSet]) -> bytes:

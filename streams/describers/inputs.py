@@ -37,7 +37,7 @@ def describe_inputs(
     ``tables`` are those of the inputs that have vectors. Raises CatalogueError.
     """
     sources.check()
-    paths = [] if isinstance(inputs, Mapping) else [Path(one) for one in inputs]
+    paths = [] if isinstance(inputs, Mapping) else [Path(path) for path in inputs]
     columns = text_columns(sources, paths, id_column)
     if describer is not None and not describer.serves(sources):
         describer = None

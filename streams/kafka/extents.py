@@ -49,8 +49,12 @@ def members(options: KafkaOptions, topic: str, group: str) -> list[Member]:
         with translated(options, f"looking at group {group!r}"), suppress(kafka.errors.GroupIdNotFoundError):
             found = admin.describe_groups([group])[group]["members"]
             return [
-                Member(one["group_instance_id"] or one["client_id"], one["client_host"].lstrip("/"), _owned(one, topic))
-                for one in found
+                Member(
+                    match["group_instance_id"] or match["client_id"],
+                    match["client_host"].lstrip("/"),
+                    _owned(match, topic),
+                )
+                for match in found
             ]
     finally:
         admin.close()

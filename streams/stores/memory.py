@@ -169,7 +169,9 @@ class MemoryStore(JournaledSnapshots):
 
     def marks(self, partitions: Iterable[Partition]) -> Marks:
         """The offset below which everything is in checkpoints; the run is the store's id."""
-        return Marks({one: self._marks[one] for one in partitions if one in self._marks}, self.store_id)
+        return Marks(
+            {partition: self._marks[partition] for partition in partitions if partition in self._marks}, self.store_id
+        )
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:
         """Set a mark, if it is as expected."""

@@ -79,7 +79,7 @@ class Access:
     @property
     def moves(self) -> bool:
         """Whether anybody may move versions."""
-        return any(one.role == "operator" for one in self._tokens.values())
+        return any(token.role == "operator" for token in self._tokens.values())
 
     def check(self, headers: Mapping[str, str], role: Role = "feedback") -> str:
         """Let a writing request in, and answer whose token it brings; raises AccessError.

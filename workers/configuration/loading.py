@@ -149,7 +149,7 @@ def _checked(table: dict[str, Any]) -> Configuration:
     models = {name: checked_model(name, entry, catalogues) for name, entry in models.items()}
     found = _converted({**table, "log": log, "models": models})
     check_parents(found.models)
-    asked = {model for one in found.experiments.values() for model in (one.model, one.against)}
+    asked = {model for experiment in found.experiments.values() for model in (experiment.model, experiment.against)}
     check_experiments(found.experiments, {model for model in asked if found.match(model)})
     return found
 

@@ -51,7 +51,10 @@ def sections(status: Status) -> Iterator[tuple[str, Iterable[str]]]:
     if status.catalogues is None:
         yield "catalogues", [problems["catalogues"]]
     else:
-        lines = [f"{one.name}: {one.items:,} items, generation {one.generation}" for one in status.catalogues]
+        lines = [
+            f"{catalogue.name}: {catalogue.items:,} items, generation {catalogue.generation}"
+            for catalogue in status.catalogues
+        ]
         yield "catalogues", ["; ".join(lines) or "none configured"]
     yield "doctor", [findings(status)]
 
@@ -84,7 +87,10 @@ def lags(partitions: Sequence[PartitionStatus]) -> str:
     """How far behind each of these is."""
     if not partitions:
         return "owns no partition"
-    numbers = [f"{one.number} (lag {one.lag:,})" if one.lag else str(one.number) for one in partitions]
+    numbers = [
+        f"{partition.number} (lag {partition.lag:,})" if partition.lag else str(partition.number)
+        for partition in partitions
+    ]
     return f"partition{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
 
 

@@ -217,7 +217,9 @@ class Look:
         # In this order: a new cluster knows of no group until somebody has asked for committed offsets.
         found = self._partitions()
         name, workers = f"{log.topic} at {log.servers}", [str(worker) for worker in self.facts.workers]
-        return LogStatus(kind="kafka", name=name, lag=sum(one.lag for one in found), workers=workers, partitions=found)
+        return LogStatus(
+            kind="kafka", name=name, lag=sum(match.lag for match in found), workers=workers, partitions=found
+        )
 
     def _partitions(self) -> list[PartitionStatus]:
         """The partitions of the topic; if the store cannot be asked, the group tells how far they are learned."""
@@ -264,7 +266,7 @@ class Look:
 
     def _letters(self) -> LettersStatus:
         (book, whole), now = self.facts.letters, time.time()
-        recent = Counter(one.reason for one in book.letters.values() if now - (one.at or now) < HOUR_S)
+        recent = Counter(letter.reason for letter in book.letters.values() if now - (letter.at or now) < HOUR_S)
         return LettersStatus(last_hour=dict(recent.most_common()), open=len(book.open), whole=whole)
 
 

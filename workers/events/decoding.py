@@ -212,7 +212,7 @@ def event_time(at: float | None, logged: float | None) -> float | None:
 
 def span_of(batch: Batch, refused: list[Refusal]) -> tuple[int, int]:
     """First and last offset among the events of a model at hand, refused ones too."""
-    offsets = [record.offset for record in (*batch.records, *(one.record for one in refused))]
+    offsets = [record.offset for record in (*batch.records, *(refusal.record for refusal in refused))]
     return min(offsets), max(offsets)
 
 

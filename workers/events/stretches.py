@@ -69,18 +69,18 @@ class Stretches:
     @property
     def nbytes(self) -> int:
         """Bytes of memory."""
-        return sum(one.nbytes for one in self._stretches)
+        return sum(stretch.nbytes for stretch in self._stretches)
 
     def kept(self) -> list[Stretch]:
         """The stretches as a checkpoint keeps them, the oldest first."""
-        return [one.kept() for one in self._stretches]
+        return [stretch.kept() for stretch in self._stretches]
 
     def open(self, home: Partition, offset: int) -> None:
         """The next event that is taken lies there; what was known of this offset and those behind it is forgotten:
         a log that was cut holds other events there."""
-        for one in self._stretches:
-            if one.home == str(home):
-                one.cut(offset)
+        for stretch in self._stretches:
+            if stretch.home == str(home):
+                stretch.cut(offset)
         if not self._goes_on(home):
             self._stretches = [*self._stretches[-EARLIER:], _Stretch(Stretch(str(home), offset, offset))]
 
@@ -108,14 +108,14 @@ class Stretches:
         ``below`` is the offset of the event that asks, if that lies on the same partition: what lies below it is taken.
         """
         return any(
-            one.learned(offset, below if one is self._stretches[-1] else None)
-            for one in self._stretches
-            if one.home == str(partition)
+            stretch.learned(offset, below if stretch is self._stretches[-1] else None)
+            for stretch in self._stretches
+            if stretch.home == str(partition)
         )
 
     def learned_in_place(self, partition: Partition, offset: int) -> bool:
         """Whether an event was learned for certain, and not by a copy."""
-        return any(one.learned_in_place(offset) for one in self._stretches if one.home == str(partition))
+        return any(stretch.learned_in_place(offset) for stretch in self._stretches if stretch.home == str(partition))
 
     def parts(self, batch: Batch) -> Iterator[Batch]:
         """The events of a batch, part by part, without copies of events that were learned.
@@ -151,9 +151,9 @@ class Stretches:
         self.refuse(here, refused)
 
     def _copy_taken(self, partition: Partition, offset: int) -> None:
-        for one in self._stretches:
-            if one.home == str(partition):
-                one.copy_taken(offset)
+        for stretch in self._stretches:
+            if stretch.home == str(partition):
+                stretch.copy_taken(offset)
 
 
 class _Stretch:

@@ -110,7 +110,7 @@ class View:
         alive = self._alive
         if alive is None:
             return queries
-        return [one._replace(among=alive if one.among is None else one.among & alive) for one in queries]
+        return [query._replace(among=alive if query.among is None else query.among & alive) for query in queries]
 
     @property
     def nbytes(self) -> int:
@@ -247,7 +247,7 @@ class SetView(View):
         sets = self.catalogue.sets
         rows = np.unique(np.concatenate([sets[one] if one in sets else self._known([one]) for one in ids]))
         check_count(len(rows))
-        places = [self._places[one] for one in ids if one in self._places] if self.sets else rows[rows < self.count]
+        places = [self._places[item] for item in ids if item in self._places] if self.sets else rows[rows < self.count]
         return Query(np.array(places, np.int64), {name: x[rows] for name, x in self.catalogue.features.items()})
 
     def mixed(self, ids: Sequence[str], raw: Mapping[str, Sequence[float]]) -> Query:

@@ -79,7 +79,7 @@ def check_log(store: Store, name: str, extents: Iterable[Extent]) -> None:
             f"{tally.since} of partition {home.number}. To learn the log again would bring back what came before, too. "
             "Nothing was changed; --accept-gap does it all the same"
         )
-    begin, end = next(((one.begin, one.end) for one in extents if one.partition == home), (0, 0))
+    begin, end = next(((extent.begin, extent.end) for extent in extents if extent.partition == home), (0, 0))
     if begin > tally.since or end < kept.next:
         raise StoreError(
             f"model {name!r} learned what lies at offsets {tally.since} to {kept.next - 1} of partition {home.number}, "

@@ -233,7 +233,7 @@ class ReplayedModel(OwnedModel):
         for partition, part in by_partition(records).items():
             batches, others = sort_out(part, lambda name: self.accepts if name == self.name else None)
             batch, refused = batches.get(self.name, Batch()), others.get(self.name, [])
-            at_home = [one for one in refused if self._belongs(one.record)]
+            at_home = [refusal for refusal in refused if self._belongs(refusal.record)]
             here = [self._belongs(record) for record in batch.records]
             if batch.records:
                 error = wrong_partition(self.name, partition, self.placement)

@@ -83,7 +83,7 @@ def not_taken_back(lines: Sequence[Line]) -> list[Line]:
             found.append(line)
         elif line["what"] == TAKEN_BACK and (reference := REFERENCE.match(line["reason"])):
             again = None if line["pinned"] else line["digest"]
-            found = [one for one in found if one["version"] <= int(reference[1]) or one["digest"] == again]
+            found = [match for match in found if match["version"] <= int(reference[1]) or match["digest"] == again]
     return found
 
 

@@ -101,24 +101,24 @@ class Scan:
             )
 
     def _add_ids(self, table: Table, ids: Sequence[str], first: bool, seen: set[str]) -> None:
-        for one in ids:
-            if one in seen:
-                raise CatalogueError(f"{table.name}: id {one!r} is there twice")
-            if one in self.taken:
+        for item in ids:
+            if item in seen:
+                raise CatalogueError(f"{table.name}: id {item!r} is there twice")
+            if item in self.taken:
                 raise CatalogueError(
-                    f"{table.name}: item {one!r} is in the catalogue already: leave it out, or change it with "
+                    f"{table.name}: item {item!r} is in the catalogue already: leave it out, or change it with "
                     f"`omdml catalogue put`"
                 )
-            if one in self.taken_sets:
-                raise CatalogueError(f"{table.name}: item {one!r} is named like a set of the catalogue: rename it")
+            if item in self.taken_sets:
+                raise CatalogueError(f"{table.name}: item {item!r} is named like a set of the catalogue: rename it")
             if first:
-                _check_id(table, one)
-                self.row_of[one] = len(self.row_of)
-            elif one not in self.row_of:
+                _check_id(table, item)
+                self.row_of[item] = len(self.row_of)
+            elif item not in self.row_of:
                 raise CatalogueError(
-                    f"{table.name}: item {one!r} is missing in the inputs before this one{self._advice}"
+                    f"{table.name}: item {item!r} is missing in the inputs before this one{self._advice}"
                 )
-            seen.add(one)
+            seen.add(item)
 
     def _fit(self, name: str, vectors: Floats) -> None:
         dim = vectors.shape[1]

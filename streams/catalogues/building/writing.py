@@ -158,7 +158,7 @@ def _write_table(
 ) -> None:
     written = 0
     for chunk in chunks_of(table):
-        rows = [row_of.get(one, -1) for one in chunk.ids]
+        rows = [row_of.get(item, -1) for item in chunk.ids]
         if -1 in rows:
             raise CatalogueError(f"{table.name}: changed while it was read: try again")
         for name in chunk.vectors:

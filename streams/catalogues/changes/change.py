@@ -221,7 +221,7 @@ def _by_modalities(dims: Mapping[str, int], changes: Sequence[Change]) -> dict[t
 
 
 def _matrices(names: Sequence[str], changes: Sequence[Change]) -> dict[str, NDArray[np.float64]]:
-    return {name: np.array([(one.features or {})[name] for one in changes], np.float64) for name in names}
+    return {name: np.array([(change.features or {})[name] for change in changes], np.float64) for name in names}
 
 
 def _find_unfit(names: Sequence[str], changes: Sequence[Change], scale: Any) -> None:

@@ -148,7 +148,7 @@ class RedisCatalogue(Items):
             append([self._keys.ids, self._keys.changes], [pack(entries, vectors)])
 
     def _take_in_sets(self, sets: Iterable[ItemSet]) -> None:
-        new = list({one.set: one for one in sets if one.set not in self.sets}.values())
+        new = list({item_set.set: item_set for item_set in sets if item_set.set not in self.sets}.values())
         check_sets(new, self)
         self._know_sets(new)
 
@@ -168,8 +168,8 @@ class RedisCatalogue(Items):
 
     def _fetch(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         pipeline = self._client.pipeline(transaction=False)
-        for one in ids:
-            pipeline.hmget(self._keys.item + one, list(self._stored))
+        for item in ids:
+            pipeline.hmget(self._keys.item + item, list(self._stored))
         blobs = dict(zip(self._stored, zip(*pipeline.execute(), strict=True), strict=True))
         found = {name: self._vectors(ids, name, blobs[name]) for name in self.dims}
         if self.map:

@@ -45,7 +45,7 @@ def open_tables(
         arrays = {name: np.asarray(array) for name, array in inputs.items()}
         tables: list[Table] = [ArrayTable("arrays", arrays, listed)]
     else:
-        opened = (_open_if(described, str(one), listed, id_column, columns) for one in inputs)
+        opened = (_open_if(described, str(path), listed, id_column, columns) for path in inputs)
         tables = [table for table in opened if table is not None]
     if listed is not None and not any(isinstance(table, ArrayTable | NpzTable) for table in tables):
         raise CatalogueError(f"ids are given, but every input has a column of its own ({id_column!r}): leave them out")

@@ -145,7 +145,7 @@ class DirectoryStore(JournaledSnapshots):
         with self._reaching():
             if not self._is_there():
                 return Marks({}, "")
-            paths = {one: self._mark(one) for one in partitions}
+            paths = {partition: self._mark(partition) for partition in partitions}
             offsets = {one: read_mark(path) for one, path in paths.items() if path.exists()}
             return Marks(offsets, f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}")
 

@@ -34,9 +34,9 @@ def compare_live(name: str | None, urls: tuple[str, ...], token: str, as_json: b
         raise click.UsageError(
             f"no experiment {name!r} runs there; known: {known} (deploy/SEARCH.md says how to begin)"
         )
-    for one in found.values():
-        if name in (None, one.name):
-            say(encoded(one)) if as_json else show(one)
+    for match in found.values():
+        if name in (None, match.name):
+            say(encoded(match)) if as_json else show(match)
     if not found:
         say("no experiment runs there: add [experiments.NAME] to the nodes' configuration (deploy/SEARCH.md)")
 

@@ -303,7 +303,7 @@ class OwnedPartition:
 
     def _take_up(self, model: OwnedModel, batch: Batch, refused: list[Refusal]) -> None:
         """Learn events of a model, and note those that cannot be: its checkpoint will skip both."""
-        refused = [one for one in refused if one.record.offset >= model.next]
+        refused = [refusal for refusal in refused if refusal.record.offset >= model.next]
         if batch.records and batch.records[0].offset < model.next:
             batch = batch.since(model.next)
         if not batch.records and not refused:

@@ -66,10 +66,10 @@ class Query(NamedTuple):
 
     def hide(self, *distances: Array) -> None:
         """Set the distance of each row that is no answer to infinity, in place."""
-        for one in distances:
-            one[self.rows] = np.inf
+        for distance in distances:
+            distance[self.rows] = np.inf
             if self.among is not None:
-                one[~self.among] = np.inf
+                distance[~self.among] = np.inf
 
     def table(self, features: Features) -> Features:
         """The query as a table of one row, where ``features`` are the gallery's."""

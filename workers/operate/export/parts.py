@@ -103,7 +103,7 @@ def _write_npy(folder: Path, rows: Rows) -> None:
     _write_lines(folder / IDS, rows.ids)
     np.save(folder / EMBEDDINGS, rows.embedding)
     if rows.attributes is not None:
-        _write_lines(folder / ATTRIBUTES, [msgspec.json.encode(one).decode() for one in rows.attributes])
+        _write_lines(folder / ATTRIBUTES, [msgspec.json.encode(attribute).decode() for attribute in rows.attributes])
 
 
 def _read_npy(folder: Path, width: int) -> tuple[list[str], NDArray[np.float32], Attributes | None]:
@@ -132,7 +132,7 @@ def _write_parquet(folder: Path, rows: Rows) -> None:
         ID: arrow.array(rows.ids, arrow.string()),
         EMBEDDING: arrow.FixedSizeListArray.from_arrays(numbers, width),
     }
-    for name in dict.fromkeys(name for one in rows.attributes or () for name in one):
+    for name in dict.fromkeys(name for attribute in rows.attributes or () for name in attribute):
         if name == EMBEDDING:
             raise CatalogueError(f"an attribute is called {name!r}, as the column of vectors: rename it, or export npy")
         columns[name] = _column(arrow, [one.get(name) for one in rows.attributes or ()])

@@ -105,8 +105,8 @@ class Api:
 
     def _queries(self, view: View, asked: Search) -> list[Query]:
         return [
-            self._node.query(view, one.names, one.features, asked.by, asked.rerank)
-            for one in asked.queries or [own_query(asked)]
+            self._node.query(view, query.names, query.features, asked.by, asked.rerank)
+            for query in asked.queries or [own_query(asked)]
         ]
 
     def _answers_of(self, view: View, asked: Search) -> Answers:

@@ -38,7 +38,7 @@ class Thumbnails:
 
     def atlas(self, catalogue: Catalogue, first: int) -> Picture | None:
         """The atlas that begins with this row."""
-        entry = next((one for one in self._index(catalogue).atlases if one.first == first), None)
+        entry = next((atlas for atlas in self._index(catalogue).atlases if atlas.first == first), None)
         data = catalogue.pictures.read(entry.name) if entry else None
         return Picture(data, MEDIA) if data else None
 
