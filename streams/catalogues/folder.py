@@ -328,11 +328,11 @@ def read_lines(path: Path, known: Sequence[Part], added: Sequence[Part]) -> byte
         with opened(path) as file:
             file.seek(sum(part.size(path.name) for part in known))
             for part in written:
-                left = os.fstat(file.fileno()).st_size - file.tell()
+                unread = os.fstat(file.fileno()).st_size - file.tell()
                 # Memory for what is asked for is taken before it is read.
-                if not 0 <= part.size(path.name) <= left:
+                if not 0 <= part.size(path.name) <= unread:
                     raise CatalogueError(
-                        f"{path}: {left} bytes left, expected {part.size(path.name)}: restore or build again"
+                        f"{path}: {unread} bytes left, expected {part.size(path.name)}: restore or build again"
                     )
                 lines.append(file.read(part.size(path.name)))
                 if hashlib.sha256(lines[-1]).hexdigest() != part.sha256[path.name]:

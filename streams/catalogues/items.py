@@ -86,9 +86,9 @@ class Items:
         # One thread at a time takes in what is new, and one changes.
         self._taking_in, self._changing = threading.Lock(), threading.Lock()
 
-    def __contains__(self, one: object) -> bool:
+    def __contains__(self, item: object) -> bool:
         """Whether an item of this id is known."""
-        return one in self._row_of
+        return item in self._row_of
 
     def refresh(self) -> int:
         """Take in what was added and changed since; answers how many rows. Rows that were there keep their numbers."""
@@ -166,12 +166,12 @@ class Items:
             for item, data in batch.thumbnails.items() if isinstance(result, Changed) else ():
                 self.pictures.write(own_name(item), data)
 
-    def in_sets(self, one: str) -> bool:
+    def in_sets(self, item: str) -> bool:
         """Whether the item of this id is an element of a set."""
         sets = self.sets
         if self._elements[0] is not sets:
             self._elements = sets, frozenset(row for rows in sets.values() for row in rows.tolist())
-        return self._row_of.get(one) in self._elements[1]
+        return self._row_of.get(item) in self._elements[1]
 
     def _take_in_all(self) -> None:
         """What :meth:`refresh` does, before it says what it did."""

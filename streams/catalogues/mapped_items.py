@@ -119,9 +119,10 @@ class MappedItems:
 def mapped_rows(coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
     """Coordinates (n, d) of scaled vectors; CatalogueError if one is not finite."""
     made = coordinate_map.apply(vectors)
-    if at := not_finite(made):
+    if place := not_finite(made):
         raise CatalogueError(
-            f"row {at[0]} lies so far out that its coordinate {at[1]} is {made[at]}, which makes no finite float32"
+            f"row {place[0]} lies so far out that its coordinate {place[1]} is {made[place]}, which makes no finite "
+            "float32"
         )
     return made
 

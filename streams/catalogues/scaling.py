@@ -109,8 +109,8 @@ def scaled_checked(name: str, scaling: Scaling, dim: int, raw: NDArray[Any]) -> 
     if vectors.ndim != 2 or vectors.shape[1] != dim:
         raise CatalogueError(f"modality {name!r}: shape {vectors.shape}, expected (n, {dim})")
     made = scaled(scaling, vectors)
-    if at := not_finite(vectors) or not_finite(made):
+    if place := not_finite(vectors) or not_finite(made):
         raise CatalogueError(
-            f"modality {name!r}: row {at[0]}, column {at[1]} is {vectors[at]}, which makes no finite float32"
+            f"modality {name!r}: row {place[0]}, column {place[1]} is {vectors[place]}, which makes no finite float32"
         )
     return made

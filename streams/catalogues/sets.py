@@ -42,11 +42,11 @@ def open_sets(sets: str | Path | Sets | None) -> list[ItemSet]:
     if sets is None:
         return []
     if isinstance(sets, Mapping):
-        return [_converted("sets", one, items) for one, items in sets.items()]
+        return [_converted("sets", name, items) for name, items in sets.items()]
     path = Path(sets)
     try:
         if path.suffix.lower() == ".csv":
-            return [_converted(str(path), one, items) for one, items in _read_csv(path).items()]
+            return [_converted(str(path), name, items) for name, items in _read_csv(path).items()]
         if path.suffix.lower() in JSON_LINES:
             return decode_sets(read_regular(path, SETS_BYTES), str(path))
     except (OSError, csv.Error, UnicodeDecodeError) as error:
@@ -89,12 +89,12 @@ def decode_sets(data: bytes, where: str) -> list[ItemSet]:
     return sets
 
 
-def _converted(where: str, one: Any, items: Iterable[Any]) -> ItemSet:
+def _converted(where: str, name: Any, items: Iterable[Any]) -> ItemSet:
     try:
-        return msgspec.convert({"set": one, "items": list(items)}, ItemSet)
+        return msgspec.convert({"set": name, "items": list(items)}, ItemSet)
     except msgspec.ValidationError as error:
         problem = "has no elements: name at least one item, or leave it out" if not list(items) else str(error)
-        raise CatalogueError(f"{where}: set {one!r:.80} {problem}") from error
+        raise CatalogueError(f"{where}: set {name!r:.80} {problem}") from error
 
 
 def _read_csv(path: Path) -> dict[str, list[str]]:

@@ -19,15 +19,15 @@ def checked_map(manifest: Manifest, where: str, data: bytes | None) -> Coordinat
         what = "is missing" if data is None else "has another sha256 than the manifest says"
         raise CatalogueError(f"catalogue {where}: its map of coordinates {what}: restore it, or build it again")
     try:
-        found = CoordinateMap.from_bytes(data)
+        coordinate_map = CoordinateMap.from_bytes(data)
     except CorruptError as error:
         raise CatalogueError(f"catalogue {where}: {error}") from error
-    if (found.dims, found.dim) != (manifest.dims, manifest.map.dim):
+    if (coordinate_map.dims, coordinate_map.dim) != (manifest.dims, manifest.map.dim):
         raise CatalogueError(
-            f"catalogue {where}: its map takes {found.dims} to {found.dim} coordinates, the manifest says "
-            f"{manifest.dims} and {manifest.map.dim}: restore it, or build it again"
+            f"catalogue {where}: its map takes {coordinate_map.dims} to {coordinate_map.dim} coordinates, the "
+            f"manifest says {manifest.dims} and {manifest.map.dim}: restore it, or build it again"
         )
-    return found
+    return coordinate_map
 
 
 def checked_describer(manifest: Manifest, where: str, read: Callable[[], bytes | None]) -> Describer | None:

@@ -60,7 +60,7 @@ def describer_for_more(catalogue: Items, sources: Sources) -> Describer:
 def write_left_out(folder: Path, left_out: Sequence[LeftOut]) -> None:
     """List the files that gave no picture, a line of JSON each; no list if there are none."""
     if left_out:
-        put(folder / LEFT_OUT, b"".join(msgspec.json.encode(one) + b"\n" for one in left_out))
+        put(folder / LEFT_OUT, b"".join(msgspec.json.encode(entry) + b"\n" for entry in left_out))
         log.warning("pictures_left_out", count=len(left_out), listed_in=LEFT_OUT, first=left_out[0].reason)
     else:
         (folder / LEFT_OUT).unlink(missing_ok=True)

@@ -125,10 +125,10 @@ def _read_parquet(path: Path, id_column: str, names: Sequence[str]) -> Iterator[
         for batch in file.iter_batches(batch_size=4096, columns=[id_column, *names]):
             ids = batch.column(id_column).to_pylist()
             columns = [batch.column(name).to_pylist() for name in names]
-            for row, one in enumerate(ids):
-                if not isinstance(one, str | int):
-                    raise CatalogueError(f"{path}: an id is {one!r:.80}, expected text or a whole number in every row")
-                yield str(one), ["" if column[row] is None else str(column[row]) for column in columns]
+            for row, item in enumerate(ids):
+                if not isinstance(item, str | int):
+                    raise CatalogueError(f"{path}: an id is {item!r:.80}, expected text or a whole number in every row")
+                yield str(item), ["" if column[row] is None else str(column[row]) for column in columns]
 
 
 def _parquet(path: Path) -> Any:

@@ -149,16 +149,16 @@ class RotatedLog:
     def _survey(self) -> dict[int, LogFile]:
         """Where each segment lies now; what was never seen before is numbered, oldest first."""
         with opened(self.identity, "r+b") as ledger, locked(ledger.fileno()):
-            known, found = read_ledger(ledger), self._find()
-            places = match(known, found, self.path)
+            known, files = read_ledger(ledger), self._find()
+            places = match(known, files, self.path)
             self._last = known[-1].number if known else FIRST - 1
-            behind = max((found.index(file) + 1 for file in places.values()), default=0)
+            behind = max((files.index(file) + 1 for file in places.values()), default=0)
             seen, placed = {segment.sha256 for segment in known}, list(places.values())
             # A file with a first line that was seen before is new only if it lies behind all that is known: it may be
             # the copy of a segment that is about to be truncated. By their times alone, which a clock that was set
             # back makes older, files are not passed over.
-            strangers = [file for at, file in enumerate(found)
-                         if file not in placed and (at >= behind or file.sha256 not in seen)]  # fmt: skip
+            strangers = [file for index, file in enumerate(files)
+                         if file not in placed and (index >= behind or file.sha256 not in seen)]  # fmt: skip
             for file in strangers:
                 self._last += 1
                 places[self._last] = file
@@ -229,4 +229,4 @@ def read_ledger(ledger: IO[bytes]) -> list[Segment]:
             f"{ledger.name}: line {sound.index(None) + 2} is damaged, which tells apart the log's segments: restore "
             "the file, or remove it to read the log as a new one (omdml worker --accept-gap)"
         )
-    return [Segment(int(found[1]), int(found[2]), found[3].decode()) for found in sound if found]
+    return [Segment(int(match[1]), int(match[2]), match[3].decode()) for match in sound if match]

@@ -111,7 +111,7 @@ class FileSource:
         """Bytes, over all segments between."""
         (number, byte), (newest, size) = divmod(position, 1 << OFFSET_BITS), divmod(end, 1 << OFFSET_BITS)
         with reaching(self.log.path):
-            return size - byte + sum(self._segment_bytes(one) for one in range(number, newest))
+            return size - byte + sum(self._segment_bytes(between) for between in range(number, newest))
 
     def _segment_bytes(self, number: int) -> int:
         try:

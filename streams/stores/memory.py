@@ -134,13 +134,15 @@ class MemoryStore(JournaledSnapshots):
         """The positions of the newest checkpoints."""
         with self._changed:
             known = [(model, self._models[model]) for model in models if model in self._models]
-            return {model: one.checkpoints[one.damaged][0].position for model, one in known if one.checkpoints}
+            return {
+                model: stored.checkpoints[stored.damaged][0].position for model, stored in known if stored.checkpoints
+            }
 
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint."""
         with self._changed:
-            kept = list(self._models[model].checkpoints) if model in self._models else []
-        sound = (read_checkpoint(model, data, str(self), quiet=True) for _, data in kept)
+            checkpoints = list(self._models[model].checkpoints) if model in self._models else []
+        sound = (read_checkpoint(model, data, str(self), quiet=True) for _, data in checkpoints)
         return next((checkpoint for checkpoint in sound if checkpoint), None)
 
     def save(

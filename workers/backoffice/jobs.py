@@ -102,12 +102,12 @@ def letters(
     records, whole = newest_letters(configuration.log)
     book = read_book(records)
     unsettled = chosen(book.open, reason, model)
-    found = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
+    letters = oldest_first(unsettled if still_open else chosen(book.letters.values(), reason, model))
     return LetterList(
-        letters=[line(book, letter) for letter in found[: -last - 1 : -1]],
-        total=len(found),
+        letters=[line(book, letter) for letter in letters[: -last - 1 : -1]],
+        total=len(letters),
         open=len(unsettled),
-        reasons=dict(Counter(letter.reason for letter in found).most_common()),
+        reasons=dict(Counter(letter.reason for letter in letters).most_common()),
         models=sorted({letter.model for letter in book.letters.values() if letter.model}),
         whole=whole,
     )
@@ -135,10 +135,10 @@ def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
     with closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
-        sent, left = resend([book.letters[at] for at in positions if at not in book.resent], specs, store, sender)
+        sent, remaining = resend([book.letters[at] for at in positions if at not in book.resent], specs, store, sender)
     already = sum(at in book.resent for at in positions)
-    left.update({"it was sent again before": already} if already else {})
-    return Settled(sent, dict(left.most_common(REASONS)))
+    remaining.update({"it was sent again before": already} if already else {})
+    return Settled(sent, dict(remaining.most_common(REASONS)))
 
 
 def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
@@ -146,11 +146,11 @@ def dismiss(configuration: Configuration, wanted: list[str]) -> Settled:
     with closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
-        found = [letter for letter in book.open if letter.position in positions]
-        for letter in found:
+        letters = [letter for letter in book.open if letter.position in positions]
+        for letter in letters:
             sender.dismiss(letter)
-    settled = len(positions) - len(found)
-    return Settled(len(found), {"it was settled before": settled} if settled else {})
+    settled = len(positions) - len(letters)
+    return Settled(len(letters), {"it was settled before": settled} if settled else {})
 
 
 def line(book: Book, letter: Letter) -> LetterLine:

@@ -112,8 +112,8 @@ def _say_left_out(left_out: list[LeftOut]) -> None:
     from omdml.streams.catalogues.folder import LEFT_OUT
     from omdml.workers.configuration.wording import amount
 
-    for one in left_out[:SHOWN]:
-        say(f"left out: {one.file}: {one.reason}")
+    for entry in left_out[:SHOWN]:
+        say(f"left out: {entry.file}: {entry.reason}")
     if len(left_out) > SHOWN:
         say(f"left out: {len(left_out) - SHOWN:,} more; the catalogue's {LEFT_OUT} lists them all")
     if left_out:
@@ -161,11 +161,11 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[Change]:
 def _deletions(ids: Iterable[str], lines: Iterable[bytes]) -> Iterator[Change]:
     from omdml.streams.catalogues.changes.change import decode_change
 
-    for one in ids:
-        yield decode_change({"id": one, "delete": True}, "IDS")
+    for item in ids:
+        yield decode_change({"id": item, "delete": True}, "IDS")
     for number, line in enumerate(lines, start=1):
-        if one := line.decode(errors="surrogateescape").rstrip("\r\n"):
-            yield decode_change({"id": one, "delete": True}, f"line {number}")
+        if item := line.decode(errors="surrogateescape").rstrip("\r\n"):
+            yield decode_change({"id": item, "delete": True}, f"line {number}")
 
 
 def _change(target: str, changes: Iterable[Change]) -> None:

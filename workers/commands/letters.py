@@ -74,10 +74,10 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
     from omdml.workers.wiring.stores import open_stores
 
     book = read_letters(configuration.log)
-    at = position(book, wanted)
-    letter = book.letters[at]
+    place = position(book, wanted)
+    letter = book.letters[place]
     standing = passed([letter], open_stores(configuration))
-    again, verdict = at in book.resent, learnable(letter, open_specs(configuration), standing)
+    again, verdict = place in book.resent, learnable(letter, open_specs(configuration), standing)
     would = "would be learned" if again else "would be learned: omdml letters resend"
     fields = {
         "reason": letter.reason,
@@ -87,11 +87,11 @@ def explain(configuration: config.Configuration, wanted: str) -> None:
         "key": (letter.key or b"").decode(errors="replace"),
         "headers": ", ".join(f"{name}={value.decode(errors='replace')}" for name, value in letter.headers),
         "sent again": "yes" if again else "no",
-        "dismissed": "yes" if at in book.dismissed else "",
+        "dismissed": "yes" if place in book.dismissed else "",
         "now": would if verdict.event else verdict.why,
         "event": letter.payload.decode(errors="replace"),
     }
-    print_table(("", f"{at[0]}/{at[1]}"), [(name, text) for name, text in fields.items() if text])
+    print_table(("", f"{place[0]}/{place[1]}"), [(name, text) for name, text in fields.items() if text])
 
 
 @letters.command()
@@ -124,9 +124,9 @@ def resend(
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
         unsettled = [book.letters[at] for at in positions if at not in book.resent] if positions else book.open
-        sent, left = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
-    say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {left.total():,} that would be refused again")
-    for why, count in left.most_common(20):
+        sent, remaining = send_again(chosen(unsettled, reason, model, positions), specs, store, sender)
+    say(f"{'would send' if dry_run else 'sent'} {sent:,}, left {remaining.total():,} that would be refused again")
+    for why, count in remaining.most_common(20):
         say(f"  {amount(count, 'event')}: {why}", err=True)
 
 

@@ -31,8 +31,8 @@ def list_models(configuration: config.Configuration) -> None:
     from omdml.workers.wiring.stores import open_stores
 
     store, kinds = open_stores(configuration), catalogue_kinds(configuration)
-    kept = store.models()
-    absent = [name for name in configuration.models if not is_pattern(name) and name not in kept]
+    names = store.models()
+    absent = [name for name in configuration.models if not is_pattern(name) and name not in names]
     print_table(
         (
             "model",
@@ -44,7 +44,7 @@ def list_models(configuration: config.Configuration) -> None:
             "since",
             "can nodes load it",
         ),
-        [row(configuration, store, kinds, name) for name in (*kept, *absent)],
+        [row(configuration, store, kinds, name) for name in (*names, *absent)],
     )
 
 

@@ -76,11 +76,13 @@ def items_now(configuration: config.Configuration, model: str) -> Callable[[], C
 
 def loaded(store: Store, model: str, version: int | None) -> tuple[Pointer, Snapshot]:
     """A kept snapshot; raises StoreError naming those that are kept."""
-    found = store.load(model, version)
-    if found is None:
-        kept = sorted({entry["version"] for entry in store.history(model) if entry["what"] in ("published", "held")})
-        raise StoreError(f"model {model!r}: version {version} is not kept; kept are {', '.join(map(str, kept))}")
-    return found
+    loaded_version = store.load(model, version)
+    if loaded_version is None:
+        versions = sorted(
+            {entry["version"] for entry in store.history(model) if entry["what"] in ("published", "held")}
+        )
+        raise StoreError(f"model {model!r}: version {version} is not kept; kept are {', '.join(map(str, versions))}")
+    return loaded_version
 
 
 @click.command()
@@ -214,8 +216,8 @@ def diff(configuration: config.Configuration, model: str, before: int, after: in
         say("no configured catalogue: whose neighbours changed cannot be told")
     elif new.metric.kind != "sets":
         for task in new.metric.tasks or (None,):
-            kept = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
-            say(f"{f'task {task}: ' if task else ''}{kept:.1%} of the {NEAREST} nearest items are the same")
+            shares = neighbours_kept(old.metric, new.metric, spec.catalogue.features, task)
+            say(f"{f'task {task}: ' if task else ''}{shares:.1%} of the {NEAREST} nearest items are the same")
 
 
 def by_me(reason: str) -> Why:

@@ -130,8 +130,8 @@ class Access:
             return ""
         secret = sent[len(SCHEME) :].strip().encode()
         # All are compared, so that the time says nothing of which one is nearly right.
-        found = [name for name, one in self._tokens.items() if hmac.compare_digest(secret, one.token.encode())]
-        return found[0] if found else ""
+        names = [name for name, token in self._tokens.items() if hmac.compare_digest(secret, token.token.encode())]
+        return names[0] if names else ""
 
     def _session(self, headers: Mapping[str, str]) -> str:
         """Whose session a request brings; empty for none."""
@@ -219,10 +219,10 @@ def check_pages(private: bool, origins: Collection[str], named: Mapping[str, Nam
         if origin != ANY and not ORIGIN.fullmatch(origin):
             expected = 'expected such as "https://shop.example", with no path, or "*"'
             raise ConfigurationError(f"node.origins holds {origin[:100]!r}, {expected}")
-    for name, one in named.items():
+    for name, token in named.items():
         # Below one a second, a token would have to wait for longer than it is told.
-        if not (one.max_per_s == 0 or 1 <= one.max_per_s <= MAX_PER_S):
-            problem = f"{one.max_per_s:g}, expected 1 to {MAX_PER_S:,} requests a second, or 0 for any number"
+        if not (token.max_per_s == 0 or 1 <= token.max_per_s <= MAX_PER_S):
+            problem = f"{token.max_per_s:g}, expected 1 to {MAX_PER_S:,} requests a second, or 0 for any number"
             raise ConfigurationError(f"node.tokens.{name}.max_per_s is {problem}")
 
 
@@ -238,11 +238,11 @@ def check_reach(host: str, access: Access) -> None:
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches what listens there."""
     try:
-        found = socket.getaddrinfo(host, None)
+        addresses = socket.getaddrinfo(host, None)
     except (OSError, UnicodeError):
         # This is no host. What binds to it says so.
         return True
-    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+    return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in addresses)
 
 
 def is_local(origin: str) -> bool:

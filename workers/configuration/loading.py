@@ -147,16 +147,18 @@ def _checked(table: dict[str, Any]) -> Configuration:
     models = as_table(table.get("models", {}), "models")
     check_all_but_models(_converted({**table, "log": log, "models": {}}))
     models = {name: checked_model(name, entry, catalogues) for name, entry in models.items()}
-    found = _converted({**table, "log": log, "models": models})
-    check_parents(found.models)
-    asked = {model for experiment in found.experiments.values() for model in (experiment.model, experiment.against)}
-    check_experiments(found.experiments, {model for model in asked if found.match(model)})
-    return found
+    configuration = _converted({**table, "log": log, "models": models})
+    check_parents(configuration.models)
+    asked = {
+        model for experiment in configuration.experiments.values() for model in (experiment.model, experiment.against)
+    }
+    check_experiments(configuration.experiments, {model for model in asked if configuration.match(model)})
+    return configuration
 
 
 def _converted(table: Mapping[str, Any]) -> Configuration:
     try:
         return msgspec.convert(table, Configuration, strict=False)
     except msgspec.ValidationError as error:
-        message = re.sub("enum value '(.*)'", lambda found: f"value: {shown(found[1])}", str(error))
+        message = re.sub("enum value '(.*)'", lambda match: f"value: {shown(match[1])}", str(error))
         raise ConfigurationError(f"configuration: {message}") from None

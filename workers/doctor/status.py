@@ -187,8 +187,8 @@ class Look:
 
     def _catalogues(self) -> list[CatalogueStatus]:
         return [
-            CatalogueStatus(name=name, items=one.shown.items, generation=one.generation[:SHOWN_DIGITS])
-            for name, one in self.facts.catalogues.items()
+            CatalogueStatus(name=name, items=catalogue.shown.items, generation=catalogue.generation[:SHOWN_DIGITS])
+            for name, catalogue in self.facts.catalogues.items()
         ]
 
     def _store(self) -> StoreStatus:
@@ -215,10 +215,14 @@ class Look:
         if isinstance(log, FileLog):
             return self._files(log)
         # In this order: a new cluster knows of no group until somebody has asked for committed offsets.
-        found = self._partitions()
+        partitions = self._partitions()
         name, workers = f"{log.topic} at {log.servers}", [str(worker) for worker in self.facts.workers]
         return LogStatus(
-            kind="kafka", name=name, lag=sum(match.lag for match in found), workers=workers, partitions=found
+            kind="kafka",
+            name=name,
+            lag=sum(partition.lag for partition in partitions),
+            workers=workers,
+            partitions=partitions,
         )
 
     def _partitions(self) -> list[PartitionStatus]:
@@ -239,11 +243,11 @@ class Look:
     def _files(self, log: FileLog) -> LogStatus:
         if not has_begun(log.path):
             return LogStatus(kind="file", name=log.path, lag=0, workers=[], partitions=[])
-        found = self.facts.reading if "store" not in self.problems else look_at_files(log, None)
-        owner, lag = f"process {found.reader}" if found.reader else "", min(found.events, MOST)
-        one = PartitionStatus(number=0, lag=lag, owner=owner)
-        workers, more = [owner] if owner else [], found.events > MOST
-        return LogStatus(kind="file", name=log.path, lag=lag, more=more, workers=workers, partitions=[one])
+        reading = self.facts.reading if "store" not in self.problems else look_at_files(log, None)
+        owner, lag = f"process {reading.reader}" if reading.reader else "", min(reading.events, MOST)
+        partition = PartitionStatus(number=0, lag=lag, owner=owner)
+        workers, more = [owner] if owner else [], reading.events > MOST
+        return LogStatus(kind="file", name=log.path, lag=lag, more=more, workers=workers, partitions=[partition])
 
     def _models(self) -> ModelsStatus:
         facts, names = self.facts, self.facts.names

@@ -87,15 +87,15 @@ class Batch:
     @property
     def ahead(self) -> int:
         """How many events said that they happened later than they were logged, by clocks that cannot both be right."""
-        said = zip(self.events, self.times, strict=True)
-        return sum(at is not None and (event.at or 0.0) > at + CLOCKS_DIFFER_S for event, at in said)
+        pairs = zip(self.events, self.times, strict=True)
+        return sum(logged is not None and (event.at or 0.0) > logged + CLOCKS_DIFFER_S for event, logged in pairs)
 
     def each(self) -> Iterator[tuple[Record, AnyFeedback, list[str]]]:
         """Every event with the items of its comparisons, as :meth:`add` took them."""
-        at = 0
+        start = 0
         for record, event, count in zip(self.records, self.events, self.named, strict=True):
-            yield record, event, self.ids[at : at + count]
-            at += count
+            yield record, event, self.ids[start : start + count]
+            start += count
 
     def since(self, offset: int) -> Batch:
         """The events at or after an offset."""

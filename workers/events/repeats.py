@@ -75,9 +75,9 @@ class SeenIds:
         if len(set(ids)) == len(ids) and not self._knows_any(ids):
             yield Part(batch, hashes)
             return
-        at = 0
-        while at < len(hashes):
-            stay, at = self._run(hashes, at)
+        start = 0
+        while start < len(hashes):
+            stay, start = self._run(hashes, start)
             if any(stay):
                 yield Part(batch.only(stay), list(compress(hashes, stay)))
 

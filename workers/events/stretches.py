@@ -58,12 +58,12 @@ class Stretches:
     """
 
     def __init__(self, kept: Sequence[Stretch] = (), secret: bytes | None = None) -> None:
-        for one in kept:
-            if len(one.refused) % OFFSET_BYTES:
+        for stretch in kept:
+            if len(stretch.refused) % OFFSET_BYTES:
                 raise CorruptError(
-                    f"offsets of refused events: {len(one.refused)} bytes, expected a multiple of {OFFSET_BYTES}"
+                    f"offsets of refused events: {len(stretch.refused)} bytes, expected a multiple of {OFFSET_BYTES}"
                 )
-        self._stretches = [_Stretch(one) for one in kept]
+        self._stretches = [_Stretch(stretch) for stretch in kept]
         self._secret = secret
 
     @property

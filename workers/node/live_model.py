@@ -149,14 +149,14 @@ class View:
             raise SearchError(f"task {task!r}: model {self.snapshot.model!r} has {tasks or 'none'}", "unknown_task")
         try:
             expanded = expanded_each(self.indexes[task], queries, options.expand, self._alive)
-            found = nearest_each(self.indexes[task], self._among_alive(expanded or []), page.offset + k + hidden)
+            candidates = nearest_each(self.indexes[task], self._among_alive(expanded or []), page.offset + k + hidden)
         except MeasureError as error:
             raise SearchError(f"{too_large(queries)}: {error}", "not_finite") from error
-        if expanded is None or found is None:
+        if expanded is None or candidates is None:
             # One version answers all queries, even if this one could answer some of them.
             return self.complete.search_each(queries, k, task, page, options)
         answers = []
-        for query, hits in zip(expanded, found, strict=True):
+        for query, hits in zip(expanded, candidates, strict=True):
             rows, distances = self._shown(hits, {*page.exclude, *query.named}, slice(page.offset, page.offset + k))
             parts = explained(self.indexes[task], query, rows) if options.explain else None
             answers.append(self._found(rows, distances, parts))
@@ -231,7 +231,7 @@ class SetView(View):
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
-        return {one: place for place, one in enumerate(self.sets)}
+        return {name: place for place, name in enumerate(self.sets)}
 
     def covers(self, catalogue: Catalogue) -> bool:
         """Whether this catalogue's sets are the ones searched in."""
@@ -354,10 +354,10 @@ def grown_view(view: View, catalogue: Catalogue) -> View | None:
     return replace(view, shown=shown, indexes=indexes, spread=spread, origin=origin)
 
 
-def same_metric(one: Metric, other: Metric) -> bool:
+def same_metric(metric: Metric, other: Metric) -> bool:
     """Whether two metrics are the same numbers: some learners learn many events before they change what is served."""
-    (tensors, _), (others, _) = one.to_tensors(), other.to_tensors()
-    same = one.kind == other.kind and list(tensors) == list(others)
+    (tensors, _), (others, _) = metric.to_tensors(), other.to_tensors()
+    same = metric.kind == other.kind and list(tensors) == list(others)
     return same and all(np.array_equal(tensor, others[name]) for name, tensor in tensors.items())
 
 

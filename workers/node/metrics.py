@@ -215,9 +215,9 @@ class Views(Collector):
             sums.update(models=1, items=view.shown.items, bytes=view.nbytes)
             if is_pattern(label) or label != model:
                 continue
-            told = told_of(view)
-            for name, one in single.items():
-                one.add_metric([label], told[name])
+            values = told_of(view)
+            for name, value in single.items():
+                value.add_metric([label], values[name])
         summed = {"models": "Models that can answer", "items": "Items searched in", "bytes": "Memory of galleries"}
         for name, text in summed.items():
             total = family("loaded_models" if name == "models" else f"gallery_{name}", text)

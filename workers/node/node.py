@@ -251,21 +251,21 @@ class RetrievalNode:
         """The answers with these attributes of each item; raises SearchError."""
         known, lists = self._attributes_of(view), []
         for items in answers.answers:
-            told = known.of([found.id for found in items], fields)
-            pairs = zip(items, told, strict=True)
-            lists.append([msgspec.structs.replace(found, attributes=attributes) for found, attributes in pairs])
+            attributes_of = known.of([item.id for item in items], fields)
+            pairs = zip(items, attributes_of, strict=True)
+            lists.append([msgspec.structs.replace(item, attributes=attributes) for item, attributes in pairs])
         return msgspec.structs.replace(answers, answers=lists)
 
     def _attributes_of(self, view: View) -> Layers:
         model = view.snapshot.model
-        found = self._changed.over(self._attributes(model), view.catalogue)
-        if found is None:
-            told = (
+        layers = self._changed.over(self._attributes(model), view.catalogue)
+        if layers is None:
+            message = (
                 f"the items of model {model!r} have no attributes on this node: set catalogues.NAME.attributes, or put "
                 "items with attributes"
             )
-            raise SearchError(told, "no_attributes")
-        return found
+            raise SearchError(message, "no_attributes")
+        return layers
 
     def answer(
         self,
@@ -288,9 +288,9 @@ class RetrievalNode:
         options: Options = PLAIN,
     ) -> Answers:
         """Search for several queries in one view, and measure; raises SearchError."""
-        found = view.search_each(queries, k, task, page, options)
-        self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
-        return found
+        answers = view.search_each(queries, k, task, page, options)
+        self.metrics.searched(self._label(answers.model), view, answers.version, answers.took_s)
+        return answers
 
     def answers_together(
         self,
@@ -302,11 +302,11 @@ class RetrievalNode:
         options: Options = PLAIN,
     ) -> Iterator[Answers]:
         """The answers to several searches, each for some queries, by one scan of the items; raises SearchError."""
-        found = view.search_each([query for queries in searches for query in queries], k, task, page, options)
-        answers = iter(found.answers)
+        answer = view.search_each([query for queries in searches for query in queries], k, task, page, options)
+        answers = iter(answer.answers)
         for queries in searches:
-            self.metrics.searched(self._label(found.model), view, found.version, found.took_s)
-            yield msgspec.structs.replace(found, answers=list(islice(answers, len(queries))))
+            self.metrics.searched(self._label(answer.model), view, answer.version, answer.took_s)
+            yield msgspec.structs.replace(answer, answers=list(islice(answers, len(queries))))
 
     def describe(self, since: float = 0.0) -> list[dict[str, Any]]:
         """Each model configured by name or loaded: what answers, since when, how fresh it was after ``since``."""

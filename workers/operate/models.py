@@ -49,7 +49,7 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
     require(store, name)
     for _ in range(ATTEMPTS):
         try:
-            epoch, kept, fell_back = store.claim(name)
+            epoch, checkpoint, fell_back = store.claim(name)
             if fell_back:
                 raise CorruptError(f"model {name!r}: its newest checkpoint is damaged")
         except FormatError:
@@ -59,13 +59,13 @@ def reset(store: Store, spec: Spec, name: str, platform: str) -> int | None:
             model = begun(spec, name, store.claim(name).epoch, store)
             store.publish(model.snapshot(), model.epoch)
             return None
-        if kept is None:
+        if checkpoint is None:
             raise StoreError(f"model {name!r}: {store} holds no checkpoint of it: it is at its start already")
         model = begun(spec, name, epoch, store)
-        model.home, model.next = Partition(*kept.home), kept.next
+        model.home, model.next = Partition(*checkpoint.home), checkpoint.next
         if Written.FENCED in (store.publish(model.snapshot(), epoch), store.save(model.checkpoint(platform), epoch)):
             continue
-        store.note(name, epoch, "reset", f"was at version {kept.version}")
+        store.note(name, epoch, "reset", f"was at version {checkpoint.version}")
         return model.next
     raise busy(name)
 

@@ -238,7 +238,7 @@ class ReplayedModel(OwnedModel):
             if batch.records:
                 error = wrong_partition(self.name, partition, self.placement)
                 refused += [
-                    Refusal(record, error, self.name) for record in batch.only([not one for one in here]).records
+                    Refusal(record, error, self.name) for record in batch.only([not mine for mine in here]).records
                 ]
                 self.home = Partition(partition.topic_id, self.placement.home(self.name))
             if any(here):
@@ -273,8 +273,8 @@ class ReplayedModel(OwnedModel):
         if self.start is None:
             return []
         metrics = (plain_metric(self.start, self.catalogue), self.start, self.learner.metric)
-        found = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
-        return [order for order in found if order]
+        shares = [order_right(self.progress.hold_out, metric, self.catalogue.features) for metric in metrics]
+        return [order for order in shares if order]
 
     def orders_along(self) -> list[tuple[int, Order]]:
         """Comparisons learned, and how many held-out events were ordered rightly then; empty if no event is held out.
@@ -284,8 +284,10 @@ class ReplayedModel(OwnedModel):
         if self.start is None:
             return []
         metrics = [(0, self.start), *(self.along or ()), (self.progress.mistakes.count, self.learner.metric)]
-        found = [(count, order_right(self.progress.hold_out, one, self.catalogue.features)) for count, one in metrics]
-        return [(count, order) for count, order in dict(found).items() if order]
+        shares = [
+            (count, order_right(self.progress.hold_out, metric, self.catalogue.features)) for count, metric in metrics
+        ]
+        return [(count, order) for count, order in dict(shares).items() if order]
 
     def finish(self) -> None:
         """The log has ended: so does the last stretch."""

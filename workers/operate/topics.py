@@ -201,11 +201,11 @@ def rehome(extents: Sequence[Extent], store: Store, count: int | None = None) ->
 def _stayed_too_long(store: Store, topic_id: str, placement: Placement) -> list[str]:
     """Models that learned more of their old home than was theirs there, each with how far."""
     positions = store.positions(store.models())
-    left = {name: placement.left(name, home.number) for name, (home, _) in positions.items()
+    left_at = {name: placement.left(name, home.number) for name, (home, _) in positions.items()
             if home.topic_id == topic_id and placement.home(name) != home.number}  # fmt: skip
     return [
         f"model {name!r} has learned partition {positions[name].home.number} up to {positions[name].next}, beyond {end}"
-        for name, end in left.items()
+        for name, end in left_at.items()
         if end is not None and positions[name].next > end
     ]
 

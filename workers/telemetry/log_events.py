@@ -51,9 +51,9 @@ listener: Callable[[Mapping[str, Any]], None] | None = None
 
 def count(_: object, __: str, event: EventDict) -> EventDict:
     """Count a line, as a processor of structlog."""
-    said = (event["level"], event["event"])
+    line = (event["level"], event["event"])
     with _lock:
-        _counts[said if said in KNOWN else (event["level"], OTHER)] += 1
+        _counts[line if line in KNOWN else (event["level"], OTHER)] += 1
     if hears := listener:
         hears(event)
     return event

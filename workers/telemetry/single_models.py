@@ -70,7 +70,7 @@ class Page(Collector):
         values = {name: models[name]() for name in names[:MOST]}
         for meaning, text in self._meanings.items():
             family = GaugeMetricFamily(f"omdml_{self._process}_model_{meaning}", text, labels=["model"])
-            for name, told in values.items():
-                if meaning in told:
-                    family.add_metric([name], float(told[meaning]))
+            for name, values_of in values.items():
+                if meaning in values_of:
+                    family.add_metric([name], float(values_of[meaning]))
             yield family

@@ -61,7 +61,7 @@ class KeptMap(NamedTuple):
     def fits(self, modalities: Mapping[str, Modality]) -> bool:
         """Whether items of these modalities can be scaled and mapped by it."""
         ours, theirs = (
-            {name: (one.dim, type(one.scaling)) for name, one in table.items()}
+            {name: (modality.dim, type(modality.scaling)) for name, modality in table.items()}
             for table in (self.modalities, modalities)
         )
         return ours == theirs
@@ -238,27 +238,29 @@ def _write(
     """Check the items, fit scaling and map, and write; answers the catalogue's only part and its generation."""
     scan.read(tables, step)
     scan.take(sets)
-    kept = mapped if isinstance(mapped, KeptMap) and mapped.fits(scan.modalities) else None
-    modalities = dict(sorted((kept or scan).modalities.items()))
+    fixed_map = mapped if isinstance(mapped, KeptMap) and mapped.fits(scan.modalities) else None
+    modalities = dict(sorted((fixed_map or scan).modalities.items()))
     part, entry = append_part(folder, (), modalities, scan, tables, step), None
     if mapped:
-        part, entry = _map_items(folder, part, scan, step, kept)
-    told = write_describer(folder, describer) if describer else None
-    generation = generation_of(modalities, part, entry, told)
-    manifest = FolderManifest(generation=generation, modalities=modalities, map=entry, describer=told, parts=(part,))
+        part, entry = _map_items(folder, part, scan, step, fixed_map)
+    describer_entry = write_describer(folder, describer) if describer else None
+    generation = generation_of(modalities, part, entry, describer_entry)
+    manifest = FolderManifest(
+        generation=generation, modalities=modalities, map=entry, describer=describer_entry, parts=(part,)
+    )
     write_manifest(folder, manifest)
     return part, generation
 
 
-def _map_items(folder: Path, part: Part, scan: Scan, step: Advance, kept: KeptMap | None) -> tuple[Part, MapEntry]:
+def _map_items(folder: Path, part: Part, scan: Scan, step: Advance, fixed_map: KeptMap | None) -> tuple[Part, MapEntry]:
     """Make the map of the only part's items, which are written, unless one is kept; write it, and coordinates."""
     if MAPPED in scan.modalities:
         raise CatalogueError(
             f"modality {MAPPED!r} has the name of mapped coordinates: rename it, or build without a map (--no-map)"
         )
     began = time.perf_counter()
-    if kept:
-        made = kept.map
+    if fixed_map:
+        made = fixed_map.map
     else:
         dims = {name: modality.dim for name, modality in scan.modalities.items()}
         made = CoordinateMap.fit({name: map_rows(folder / f"{name}.npy", part.count, d) for name, d in dims.items()})
@@ -267,7 +269,7 @@ def _map_items(folder: Path, part: Part, scan: Scan, step: Advance, kept: KeptMa
     log.info(
         "coordinates_mapped",
         coordinates=made.dim,
-        new_map=kept is None,
+        new_map=fixed_map is None,
         map_mb=round(made.nbytes / 1e6, 2),
         bytes_an_item=made.dim * DTYPE.itemsize,
         seconds=round(time.perf_counter() - began, 2),

@@ -82,10 +82,10 @@ def build_at(
     takes all that are neither vectors nor described. They are written after the items: if that is interrupted, build
     again.
     """
-    kept = _attributes_in(inputs, id_column, attributes, sources)
+    attribute_inputs = _attributes_in(inputs, id_column, attributes, sources)
     options: dict[str, Any] = {"scaling": scaling, "ids": ids, "id_column": id_column, "sets": sets, "sources": sources}
     built = _build_at(target, inputs, replace, mapped, told, options)
-    return _with_attributes(target, built, kept)
+    return _with_attributes(target, built, attribute_inputs)
 
 
 def _build_at(
@@ -135,8 +135,8 @@ def add_at(
     Parameters and errors are those of :func:`omdml.streams.catalogues.building.build.add_items`; ``attributes`` as for
     :func:`build_at`.
     """
-    kept = _attributes_in(inputs, id_column, attributes, sources)
-    return _with_attributes(target, _add_at(target, inputs, ids, id_column, sets, sources, told), kept)
+    attribute_inputs = _attributes_in(inputs, id_column, attributes, sources)
+    return _with_attributes(target, _add_at(target, inputs, ids, id_column, sets, sources, told), attribute_inputs)
 
 
 def _add_at(
@@ -167,11 +167,11 @@ def _attributes_in(inputs: Inputs, id_column: str, wanted: Sequence[str] | None,
     return attributes_in(tables_with_attributes(inputs, id_column), wanted, sources.texts)
 
 
-def _with_attributes(target: str, built: Items, kept: InputAttributes) -> Items:
+def _with_attributes(target: str, built: Items, attribute_inputs: InputAttributes) -> Items:
     """The catalogue, whose items have these attributes by now. An item that was deleted since it was built has none."""
-    if not kept.names:
+    if not attribute_inputs.names:
         return built
-    return change_at(target, (change for change in kept.changes() if change.id in built))[0]
+    return change_at(target, (change for change in attribute_inputs.changes() if change.id in built))[0]
 
 
 def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
@@ -180,9 +180,9 @@ def change_at(target: str, changes: Iterable[Change]) -> tuple[Items, Changed]:
     Raises CatalogueError, which says how many changes were made before; to make them again does no harm.
     """
     catalogue, total = open_catalogue(target), Changed(0, 0, 0, 0, [])
-    left, made = iter(changes), 0
+    remaining, made = iter(changes), 0
     try:
-        while together := list(itertools.islice(left, CHANGES_TOGETHER)):
+        while together := list(itertools.islice(remaining, CHANGES_TOGETHER)):
             (result,) = catalogue.change([catalogue.prepare(together)])
             if isinstance(result, ChangeError):
                 raise result
@@ -225,9 +225,9 @@ def _more(
     if before.map:
         entry = write_map(folder, before.map)
         part = append_coordinates(folder, part, scan.row_of, before.map, _untold)
-    told = before.manifest.describer
+    describer_entry = before.manifest.describer
     manifest = FolderManifest(
-        generation=before.generation, modalities=modalities, map=entry, describer=told, parts=(part,)
+        generation=before.generation, modalities=modalities, map=entry, describer=describer_entry, parts=(part,)
     )
     write_manifest(folder, manifest)
     return MappedCatalogue(folder)
@@ -243,8 +243,8 @@ def _map_for(target: str, replace: bool) -> bool | KeptMap:
         there = what_is_at(target)
         if there is None or there.map is None:
             return there is None or replace
-        kept = read_redis_map(target) if is_redis_url(target) else read_map(Path(target))
-        return KeptMap(kept, there.modalities) if kept else True
+        present_map = read_redis_map(target) if is_redis_url(target) else read_map(Path(target))
+        return KeptMap(present_map, there.modalities) if present_map else True
     except CatalogueError as error:
         if not replace:
             raise

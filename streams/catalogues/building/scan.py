@@ -75,9 +75,9 @@ class Scan:
         check_sets(sets, self, self.taken_sets)
         self.sets = sets
 
-    def __contains__(self, one: object) -> bool:
+    def __contains__(self, item: object) -> bool:
         """Whether an item of this id was read, or is there already."""
-        return one in self.row_of or one in self.taken
+        return item in self.row_of or item in self.taken
 
     def _read(self, table: Table, advance: Advance) -> None:
         first, before = not self.row_of, set(self.modalities)
@@ -93,7 +93,7 @@ class Scan:
             raise CatalogueError(f"{table.name}: no items")
         if set(self.modalities) == before:
             raise CatalogueError(f"{table.name}: no modality: bring at least one array (n, d) of vectors")
-        if missing := [one for one in self.row_of if one not in seen]:
+        if missing := [item for item in self.row_of if item not in seen]:
             raise CatalogueError(
                 f"{table.name}: {len(missing)} of {len(self.row_of)} items are missing, the first is {missing[0]!r}: "
                 f"a build wants every modality of every item; put the others after it by `omdml catalogue put`, which "
@@ -142,20 +142,20 @@ def raw_vectors(table: Table, chunk: Chunk, name: str) -> Floats:
     if array.dtype.kind not in "buif" or array.ndim != 2 or array.shape[1] == 0:
         raise CatalogueError(f"{table.name}: modality {name!r} is {array.dtype} {array.shape}, expected numbers (n, d)")
     vectors = np.ascontiguousarray(array, np.float64)
-    if at := not_finite(vectors):
+    if place := not_finite(vectors):
         raise CatalogueError(
-            f"{table.name}: item {chunk.ids[at[0]]!r}, modality {name!r}, column {at[1]} is {vectors[at]}, "
+            f"{table.name}: item {chunk.ids[place[0]]!r}, modality {name!r}, column {place[1]} is {vectors[place]}, "
             f"expected a finite number"
         )
     return vectors
 
 
-def _check_id(table: Table, one: object) -> None:
-    if not isinstance(one, str) or not 1 <= len(one) <= ID_LENGTH:
-        raise CatalogueError(f"{table.name}: id {one!r:.80}, expected text of 1 to {ID_LENGTH} characters")
-    if "\n" in one or "\r" in one:
-        raise CatalogueError(f"{table.name}: id {one!r:.80} holds a line break, and ids are kept one a line")
+def _check_id(table: Table, item: object) -> None:
+    if not isinstance(item, str) or not 1 <= len(item) <= ID_LENGTH:
+        raise CatalogueError(f"{table.name}: id {item!r:.80}, expected text of 1 to {ID_LENGTH} characters")
+    if "\n" in item or "\r" in item:
+        raise CatalogueError(f"{table.name}: id {item!r:.80} holds a line break, and ids are kept one a line")
     try:
-        one.encode()
+        item.encode()
     except UnicodeEncodeError as error:
-        raise CatalogueError(f"{table.name}: id {one!r:.80} cannot be written as UTF-8 ({error.reason})") from error
+        raise CatalogueError(f"{table.name}: id {item!r:.80} cannot be written as UTF-8 ({error.reason})") from error

@@ -55,7 +55,7 @@ def append_part(
     matrices = {name: extend(folder / f"{name}.npy", rows, more, modality.dim) for name, modality in modalities.items()}
     for table in tables:
         _write_table(table, scan.row_of, modalities, matrices, advance)
-    ids = "".join(f"{one}\n" for one in scan.row_of).encode()
+    ids = "".join(f"{item}\n" for item in scan.row_of).encode()
     lines = {IDS: ids, SETS: encode_sets(scan.sets)} if scan.sets else {IDS: ids}
     for name, data in lines.items():
         _write_lines(folder / name, sum(part.size(name) for part in known), data)
@@ -97,10 +97,10 @@ def append_coordinates(
     matrix = extend(folder / f"{MAPPED}.npy", first, part.count, coordinate_map.dim)
     for start in range(0, part.count, CHUNK_ROWS):
         made = coordinate_map.apply({name: x[start : start + CHUNK_ROWS] for name, x in features.items()})
-        if at := not_finite(made):
+        if place := not_finite(made):
             raise CatalogueError(
-                f"item {list(ids)[start + at[0]]!r} lies so far out that its mapped coordinate {at[1]} is {made[at]}, "
-                "which float32 cannot hold: correct it, or build the catalogue without a map"
+                f"item {list(ids)[start + place[0]]!r} lies so far out that its mapped coordinate {place[1]} is "
+                f"{made[place]}, which float32 cannot hold: correct it, or build the catalogue without a map"
             )
         matrix[start : start + len(made)] = made
         advance(len(made))
@@ -138,11 +138,11 @@ def unfinished(target: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
         try:
-            for left in folder.iterdir():
-                if left.is_dir():
-                    shutil.rmtree(left)
+            for leftover in folder.iterdir():
+                if leftover.is_dir():
+                    shutil.rmtree(leftover)
                 else:
-                    left.unlink()
+                    leftover.unlink()
             yield folder
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
@@ -164,10 +164,10 @@ def _write_table(
         for name in chunk.vectors:
             vectors = raw_vectors(table, chunk, name)
             made = scaled(modalities[name].scaling, vectors)
-            if at := not_finite(made):
+            if place := not_finite(made):
                 raise CatalogueError(
-                    f"{table.name}: item {chunk.ids[at[0]]!r}, modality {name!r}, column {at[1]} is {vectors[at]}, "
-                    f"which float32 cannot hold as it is scaled"
+                    f"{table.name}: item {chunk.ids[place[0]]!r}, modality {name!r}, column {place[1]} is "
+                    f"{vectors[place]}, which float32 cannot hold as it is scaled"
                 )
             matrices[name][rows] = made
         written += len(rows)

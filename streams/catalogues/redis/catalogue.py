@@ -51,12 +51,12 @@ class RedisCatalogue(Items):
     def __init__(self, url: str, name: str | None = None, generation: str | None = None) -> None:
         self._client, self.name, where = connect(url, name)
         with reaching(where):
-            found = generation or text(self._client.get(current_key(self.name)))
-            self._keys = Keys(self.name, found)
+            chosen = generation or text(self._client.get(current_key(self.name)))
+            self._keys = Keys(self.name, chosen)
             data, map_bytes = self._client.get(self._keys.manifest), self._client.get(self._keys.map)
         if data is None:
             raise CatalogueError(
-                f"{where}: no catalogue {self.name!r} of generation {found or 'any'}: upload one, or correct the name"
+                f"{where}: no catalogue {self.name!r} of generation {chosen or 'any'}: upload one, or correct the name"
             )
         super().__init__(decode_manifest(data, Manifest, where), where, map_bytes)
         # numbers of an item in each field
@@ -119,7 +119,7 @@ class RedisCatalogue(Items):
                 if not listed:
                     # Somebody cut the list.
                     return
-                if new := [one for one in dict.fromkeys(map(text, listed)) if one not in self]:
+                if new := [item for item in dict.fromkeys(map(text, listed)) if item not in self]:
                     self._take_in(new)
             self._listed += len(listed)
 
@@ -171,26 +171,26 @@ class RedisCatalogue(Items):
         for item in ids:
             pipeline.hmget(self._keys.item + item, list(self._stored))
         blobs = dict(zip(self._stored, zip(*pipeline.execute(), strict=True), strict=True))
-        found = {name: self._vectors(ids, name, blobs[name]) for name in self.dims}
+        rows = {name: self._vectors(ids, name, blobs[name]) for name in self.dims}
         if self.map:
-            coordinates = _made(self.map, found, blobs[MAPPED])
-            found[MAPPED] = self._vectors(ids, MAPPED, coordinates)
-        return found
+            coordinates = _made(self.map, rows, blobs[MAPPED])
+            rows[MAPPED] = self._vectors(ids, MAPPED, coordinates)
+        return rows
 
     def _vectors(self, ids: Sequence[str], name: str, blobs: Sequence[bytes | None]) -> NDArray[np.float32]:
         dim = self._stored[name]
-        for one, blob in zip(ids, blobs, strict=True):
+        for item, blob in zip(ids, blobs, strict=True):
             if blob is None or len(blob) != dim * DTYPE.itemsize:
-                raise self._damaged(one, name, "is missing" if blob is None else f"has {len(blob)} bytes")
+                raise self._damaged(item, name, "is missing" if blob is None else f"has {len(blob)} bytes")
         vectors = np.frombuffer(b"".join(blob for blob in blobs if blob is not None), DTYPE).reshape(len(ids), dim)
-        if at := not_finite(vectors):
-            raise self._damaged(ids[at[0]], name, f"holds {vectors[at]} in column {at[1]}")
+        if place := not_finite(vectors):
+            raise self._damaged(ids[place[0]], name, f"holds {vectors[place]} in column {place[1]}")
         return vectors
 
-    def _damaged(self, one: str, name: str, what: str) -> CatalogueError:
+    def _damaged(self, item: str, name: str, what: str) -> CatalogueError:
         return CatalogueError(
-            f"{self.where}: item {one!r}, modality {name!r} {what}, expected {self._stored[name]} finite float32 "
-            f"numbers: write key {self._keys.item}{one} anew"
+            f"{self.where}: item {item!r}, modality {name!r} {what}, expected {self._stored[name]} finite float32 "
+            f"numbers: write key {self._keys.item}{item} anew"
         )
 
     def _make_room(self, rows: int) -> None:
@@ -207,11 +207,13 @@ class RedisCatalogue(Items):
 
 
 def _made(
-    coordinate_map: CoordinateMap, found: Mapping[str, NDArray[np.float32]], blobs: Sequence[bytes | None]
+    coordinate_map: CoordinateMap, vectors: Mapping[str, NDArray[np.float32]], blobs: Sequence[bytes | None]
 ) -> list[bytes]:
     """Coordinates; those that a client left out are made one item at a time, so that every reader makes the same."""
     return [
-        coordinate_map.apply({name: x[row : row + 1] for name, x in found.items()}).tobytes() if blob is None else blob
+        coordinate_map.apply({name: x[row : row + 1] for name, x in vectors.items()}).tobytes()
+        if blob is None
+        else blob
         for row, blob in enumerate(blobs)
     ]
 

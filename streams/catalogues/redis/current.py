@@ -20,8 +20,8 @@ def read_redis_manifest(url: str) -> Manifest:
     """What the current generation of a catalogue says of itself, without its items; raises CatalogueError."""
     client, name, where = connect(url, None)
     with reaching(where):
-        found = text(client.get(current_key(name)))
-        data = client.get(Keys(name, found).manifest)
+        generation = text(client.get(current_key(name)))
+        data = client.get(Keys(name, generation).manifest)
     if data is None:
         raise CatalogueError(f"{where}: no catalogue {name!r}: upload one, or correct the name")
     return decode_manifest(data, Manifest, where)

@@ -46,7 +46,7 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
         client.set(keys.manifest, encode_manifest(manifest))
         listed = set(map(text, client.lrange(keys.ids, 0, -1)))
         client.set(keys.first, len(listed) or catalogue.first, nx=True)
-        rows = [row for row, one in enumerate(catalogue.ids) if one not in listed]
+        rows = [row for row, item in enumerate(catalogue.ids) if item not in listed]
         advance(len(catalogue.ids) - len(rows))
         # Step 2.
         for start in range(0, len(rows), BATCH_ITEMS):
@@ -63,8 +63,8 @@ def upload_catalogue(catalogue: Items, url: str, name: str | None = None, sets: 
 def _upload(client: Any, keys: Keys, catalogue: Items, rows: Sequence[int]) -> None:
     pipeline = client.pipeline(transaction=True)
     vectors: Mapping[str, NDArray[np.float32]] = {name: matrix[rows] for name, matrix in catalogue.stored.items()}
-    for at, row in enumerate(rows):
-        fields = {name: matrix[at].tobytes() for name, matrix in vectors.items()}
+    for place, row in enumerate(rows):
+        fields = {name: matrix[place].tobytes() for name, matrix in vectors.items()}
         pipeline.hset(keys.item + catalogue.ids[row], mapping=fields)
     pipeline.rpush(keys.ids, *(catalogue.ids[row] for row in rows))
     pipeline.execute()
@@ -80,4 +80,4 @@ def _upload_sets(client: Any, keys: Keys, sets: Iterable[ItemSet]) -> None:
 def sets_of(catalogue: Items) -> list[ItemSet]:
     """A catalogue's sets by the ids of their items."""
     ids = catalogue.ids
-    return [ItemSet(one, tuple(ids[row] for row in rows)) for one, rows in catalogue.sets.items()]
+    return [ItemSet(name, tuple(ids[row] for row in rows)) for name, rows in catalogue.sets.items()]

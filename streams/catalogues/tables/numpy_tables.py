@@ -85,12 +85,12 @@ class NpzTable:
                 yield Chunk(some_ids(self.ids, start, len(next(iter(vectors.values())))), vectors)
 
     def _modalities(self, names: Sequence[str]) -> dict[str, str]:
-        found = {name.removeprefix(PREFIX): name for name in names if name.startswith(PREFIX)}
-        if not found:
-            found = {name: name for name in names if name not in ("ids", "y") and not name.startswith("y_")}
-        if left_out := sorted(set(names) - set(found.values()) - {"ids"}):
+        arrays = {name.removeprefix(PREFIX): name for name in names if name.startswith(PREFIX)}
+        if not arrays:
+            arrays = {name: name for name in names if name not in ("ids", "y") and not name.startswith("y_")}
+        if left_out := sorted(set(names) - set(arrays.values()) - {"ids"}):
             log.info("arrays_left_out", table=self.name, arrays=left_out)
-        return found
+        return arrays
 
     def _rows(self, archive: zipfile.ZipFile, member: str, rows: int) -> Iterator[NDArray[Any]]:
         shape, fortran, dtype = _header(self.name, archive, member)

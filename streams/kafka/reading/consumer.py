@@ -93,13 +93,13 @@ def as_records(partition: Partition, batch: Iterable[Any]) -> list[Record]:
     return [
         Record(
             partition,
-            one.offset,
-            one.value or b"",
-            one.key,
-            one.timestamp / 1000 if one.timestamp >= 0 else None,
-            tuple((name, value or b"") for name, value in one.headers) if one.headers else (),
+            message.offset,
+            message.value or b"",
+            message.key,
+            message.timestamp / 1000 if message.timestamp >= 0 else None,
+            tuple((name, value or b"") for name, value in message.headers) if message.headers else (),
         )
-        for one in batch
+        for message in batch
     ]
 
 

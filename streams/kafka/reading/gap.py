@@ -44,10 +44,10 @@ class Gaps:
 
     def accept(self, tp: TopicPartition) -> bool:
         """Accept the gap of a partition; False if there is none, or if it was not reported yet."""
-        told = tp in self.stopped and tp not in self._untold
-        if told:
+        reported = tp in self.stopped and tp not in self._untold
+        if reported:
             self.stopped.discard(tp)
-        return told
+        return reported
 
     def forget(self, gone: Iterable[TopicPartition]) -> None:
         """Forget partitions that other members own now."""

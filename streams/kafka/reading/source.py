@@ -249,8 +249,8 @@ class KafkaSource:
             self._stop(error.args[0], gap.out_of_range)
             return []
         except kafka.errors.LogTruncationError as error:
-            for tp, kept in error.divergent_offsets.items():
-                position, cut = self._position(tp), kept and kept.offset
+            for tp, agreed in error.divergent_offsets.items():
+                position, cut = self._position(tp), agreed and agreed.offset
                 # Otherwise this is a late answer: the caller has already gone back to that position.
                 if cut is None or position is None or cut < position:
                     self._stop({tp: position}, partial(gap.cut, cut_at=cut))

@@ -60,8 +60,8 @@ class CheckpointFolder:
             # It may have been dropped since we looked, because a newer one took its place.
             with suppress(FileNotFoundError):
                 data = b"" if file.damaged else read_state(file.path)
-                if found := read_checkpoint(self.model, data, str(file.path), quiet=True):
-                    return found
+                if checkpoint := read_checkpoint(self.model, data, str(file.path), quiet=True):
+                    return checkpoint
         return None
 
     def claim(self) -> Claim:
@@ -144,14 +144,14 @@ class CheckpointFolder:
 
     def _files(self) -> list[CheckpointFile]:
         """Oldest first."""
-        found = []
+        files = []
         for epoch in self._epochs():
             for path in (self.path / epoch).glob("[0-9]*"):
                 if match := NAME.fullmatch(path.name):
                     number, offset, partition, digest, topic, kind = match.groups()
                     saved = Saved((unquote(topic), int(partition)), int(offset), digest)
-                    found.append(CheckpointFile(epoch, int(number), saved, kind == "damaged", path))
-        return sorted(found)
+                    files.append(CheckpointFile(epoch, int(number), saved, kind == "damaged", path))
+        return sorted(files)
 
 
 def file_name(number: int, saved: Saved) -> str:

@@ -111,8 +111,8 @@ class DirectoryStore(JournaledSnapshots):
     def positions(self, models: Sequence[str]) -> dict[str, ModelPosition]:
         """The positions of the newest checkpoints, which their names tell."""
         with self._reaching():
-            found = {model: self._checkpoints(model).position() for model in models}
-        return {model: position for model, position in found.items() if position}
+            positions = {model: self._checkpoints(model).position() for model in models}
+        return {model: position for model, position in positions.items() if position}
 
     def peek(self, model: str) -> Checkpoint | None:
         """The newest valid checkpoint."""
@@ -181,8 +181,8 @@ class DirectoryStore(JournaledSnapshots):
 
     def secret(self) -> bytes:
         """The secret that lies in the folder."""
-        if kept := self.kept_secret():
-            return kept
+        if secret := self.kept_secret():
+            return secret
         path = self.path / "secret"
         with self._reaching():
             self.make()

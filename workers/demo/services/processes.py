@@ -71,8 +71,8 @@ class Child:
     def error(self, what: str) -> ProcessError:
         """An error about it that quotes the end of its log."""
         lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        said = "\n".join(["its last lines:", *(f"  {line}" for line in lines)]) if lines else "it wrote nothing"
-        return ProcessError(f"{self.name} {what}; {said}")
+        output = "\n".join(["its last lines:", *(f"  {line}" for line in lines)]) if lines else "it wrote nothing"
+        return ProcessError(f"{self.name} {what}; {output}")
 
     def stop(self) -> None:
         """Ask it to end, then make it."""

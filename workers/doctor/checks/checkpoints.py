@@ -86,8 +86,8 @@ class Seen:
     def remarks(self) -> list[Remark]:
         """Errors first."""
         errors = (self.waits, self.beyond, self.elsewhere, self.misfit)
-        found = [remark for problems in errors for remark in gathered(problems, error)]
-        return found + gathered(self.fell_back, warning)
+        remarks = [remark for problems in errors for remark in gathered(problems, error)]
+        return remarks + gathered(self.fell_back, warning)
 
 
 def waits(name: str, why: str) -> str:

@@ -74,8 +74,8 @@ def judge(facts: Facts, stored: bool) -> Iterator[Finding]:
 
 def examine_configuration(configuration: Configuration) -> Iterator[Finding]:
     """Look at what needs no server: catalogues in folders, and the models on them."""
-    near = {name: one for name, one in configuration.catalogues.items() if not is_redis_url(one.path)}
-    models = {name: one for name, one in configuration.models.items() if one.catalogue in near}
+    near = {name: catalogue for name, catalogue in configuration.catalogues.items() if not is_redis_url(catalogue.path)}
+    models = {name: catalogue for name, catalogue in configuration.models.items() if catalogue.catalogue in near}
     alone = msgspec.structs.replace(configuration, catalogues=near, models=models)
     opened = look("catalogues", lambda: _catalogues(alone))
     yield from opened
@@ -102,8 +102,11 @@ def _version(name: str) -> str:
 
 def _catalogues(configuration: Configuration) -> str:
     opened = open_catalogues(configuration)
-    seen = [f"{name}: {found.shown.items:,} items, {sum(found.dims.values()):,} numbers in {len(found.dims)} modalities"
-            for name, found in opened.items()]  # fmt: skip
+    seen = [
+        f"{name}: {catalogue.shown.items:,} items, {sum(catalogue.dims.values()):,} numbers in "
+        f"{len(catalogue.dims)} modalities"
+        for name, catalogue in opened.items()
+    ]
     return "; ".join(seen) or "none configured"
 
 
@@ -116,8 +119,8 @@ def _models(specs: Specs) -> str:
 
 
 def _rates(specs: Specs) -> str:
-    found = {name: specs.find(name) for name in specs.configuration.models}
-    inert = [line for name, spec in found.items() if spec
+    specs_of = {name: specs.find(name) for name in specs.configuration.models}
+    inert = [line for name, spec in specs_of.items() if spec
              for line in inert_rates(name, spec.fresh(), spec.catalogue.features)]  # fmt: skip
     if inert:
         raise ConfigurationError("; ".join(inert))
@@ -136,19 +139,19 @@ def _log(log: FileLog | KafkaLog) -> str | list[Remark]:
 
 
 def _store(facts: Facts) -> str | list[Remark]:
-    url, store, kept = facts.configuration.store.url, facts.store, facts.names
+    url, store, names = facts.configuration.store.url, facts.store, facts.names
     check_eviction(url)
     if isinstance(store, DirectoryStore) and not store.store_id:
         return cannot_come(f"store {masked(url)}", store.path) or f"{masked(url)} is made by the first worker"
-    return f"{masked(url)} holds {amount(len(kept), 'model')}"
+    return f"{masked(url)} holds {amount(len(names), 'model')}"
 
 
 def _secret(store: Store) -> str | list[Remark]:
     try:
-        kept = store.kept_secret()
+        secret = store.kept_secret()
     except StoreRefused:
         return [warning("may not be read with these rights: right for a node, but a worker with them learns nothing")]
-    return "is there: workers hold events out by it" if kept else "none yet: the first worker makes it"
+    return "is there: workers hold events out by it" if secret else "none yet: the first worker makes it"
 
 
 def _checkpoints(facts: Facts) -> str | list[Remark]:

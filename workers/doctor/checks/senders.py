@@ -109,8 +109,8 @@ class Senders:
 
     def right_since(self, example: Example) -> int:
         """How many events with the right key came to their homes after this one."""
-        at = example.record.timestamp
-        return 0 if at is None else sum(time > at for time in self._right_at)
+        since = example.record.timestamp
+        return 0 if since is None else sum(time > since for time in self._right_at)
 
     def _cause(self, record: Record, model: str) -> Cause | None:
         """Why an event is not at home; None if it is."""
@@ -185,8 +185,8 @@ def fate(example: Example, age: float, right: int, over: bool) -> str:
     over
         Whether no more of them seem to come.
     """
-    (_, number), offset, at = example.record.partition, example.record.offset, example.record.timestamp
-    newest = f"the newest is at {number}/{offset}{f', {when(at)}, {span(age)} ago' if at is not None else ''}"
+    (_, number), offset, time = example.record.partition, example.record.offset, example.record.timestamp
+    newest = f"the newest is at {number}/{offset}{f', {when(time)}, {span(age)} ago' if time is not None else ''}"
     until = f"This is told until {EVENTS} newer events lie in partition {number}"
     if over:
         since = f"{amount(right, 'event')} with the right key lie at home since" if right else "none came since"

@@ -31,42 +31,43 @@ class Seen:
         self.pinned: dict[str, str] = {}
         self.drifted: dict[str, str] = {}
 
-    def add(self, name: str, found: Standing) -> None:
+    def add(self, name: str, standing: Standing) -> None:
         """Sort one model in."""
-        self.live, self.pins = self.live + 1, self.pins + found.pointer.pinned
-        pointer, version = found.pointer, f"version {found.pointer.version:,}"
+        self.live, self.pins = self.live + 1, self.pins + standing.pointer.pinned
+        pointer, version = standing.pointer, f"version {standing.pointer.version:,}"
         since = f"{when(pointer.published_at)} ({span(self.now - pointer.published_at)} ago)"
         pinned = f", pinned there since {since}," if pointer.pinned else ""
-        if found.problem:
+        if standing.problem:
             unpin = f"Unpin it (omdml unpin {name}), and if newer versions do not fit either, " if pinned else ""
-            remedy = unpin + found.problem.remedy if pinned else found.problem.remedy.capitalize()
+            remedy = unpin + standing.problem.remedy if pinned else standing.problem.remedy.capitalize()
             self.unservable[name] = (
-                f"model {name}: {version} is live{pinned} but no node can load it: {found.problem.text}. Nodes that "
+                f"model {name}: {version} is live{pinned} but no node can load it: {standing.problem.text}. Nodes that "
                 f"run go on with what they have, nodes that start cannot serve it. {remedy}"
             )
             return
-        if found.withheld:
-            kind = self.long_withheld if self.now - found.withheld.since >= LONG_WITHHELD_S else self.withheld
+        if standing.withheld:
+            kind = self.long_withheld if self.now - standing.withheld.since >= LONG_WITHHELD_S else self.withheld
             kind[name] = (
-                f"model {name}: newer versions are withheld since {when(found.withheld.since)} "
-                f"({span(self.now - found.withheld.since)}), nodes stay at {version} of {when(pointer.published_at)}. "
-                f"Why: {found.withheld.reason}. If the newest feedback is sound, this ends by itself; if it is not, "
+                f"model {name}: newer versions are withheld since {when(standing.withheld.since)} "
+                f"({span(self.now - standing.withheld.since)}), nodes stay at {version} of "
+                f"{when(pointer.published_at)}. Why: {standing.withheld.reason}. "
+                f"If the newest feedback is sound, this ends by itself; if it is not, "
                 f"stop who sends it, then omdml models reset {name} or a replay of the sound part. "
                 f"omdml history {name} has every decision"
             )
-        if found.reset_at is not None:
+        if standing.reset_at is not None:
             self.reset[name] = (
-                f"model {name}: {version} is live{pinned} and was learned before the reset of {when(found.reset_at)}: "
-                f"nodes answer with what was to be forgotten. omdml unpin {name}"
+                f"model {name}: {version} is live{pinned} and was learned before the reset of "
+                f"{when(standing.reset_at)}: nodes answer with what was to be forgotten. omdml unpin {name}"
             )
         elif pointer.pinned and self.now - pointer.published_at >= OLD_PIN_S:
             self.pinned[name] = (
                 f"model {name}: pinned at {version} since {since}: nothing that is learned goes live. "
                 f"If that is no longer wanted: omdml unpin {name}"
             )
-        if found.drift and self.now - found.drift["at"] < RECENT_DRIFT_S:
+        if standing.drift and self.now - standing.drift["at"] < RECENT_DRIFT_S:
             self.drifted[name] = (
-                f"model {name}: drift at {when(found.drift['at'])}: {found.drift['reason']}. "
+                f"model {name}: drift at {when(standing.drift['at'])}: {standing.drift['reason']}. "
                 "If taste or items did not change then, look for feedback of a new or broken sender"
             )
 
@@ -91,8 +92,8 @@ def look_at_serving(
         if time.monotonic() >= until:
             break
         seen.looked += 1
-        if found := standing(store, name, kind_of):
-            seen.add(name, found)
+        if state := standing(store, name, kind_of):
+            seen.add(name, state)
     return seen
 
 

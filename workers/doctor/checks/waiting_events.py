@@ -51,9 +51,9 @@ def look_at_files(config: FileLog, store: MarkStore | None) -> Reading:
     return Reading(state.reader(), *waits)
 
 
-def file_log(config: FileLog, found: Reading, now: float) -> str | list[Remark]:
+def file_log(config: FileLog, reading: Reading, now: float) -> str | list[Remark]:
     """What is wrong with how a log in files is read."""
-    reader, count, first, oldest = found
+    reader, count, first, oldest = reading
     if not count:
         return f"everything in {config.path} is learned and saved; " + (
             f"process {reader} reads it" if reader else "no worker reads it now"
@@ -120,7 +120,7 @@ def log_to_come(path: str) -> str | list[Remark]:
 def cannot_come(what: str, path: Path) -> list[Remark]:
     """A remark on something that is not there yet, if this user may not make it; nothing is made."""
     place = path.absolute()
-    there = next(one for one in (place, *place.parents) if one.exists())
+    there = next(folder for folder in (place, *place.parents) if folder.exists())
     if os.access(there, os.W_OK):
         return []
     return [error(f"{what}: {there} cannot be written: give this user the right to")]

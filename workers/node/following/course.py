@@ -103,8 +103,8 @@ class Course:
     def newest(self) -> list[Step]:
         """The newest step of each model."""
         with self._changing:
-            found = {step.model: step for steps in self._steps.values() for step in steps}
-        return sorted(found.values(), key=lambda step: step.number)
+            newest = {step.model: step for steps in self._steps.values() for step in steps}
+        return sorted(newest.values(), key=lambda step: step.number)
 
     def listen(self, listener: Callable[[Step], None]) -> Callable[[], None]:
         """Call this with each step from now on, from any thread; answers what ends it."""

@@ -64,7 +64,7 @@ class Spread:
     def of(self, table: Features) -> NDArray[np.float32]:
         """Squared distances (n, m) of these rows from the middle."""
         centred = (table[name] - self.middle[name] for name in self.names)
-        return np.stack([np.einsum("ij,ij->i", one, one) for one in centred], axis=1)
+        return np.stack([np.einsum("ij,ij->i", factor, factor) for factor in centred], axis=1)
 
 
 def change_norms(old: ProjectionMetric, new: ProjectionMetric) -> dict[str, float]:
@@ -122,9 +122,9 @@ class Bridge:
         """The k closest rows under the new metric; None if too many items could be among them."""
         table = query.table(self.features)
         width = self._width(self.spread.of(table)).astype(np.float64)
-        found = self.gallery.candidates([query], self.gallery.point(query)[None], k, self._radii, width)[0]
+        candidates = self.gallery.candidates([query], self.gallery.point(query)[None], k, self._radii, width)[0]
         most = max(4 * k, REFINED, int(SHARE * len(self._radii)))
-        return closest_of(found, k, partial(self._refined, table=table), most)
+        return closest_of(candidates, k, partial(self._refined, table=table), most)
 
     def expanded(self, query: Query, count: int) -> Query | None:
         """The query moved towards its nearest items under the new metric; it is linear, so features move alike."""

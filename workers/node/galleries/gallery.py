@@ -231,8 +231,8 @@ class Gallery:
         for start in range(0, len(queries), AT_ONCE):
             part = queries[start : start + AT_ONCE]
             points = np.stack([self.point(query) for query in part])
-            for point, found in zip(points, self.candidates(part, points, k), strict=True):
-                hits = closest_of(found, k, partial(self._squared_distances, point=point))
+            for point, candidates in zip(points, self.candidates(part, points, k), strict=True):
+                hits = closest_of(candidates, k, partial(self._squared_distances, point=point))
                 assert hits is not None
                 answers.append(hits)
         return answers
@@ -280,8 +280,8 @@ class ScoredGallery:
     def parts(self, query: Query, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
         """Minus what each part adds to the score; may be negative, as scores may."""
         items = {name: matrix[rows] for name, matrix in self.features.items()}
-        found = self.metric.score_parts(query.table(self.features), items, self.task)
-        return {name: -np.asarray(part, np.float64) for name, part in found.items()}
+        scores = self.metric.score_parts(query.table(self.features), items, self.task)
+        return {name: -np.asarray(part, np.float64) for name, part in scores.items()}
 
 
 def by_columns(columns: Mapping[str, int], differences: Array) -> dict[str, NDArray[np.float64]]:
@@ -317,17 +317,17 @@ def squares_of(embedding: Array, first: int) -> NDArray[np.float32]:
 
 
 def closest_of(
-    found: Candidates, k: int, exact: Callable[[NDArray[np.int64]], NDArray[np.float64]], most: int | None = None
+    candidates: Candidates, k: int, exact: Callable[[NDArray[np.int64]], NDArray[np.float64]], most: int | None = None
 ) -> Hits | None:
     """The k closest candidates; None if more than ``most`` had to be compared.
 
     ``exact`` says the squared distances of rows. Those of the likely ones leave few others that can be as close.
     """
-    if len(found.rows) <= max(FEW, 2 * k):
-        return closest(found.rows, exact(found.rows), k)
-    likely = found.likely(k)
+    if len(candidates.rows) <= max(FEW, 2 * k):
+        return closest(candidates.rows, exact(candidates.rows), k)
+    likely = candidates.likely(k)
     first = closest(likely, exact(likely), k)
-    near = found.within(math.sqrt(first.distances.max(initial=0.0)) * REFINED_ROUNDING)
+    near = candidates.within(math.sqrt(first.distances.max(initial=0.0)) * REFINED_ROUNDING)
     if most is not None and len(near) > most:
         return None
     rows = np.union1d(likely, near)

@@ -88,8 +88,8 @@ async def client_gone(_: Request, __: ClientDisconnect) -> Response:
 
 async def failed(request: Request, error: Exception) -> Response:
     log.error("request_failed", method=request.method, path=request.url.path, error=repr(error))
-    told = f"this node failed to answer: see its log, request_id={request.scope[HEADER]}"
-    response = error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", told)
+    message = f"this node failed to answer: see its log, request_id={request.scope[HEADER]}"
+    response = error_reply(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message)
     # What is around the other answers does not see this one.
     response.headers[HEADER] = request.scope[HEADER]
     return response

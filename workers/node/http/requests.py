@@ -245,8 +245,8 @@ def search_of_parameters(parameters: QueryParams) -> Search:
 def parameters_as(struct: type[T], parameters: QueryParams) -> T:
     """The parameters of a URL; raises SearchError."""
     _known(parameters.keys(), struct.__struct_fields__)
-    found: T = _converted(dict(parameters), struct, strict=False)
-    return found
+    parsed: T = _converted(dict(parameters), struct, strict=False)
+    return parsed
 
 
 def move_of_body(body: bytes) -> Move:
@@ -261,8 +261,8 @@ def struct_of_body(body: bytes, struct: type[T]) -> T:
     """The struct that a JSON body holds; raises SearchError."""
     fields = _fields(body)
     _known(fields, struct.__struct_fields__)
-    found: T = _converted(fields, struct, strict=True)
-    return found
+    parsed: T = _converted(fields, struct, strict=True)
+    return parsed
 
 
 def search_of_body(body: bytes) -> Search:

@@ -112,21 +112,21 @@ def _found(node: RetrievalNode, group: _Group) -> list[Answers | Exception]:
         except Exception:
             # One search of the group failed. They are answered one by one below, so that each gets its own error.
             pass
-    found: list[Answers | Exception] = []
+    answers: list[Answers | Exception] = []
     for queries in group.queries:
         try:
-            found.append(node.answers(group.view, queries, *group.asked))
+            answers.append(node.answers(group.view, queries, *group.asked))
         except Exception as error:
-            found.append(error)
-    return found
+            answers.append(error)
+    return answers
 
 
-def _settle(group: _Group, found: Sequence[Answers | Exception]) -> None:
-    for answer, one in zip(group.answers, found, strict=True):
+def _settle(group: _Group, results: Sequence[Answers | Exception]) -> None:
+    for answer, result in zip(group.answers, results, strict=True):
         if answer.done():
             # Its client went away.
             continue
-        if isinstance(one, Exception):
-            answer.set_exception(one)
+        if isinstance(result, Exception):
+            answer.set_exception(result)
         else:
-            answer.set_result(one)
+            answer.set_result(result)

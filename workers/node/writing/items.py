@@ -42,7 +42,7 @@ class ItemWriter:
     def __init__(self, take_in: Callable[[], None], metrics: NodeMetrics) -> None:
         self._take_in, self._metrics = take_in, metrics
         self._queue = RequestQueue(
-            "omdml-items", self._make_each, CatalogueError, size=lambda one: len(one.changes.entries), most=TOGETHER
+            "omdml-items", self._make_each, CatalogueError, size=lambda asked: len(asked.changes.entries), most=TOGETHER
         )
         self.start, self.close = self._queue.start, self._queue.close
 

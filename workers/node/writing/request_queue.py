@@ -48,7 +48,7 @@ class RequestQueue(Generic[R]):
         name: str,
         do: Callable[[list[R]], None],
         refused: Callable[[str], OmdmlError],
-        size: Callable[[R], int] = lambda one: 1,
+        size: Callable[[R], int] = lambda request: 1,
         most: int = WAITING,
     ) -> None:
         self._do, self._refused, self._size, self._most = do, refused, size, most
@@ -99,10 +99,10 @@ class RequestQueue(Generic[R]):
         last = False
         while not last:
             batch = [self._waiting.get()]
-            while not self._waiting.empty() and sum(self._size(one) for one in batch if one) < self._most:
+            while not self._waiting.empty() and sum(self._size(request) for request in batch if request) < self._most:
                 batch.append(self._waiting.get())
             last = None in batch
-            if requests := [one for one in batch if one]:
+            if requests := [request for request in batch if request]:
                 self._busy_since = time.monotonic()
                 self._do(requests)
                 self._busy_since = None

@@ -163,17 +163,17 @@ class Exporter:
         changes, bound = self._changes(now, snapshot.generation)
         if self.options.follow and changes is None:
             now = now._replace(embedding=widened(now.embedding))
-        found = self._keep(pointer, snapshot, now, changes, bound)
+        manifest = self._keep(pointer, snapshot, now, changes, bound)
         self._seen = pointer, *seen[1:]
-        return found
+        return manifest
 
     def follow(self, stop: threading.Event, tell: Callable[[str], None], look_s: float = LOOK_S) -> None:
         """Keep the export up to date until ``stop``; ``tell`` hears of each part, and once of what keeps it waiting."""
         waiting = ""
         while not stop.is_set():
             try:
-                if found := self.step():
-                    tell(told(found))
+                if manifest := self.step():
+                    tell(told(manifest))
                 waiting = ""
             except (StoreError, CatalogueError, CorruptError) as error:
                 # A store comes back, a worker publishes on another catalogue, an operator rolls back.
@@ -186,11 +186,11 @@ class Exporter:
 
     def _loaded(self) -> tuple[Pointer, Snapshot]:
         model, version = self.options.model, self.options.version
-        found = self._store.load(model, version)
-        if found is None:
+        loaded = self._store.load(model, version)
+        if loaded is None:
             what = "nothing is published" if version is None else f"version {version} is not kept: see omdml history"
             raise StoreError(f"model {model!r}: {what}")
-        return found
+        return loaded
 
     def _changes(self, now: Rows, generation: str) -> tuple[Rows | None, float]:
         """What to write beside what was written, and the bound; None to write all."""

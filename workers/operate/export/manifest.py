@@ -82,9 +82,9 @@ def read_manifest(folder: Path) -> Manifest | None:
     except OSError as error:
         raise ConfigurationError(f"{folder}: {error.strerror}: name a folder that can be written") from error
     try:
-        found = msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=Manifest)
     except msgspec.DecodeError as error:
         raise CorruptError(f"{folder / MANIFEST}: {error}: remove the folder, and export again") from error
-    if found.manifest != FORMAT:
-        raise CorruptError(f"{folder / MANIFEST}: format {found.manifest}, this omdml reads {FORMAT}: update it")
-    return found
+    if manifest.manifest != FORMAT:
+        raise CorruptError(f"{folder / MANIFEST}: format {manifest.manifest}, this omdml reads {FORMAT}: update it")
+    return manifest

@@ -135,7 +135,7 @@ def _write_parquet(folder: Path, rows: Rows) -> None:
     for name in dict.fromkeys(name for attribute in rows.attributes or () for name in attribute):
         if name == EMBEDDING:
             raise CatalogueError(f"an attribute is called {name!r}, as the column of vectors: rename it, or export npy")
-        columns[name] = _column(arrow, [one.get(name) for one in rows.attributes or ()])
+        columns[name] = _column(arrow, [row.get(name) for row in rows.attributes or ()])
     marks = {b"attributes": b"yes" if rows.attributes is not None else b"no"}
     parquet.write_table(arrow.table(columns).replace_schema_metadata(marks), folder / TABLE)
 
@@ -152,8 +152,8 @@ def _read_parquet(folder: Path, width: int) -> tuple[list[str], NDArray[np.float
     embedding = np.concatenate([np.empty(0, np.float32), *(chunk.flatten() for chunk in table[EMBEDDING].chunks)])
     attributes = None
     if (table.schema.metadata or {}).get(b"attributes") == b"yes":
-        told = table.drop_columns([ID, EMBEDDING]).to_pylist() or [{} for _ in range(len(table))]
-        attributes = [{name: value for name, value in one.items() if value is not None} for one in told]
+        rows = table.drop_columns([ID, EMBEDDING]).to_pylist() or [{} for _ in range(len(table))]
+        attributes = [{name: value for name, value in row.items() if value is not None} for row in rows]
     return table[ID].to_pylist(), embedding.reshape(-1, width), attributes
 
 

@@ -100,8 +100,8 @@ class Api:
         parent = view.parent.version if view.parent else 0
         # A bridge answers some requests by the version before.
         moving = int(view.origin is not None)
-        told = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving)
-        return f'W/"{view.pointer.serial}-{"-".join(map(str, told))}-{view.catalogue.generation}"'
+        parts = (view.snapshot.version, parent, view.position, self._expand(view, asked), moving)
+        return f'W/"{view.pointer.serial}-{"-".join(map(str, parts))}-{view.catalogue.generation}"'
 
     def _queries(self, view: View, asked: Search) -> list[Query]:
         return [
@@ -116,11 +116,11 @@ class Api:
         queries = self._queries(view, asked)
         alone = asked.filter is not None or asked.fields or asked.by or asked.rerank
         if alone or any(query.by_elements for query in queries):
-            found = await run_in_threadpool(self._answers, view, queries, asked)
+            answers = await run_in_threadpool(self._answers, view, queries, asked)
         else:
             page, options = self._page_and_options(view, asked)
-            found = await self._scans.answers(view, queries, Asked(asked.k, asked.task, page, options))
-        return reply(single(found) if asked.queries is None else found)
+            answers = await self._scans.answers(view, queries, Asked(asked.k, asked.task, page, options))
+        return reply(single(answers) if asked.queries is None else answers)
 
     def _page_and_options(self, view: View, asked: Search) -> tuple[Page, Options]:
         return Page(asked.offset, tuple(asked.exclude)), Options(self._expand(view, asked), asked.explain)
@@ -130,8 +130,8 @@ class Api:
         if asked.filter is not None:
             among = node.filtered(view, queries[0], asked.filter).among
             queries = [query._replace(among=among) for query in queries]
-        found = node.answers(view, queries, asked.k, asked.task, *self._page_and_options(view, asked))
-        return node.with_fields(view, found, asked.fields) if asked.fields else found
+        answers = node.answers(view, queries, asked.k, asked.task, *self._page_and_options(view, asked))
+        return node.with_fields(view, answers, asked.fields) if asked.fields else answers
 
     async def feedback(self, request: Request) -> Response:
         """Take one event, or JSON lines of them, all or none; answers when they are durable."""
@@ -146,8 +146,8 @@ class Api:
             checked = await run_in_threadpool(check_events, inbox, body, kind)
         if checked.bad:
             first = checked.bad[0]
-            told = {"number": first.number, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
-            return error_reply(HTTPStatus.BAD_REQUEST, first.error, f"event {first.number}: {first.message}", **told)
+            details = {"number": first.number, "bad": len(checked.bad), "errors": checked.bad[:MAX_ERRORS]}
+            return error_reply(HTTPStatus.BAD_REQUEST, first.error, f"event {first.number}: {first.message}", **details)
         accepted = 0
         if checked.events:
             parent = traces.context_of(request.headers.get(traces.HEADER, ""))
@@ -184,8 +184,8 @@ class Api:
     async def _move(self, request: Request, move: Callable[..., Pointer]) -> Response:
         """Move the pointer that all nodes follow; only if there is a token to know who may."""
         if not self._access.moves:
-            told = "this node has no node.token, nor one in node.tokens with the role operator"
-            raise AccessError(f"{told}: nobody can move versions here", "forbidden")
+            reason = "this node has no node.token, nor one in node.tokens with the role operator"
+            raise AccessError(f"{reason}: nobody can move versions here", "forbidden")
         actor = self._access.check(request.headers, "operator")
         asked = move_of_body(await body_of(request, MAX_MOVE_BYTES))
         if asked.version is not None and move is moves.unpin:

@@ -111,5 +111,5 @@ class Trials:
 
     async def outcomes(self, request: Request) -> Response:
         """What came of each experiment so far."""
-        told = [one.outcome for one in self._experiments.all.values()]
-        return Response(msgspec.json.encode({"experiments": told}), media_type="application/json")
+        outcomes = [experiment.outcome for experiment in self._experiments.all.values()]
+        return Response(msgspec.json.encode({"experiments": outcomes}), media_type="application/json")

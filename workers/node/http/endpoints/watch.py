@@ -103,31 +103,31 @@ class Watch:
         model = view.snapshot.model
         thumbnails = await run_in_threadpool(self._thumbnails.told, view.catalogue, ids)
         pictures = self._pictures(model) is not None or bool(thumbnails)
-        told = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
-        return reply({"model": model, **told, **thumbnails})
+        page = {"items": ids, "total": total, "position": view.position, "pictures": pictures}
+        return reply({"model": model, **page, **thumbnails})
 
     async def picture(self, request: Request) -> Response:
         """The picture of an item."""
         asked = parameters_as(ItemPicture, request.query_params)
         view = self._node.view(asked.model)
         pictures = self._pictures(view.snapshot.model)
-        found = await run_in_threadpool(pictures.find, asked.id) if pictures else None
-        if found is None:
-            found = await run_in_threadpool(self._thumbnails.find, view.catalogue, asked.id)
-        if found is None:
+        path = await run_in_threadpool(pictures.find, asked.id) if pictures else None
+        if path is None:
+            path = await run_in_threadpool(self._thumbnails.find, view.catalogue, asked.id)
+        if path is None:
             raise SearchError(f"item {asked.id!r} has no picture here", "no_picture")
-        return Response(found.data, media_type=found.media, headers=PICTURE)
+        return Response(path.data, media_type=path.media, headers=PICTURE)
 
     async def atlas(self, request: Request) -> Response:
         """An atlas of thumbnails. It never changes within the generation that its address may name."""
         asked = parameters_as(ItemAtlas, request.query_params)
         catalogue = self._node.view(asked.model).catalogue
-        found = await run_in_threadpool(self._thumbnails.atlas, catalogue, asked.first)
-        if found is None:
+        atlas = await run_in_threadpool(self._thumbnails.atlas, catalogue, asked.first)
+        if atlas is None:
             raise SearchError(
                 f"no atlas of thumbnails begins with row {asked.first}: GET /items names them", "no_picture"
             )
-        return Response(found.data, media_type=found.media, headers=PICTURE)
+        return Response(atlas.data, media_type=atlas.media, headers=PICTURE)
 
     async def history(self, request: Request) -> Response:
         """The newest moves of a model's live pointer, oldest first, as ``omdml history --json`` has them."""

@@ -82,17 +82,17 @@ class Items:
     async def put(self, request: Request) -> Response:
         """Put one item, or give it other attributes; a body that is a picture puts the item with that alone."""
         self._access.check(request.headers, "items")
-        one: str = request.path_params["id"]
+        item: str = request.path_params["id"]
         body = await body_of(request, MAX_ITEM_BYTES)
         if content_type(request).startswith("image/"):
-            return await self._change(request, [{"id": one, "picture": body}])
+            return await self._change(request, [{"id": item, "picture": body}])
         try:
             asked = msgspec.json.decode(body, type=PutItem)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             expected = 'expected {"features": {"color": [...]}, "attributes": {"price": 9.5}}'
             reason = "invalid" if isinstance(error, msgspec.ValidationError) else "not_json"
-            raise ChangeError(f"item {one!r}: {error}; {expected}", reason) from error
-        return await self._change(request, [{"id": one, **msgspec.structs.asdict(asked)}])
+            raise ChangeError(f"item {item!r}: {error}; {expected}", reason) from error
+        return await self._change(request, [{"id": item, **msgspec.structs.asdict(asked)}])
 
     async def delete(self, request: Request) -> Response:
         """Delete one item."""
@@ -109,23 +109,23 @@ class Items:
             raise ChangeError(f"{len(lines)} changes, at most {MAX_EVENTS} are made at once: split them", "oversize")
         return await self._change(request, lines)
 
-    async def _change(self, request: Request, told: Sequence[bytes | dict[str, Any]]) -> Response:
+    async def _change(self, request: Request, bodies: Sequence[bytes | dict[str, Any]]) -> Response:
         model = self._node.name_of(parameters_as(OfModel, request.query_params).model)
-        catalogue, changes = await run_in_threadpool(self._prepared, model, told)
+        catalogue, changes = await run_in_threadpool(self._prepared, model, bodies)
         done = await asyncio.wrap_future(self._node.items.put(catalogue, changes))
         answer = ItemsChanged(model=model, **done._asdict())
         return Response(msgspec.json.encode(answer), media_type="application/json")
 
-    def _prepared(self, model: str, told: Sequence[bytes | dict[str, Any]]) -> tuple[Catalogue, Prepared]:
+    def _prepared(self, model: str, bodies: Sequence[bytes | dict[str, Any]]) -> tuple[Catalogue, Prepared]:
         catalogue = self._node.catalogues(model)
-        return catalogue, catalogue.prepare(decoded(told))
+        return catalogue, catalogue.prepare(decoded(bodies))
 
 
-def decoded(told: Sequence[bytes | dict[str, Any]]) -> list[Change]:
+def decoded(bodies: Sequence[bytes | dict[str, Any]]) -> list[Change]:
     """The changes of a request; ChangeError says which line is bad, counted from 1."""
-    if len(told) == 1:
-        return [decode_change(told[0], "change")]
-    changes = [decode_change(line, f"change {number}") for number, line in enumerate(told, start=1)]
+    if len(bodies) == 1:
+        return [decode_change(bodies[0], "change")]
+    changes = [decode_change(line, f"change {number}") for number, line in enumerate(bodies, start=1)]
     if (count := sum(change.picture is not None for change in changes)) > MAX_PICTURES:
         raise ChangeError(f"{count} pictures, at most {MAX_PICTURES} are described at once: split them", "oversize")
     return changes
