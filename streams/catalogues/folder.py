@@ -143,7 +143,7 @@ class MappedCatalogue(Items):
         added = manifest.parts[len(self._parts) :] if manifest else ()
         try:
             steps, offset = self._steps(added)
-            rows = len(self._ids) + sum(one.count if isinstance(one, Part) else one.rows for one in steps)
+            rows = len(self._ids) + sum(entry.count if isinstance(entry, Part) else entry.rows for entry in steps)
             if rows > len(self._ids):
                 self._map_rows(rows)
             ids = self._ids_of(added) if added else []

@@ -57,7 +57,7 @@ def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
 
     Raises CatalogueError if the folder cannot be read.
     """
-    found: dict[str, Path] = {}
+    path_of: dict[str, Path] = {}
     left_out: list[LeftOut] = []
     try:
         paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
@@ -68,11 +68,13 @@ def list_pictures(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
             expected = ", ".join(ENDINGS)
             reason = "it is a folder" if path.is_dir() else f"its name does not end as a picture's does: {expected}"
             left_out.append(LeftOut(str(path), reason))
-        elif path.stem in found:
-            left_out.append(LeftOut(str(path), f"{found[path.stem].name} is the picture of item {path.stem!r} already"))
+        elif path.stem in path_of:
+            left_out.append(
+                LeftOut(str(path), f"{path_of[path.stem].name} is the picture of item {path.stem!r} already")
+            )
         else:
-            found[path.stem] = path
-    return dict(sorted(found.items())), left_out
+            path_of[path.stem] = path
+    return dict(sorted(path_of.items())), left_out
 
 
 def read_columns(path: Path, id_column: str, names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

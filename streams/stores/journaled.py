@@ -93,8 +93,8 @@ class JournaledSnapshots(ABC):
         while True:
             pointer = self.current(model)
             if version is not None and (pointer is None or pointer.version != version):
-                found = destination((entry for _, entry in book.entries()), version, pointer)
-                pointer = found.pointer(self.store_id) if found else None
+                target = destination((entry for _, entry in book.entries()), version, pointer)
+                pointer = target.pointer(self.store_id) if target else None
             if pointer is None:
                 return None
             data = book.read((pointer.version, pointer.digest))

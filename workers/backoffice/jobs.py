@@ -135,8 +135,10 @@ def send_again(configuration: Configuration, wanted: list[str]) -> Settled:
     with closing(open_sender(configuration.log)) as sender:
         book = read_letters(configuration.log)
         positions = [position(book, text) for text in wanted]
-        sent, remaining = resend([book.letters[at] for at in positions if at not in book.resent], specs, store, sender)
-    already = sum(at in book.resent for at in positions)
+        sent, remaining = resend(
+            [book.letters[place] for place in positions if place not in book.resent], specs, store, sender
+        )
+    already = sum(place in book.resent for place in positions)
     remaining.update({"it was sent again before": already} if already else {})
     return Settled(sent, dict(remaining.most_common(REASONS)))
 

@@ -69,8 +69,8 @@ class Access:
         whole = {UNNAMED: NamedToken(token=token, role="operator")} if token else {}
         self._tokens: dict[str, NamedToken] = {**whole, **(named or {})}
         self.private, self.origins = private, tuple(origins)
-        self._rates = {name: Rate(one.max_per_s, clock) for name, one in self._tokens.items() if one.max_per_s}
-        self._cookies = {name: cookie_of(one.token) for name, one in self._tokens.items()}
+        self._rates = {name: Rate(config.max_per_s, clock) for name, config in self._tokens.items() if config.max_per_s}
+        self._cookies = {name: cookie_of(config.token) for name, config in self._tokens.items()}
 
     def __bool__(self) -> bool:
         """Whether there is a token at all."""
@@ -194,7 +194,7 @@ def check_tokens(token: str, named: Mapping[str, NamedToken]) -> None:
     Raises ConfigurationError.
     """
     every = {"node.token": token} if token else {}
-    every |= {f"node.tokens.{name}.token": one.token for name, one in named.items()}
+    every |= {f"node.tokens.{name}.token": config.token for name, config in named.items()}
     for where, text in every.items():
         if not TOKEN.fullmatch(text):
             expected = "16 or more letters, digits or -._~+/"

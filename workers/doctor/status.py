@@ -251,8 +251,8 @@ class Look:
 
     def _models(self) -> ModelsStatus:
         facts, names = self.facts, self.facts.names
-        found = zip(names, facts.store.current_all(names), strict=True)
-        pointers = {name: pointer for name, pointer in found if pointer}
+        live = zip(names, facts.store.current_all(names), strict=True)
+        pointers = {name: pointer for name, pointer in live if pointer}
         newest = max(pointers, key=lambda name: pointers[name].published_at, default=None)
         # Without its catalogue nobody can tell whether a checkpoint fits.
         served, saved = facts.served, None if "catalogues" in self.problems else facts.saved

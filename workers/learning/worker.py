@@ -352,7 +352,9 @@ class LearnerWorker:
                 log.warning("expelled", reason=str(doubt), action="lets go of all, joins again")
                 self._owned.lost(list(self.partitions))
                 break
-            begin = next((at for at in (start, before.first, self._owned.untaken(partition)) if at is not None), None)
+            begin = next(
+                (offset for offset in (start, before.first, self._owned.untaken(partition)) if offset is not None), None
+            )
             before.drop_all()
             self.partitions[partition] = again
             self._owned.waiting.pop(partition, None)

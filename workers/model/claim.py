@@ -68,17 +68,17 @@ def claim_all(
     if not names:
         return {}
     claims = store.claim_all(names)
-    found: dict[str, Claimed | CorruptError | StoreLost] = {}
+    results: dict[str, Claimed | CorruptError | StoreLost] = {}
     pointers, secret = store.current_all(names), store.secret()
     for name, claimed, live in zip(names, claims, pointers, strict=True):
         if isinstance(claimed, CorruptError | StoreLost):
-            found[name] = claimed
+            results[name] = claimed
             continue
         try:
-            found[name] = took_on(name, specs[name], claimed, live, store, platform, secret)
+            results[name] = took_on(name, specs[name], claimed, live, store, platform, secret)
         except CorruptError as error:
-            found[name] = error
-    return found
+            results[name] = error
+    return results
 
 
 def took_on(

@@ -231,7 +231,7 @@ def report(audit: Audit, begins: Mapping[Partition, int]) -> Report:
     wrong, cut = {}, []
     for model in audit.models.values():
         tally = model.tally
-        home = next((at for at in begins if tally and str(at) == tally.home), None)
+        home = next((place for place in begins if tally and str(place) == tally.home), None)
         begin = begins[home] if home else 0
         model.elsewhere = bool(tally and tally.home and not home)
         dropped = tally is not None and tally.since < begin

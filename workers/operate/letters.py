@@ -115,4 +115,4 @@ def oldest_first(letters: Iterable[Letter]) -> list[Letter]:
     """The letters as their events were logged; a log in files notes no times, there offsets tell."""
     letters = list(letters)
     logs = list(dict.fromkeys(letter.partition.topic_id for letter in letters))
-    return sorted(letters, key=lambda one: (logs.index(one.partition.topic_id), one.at or 0.0, one.position))
+    return sorted(letters, key=lambda entry: (logs.index(entry.partition.topic_id), entry.at or 0.0, entry.position))

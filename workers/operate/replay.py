@@ -87,8 +87,8 @@ def read_whole(source: Source, accept_gap: bool = False, numbers: range | None =
                 yield records
             else:
                 # The end moved back: what looked like a line was a torn one.
-                ends = {at: min(end, progress[at][1]) for at, end in ends.items() if at in progress}
-            if ends and all(at in progress and progress[at][0] >= end for at, end in ends.items()):
+                ends = {place: min(end, progress[place][1]) for place, end in ends.items() if place in progress}
+            if ends and all(place in progress and progress[place][0] >= end for place, end in ends.items()):
                 return
     finally:
         source.close()
@@ -212,7 +212,7 @@ class ReplayedModel(OwnedModel):
 
         Those that are held out are left out.
         """
-        found = []
+        parts = []
         for batch, others in self._mine(records):
             self.stretches.open(batch.records[0].partition, batch.records[0].offset)
             self.stretches.refuse(batch.records[0].partition, offsets_of(others))
@@ -221,11 +221,11 @@ class ReplayedModel(OwnedModel):
                 self.remember(part, refused)
                 learned, held_out = self._hold_out(located)
                 self._keep(held_out)
-                found.append(learned)
+                parts.append(learned)
                 self._bury(refused)
             self.next = batch.records[-1].offset + 1
             self.stretches.end(self.next)
-        return found
+        return parts
 
     def _mine(self, records: list[Record]) -> Iterator[tuple[Batch, list[Refusal]]]:
         """This model's events, partition by partition, each with those beside it that cannot be learned; all that are

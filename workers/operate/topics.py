@@ -125,7 +125,7 @@ def rewind(
     if count is not None:
         _place(store, topic_id, before, Placement.first(partitioner, count))
     elif before:
-        after = before.rewound({at.number: start for at, start in starts.items()}, partitioner)
+        after = before.rewound({place.number: start for place, start in starts.items()}, partitioner)
         _place(store, topic_id, before, after)
     marks = store.marks(list(starts))
     for partition, start in starts.items():

@@ -84,7 +84,9 @@ def not_taken_back(lines: Sequence[Line]) -> list[Line]:
         elif line["what"] == TAKEN_BACK and (reference := REFERENCE.match(line["reason"])):
             again = None if line["pinned"] else line["digest"]
             publications = [
-                match for match in publications if match["version"] <= int(reference[1]) or match["digest"] == again
+                publication
+                for publication in publications
+                if publication["version"] <= int(reference[1]) or publication["digest"] == again
             ]
     return publications
 

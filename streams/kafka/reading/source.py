@@ -172,7 +172,9 @@ class KafkaSource:
         if self._watch.away:
             return None
         epoch, topic_id = self._epochs.of, self.topic_id
-        wanted = {tp: OffsetAndMetadata(offsets[one], topic_id, epoch(tp, offsets[one])) for one, tp in places.items()}
+        wanted = {
+            tp: OffsetAndMetadata(offsets[owned], topic_id, epoch(tp, offsets[owned])) for owned, tp in places.items()
+        }
         with translated(self.options, f"committing to group {self.group!r}"):
             return self._commits.commit(self._consumer, wanted)
 

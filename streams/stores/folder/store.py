@@ -146,7 +146,7 @@ class DirectoryStore(JournaledSnapshots):
             if not self._is_there():
                 return Marks({}, "")
             paths = {partition: self._mark(partition) for partition in partitions}
-            offsets = {one: read_mark(path) for one, path in paths.items() if path.exists()}
+            offsets = {place: read_mark(path) for place, path in paths.items() if path.exists()}
             return Marks(offsets, f"{self.store_id} {(self.path / 'store-id').stat().st_ctime_ns}")
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:

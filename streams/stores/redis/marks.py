@@ -24,7 +24,7 @@ class RedisMarks(RedisDatabase):
                 pipeline.get(self._keys.mark(partition))
             answers, run = pipeline.execute(), run_of(self._client)
         with understanding(answers):
-            offsets = {one: int(answer) for one, answer in zip(asked, answers, strict=True) if answer is not None}
+            offsets = {place: int(answer) for place, answer in zip(asked, answers, strict=True) if answer is not None}
         return Marks(offsets, run)
 
     def move_mark(self, partition: Partition, before: int | None, offset: int) -> bool:

@@ -104,9 +104,9 @@ class RedisStore(RedisMarks):
                 keys = self._keys.model(model)
                 names = [keys.epoch, keys.checkpoint, keys.newest, keys.previous]
                 run(pipeline, self._claim, names, [secrets.token_hex(8)])
-        found = [ClaimAnswer(*answer) for answer in answers[2:]]
+        replies = [ClaimAnswer(*answer) for answer in answers[2:]]
         claims: dict[str, Claim | CorruptError] = {}
-        for model, claim in zip(models, found, strict=True):
+        for model, claim in zip(models, replies, strict=True):
             try:
                 checkpoint = claim.data and not claim.damaged and read_checkpoint(model, claim.data, self._where)
             except FormatError as error:
@@ -114,23 +114,23 @@ class RedisStore(RedisMarks):
                 continue
             if checkpoint:
                 claims[model] = Claim(claim.epoch.decode(), checkpoint)
-        rest = {model: claim for model, claim in zip(models, found, strict=True) if model not in claims}
+        rest = {model: claim for model, claim in zip(models, replies, strict=True) if model not in claims}
         claims |= self._fall_back(rest)
         return [claims[model] for model in models]
 
-    def _fall_back(self, found: Mapping[str, ClaimAnswer]) -> dict[str, Claim | CorruptError]:
+    def _fall_back(self, replies: Mapping[str, ClaimAnswer]) -> dict[str, Claim | CorruptError]:
         """The claims of models whose newest checkpoint is gone or damaged, or that have none."""
-        damaged = [model for model, claim in found.items() if claim.data is not None]
-        before = {model: claim.before for model, claim in found.items()}
+        damaged = [model for model, claim in replies.items() if claim.data is not None]
+        before = {model: claim.before for model, claim in replies.items()}
         if damaged:
             with self._asking(damaged) as (pipeline, answers):
                 for model in damaged:
                     keys = self._keys.model(model)
-                    self._condemn([keys.checkpoint], [found[model].digest])
+                    self._condemn([keys.checkpoint], [replies[model].digest])
                     pipeline.hget(keys.previous, "data")
             before |= zip(damaged, answers, strict=True)
         claims: dict[str, Claim | CorruptError] = {}
-        for model, claim in found.items():
+        for model, claim in replies.items():
             data = before[model]
             try:
                 checkpoint = None if data is None else read_checkpoint(model, data, self._where)
@@ -304,11 +304,11 @@ class RedisStore(RedisMarks):
         with reaching(self._where, model):
             # A publication may come between the look and the move.
             for attempt in range(ATTEMPTS):
-                live, found = self.current(model), self._entries(model)
-                entries = [entry for _, entry in found]
+                live, journal = self.current(model), self._entries(model)
+                entries = [entry for _, entry in journal]
                 if (target := destination(entries, version, live)) is None:
                     break
-                what, seen = kind_of_move(live, target.version, pin), found[-1][0] if attempt + 1 < ATTEMPTS else b""
+                what, seen = kind_of_move(live, target.version, pin), journal[-1][0] if attempt + 1 < ATTEMPTS else b""
                 moved = self._move(
                     [keys.current, keys.history, keys.snapshot(*target.snapshot)],
                     [*target.snapshot, target.epoch, what, int(pin), keys.updates, seen, *why],

@@ -102,9 +102,9 @@ class OwnedPartition:
         """
         self.models.changed(model, offset)
         with self.models.unless_deleted(model):
-            for what, told in changes:
-                log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=told)
-                reason = f"{told}, from offset {model.next} of {self.partition} on"
+            for what, detail in changes:
+                log.warning("change_adopted", model=model.name, offset=model.next, kind=what, what=detail)
+                reason = f"{detail}, from offset {model.next} of {self.partition} on"
                 self.models.written(self.services.store.note(model.name, model.epoch, what, reason), model.name)
         self.models.write([model])
 

@@ -104,9 +104,9 @@ def claim_next(needed: list[str], name: str, services: Services) -> dict[str, Cl
     specs, first = services.specs, needed.index(name)
     room = services.residents.budget / CLAIMED_SHARE / specs.of(name).start_bytes
     names = needed[first : first + int(max(1, min(CLAIMED, room)))]
-    found = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
+    results = claim_all(names, {one: specs.of(one) for one in names}, services.store, services.platform)
     log.info("models_claimed", count=len(names), first=name)
-    return found
+    return results
 
 
 def accepted(partition: Partition, placement: Placement, specs: Specs, name: str) -> frozenset[str] | None:

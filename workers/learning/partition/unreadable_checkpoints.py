@@ -66,7 +66,7 @@ class Blocked:
 
     def cut(self, offset: int) -> None:
         """What the log holds from there on is new."""
-        self.offsets = {name: min(at, offset) for name, at in self.offsets.items()}
+        self.offsets = {name: min(blocked_at, offset) for name, blocked_at in self.offsets.items()}
         self.cuts = {name: min(offset, self.cuts.get(name, offset)) for name in self.offsets}
 
     def unblock(self, name: str) -> None:

@@ -84,5 +84,5 @@ class Mark:
     def stands(self) -> bool:
         """Whether the store still holds the mark as it was left, or further on, in the same run."""
         marks = self._store.marks([self._partition])
-        found = marks.get(self._partition)
-        return found is not None and marks.run == self._run and (self.offset is None or found >= self.offset)
+        marked = marks.get(self._partition)
+        return marked is not None and marks.run == self._run and (self.offset is None or marked >= self.offset)

@@ -37,13 +37,13 @@ class Layers(NamedTuple):
     @property
     def columns(self) -> Columns:
         """All attributes by name, of which only names and kinds count: one layer may have texts, another dates."""
-        found: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for layer in (*reversed(self.changed), self.file):
             columns: dict[str, Any] = dict(layer.columns)
             for name, column in columns.items():
-                if name not in found or isinstance(column, Texts):
-                    found[name] = column
-        return found
+                if name not in merged or isinstance(column, Texts):
+                    merged[name] = column
+        return merged
 
     def mask(self, asked: Any, catalogue: Catalogue, count: int) -> Mask:
         """Which of a catalogue's first rows match a filter (count,); raises SearchError."""

@@ -66,7 +66,7 @@ class Experiment:
         lists = [[items_of.id for items_of in side.items] for side in sides]
         drafted = team_draft(lists[0], lists[1], offset + k, search.encode())
         self.tally.shown(search, drafted[offset:])
-        items_of = [{one.id: one for one in side.items} for side in sides]
+        items_of = [{answer.id: answer for answer in side.items} for side in sides]
         return msgspec.structs.replace(
             sides.own,
             items=[items_of[team][item] for item, team in drafted[offset:]],

@@ -278,8 +278,8 @@ def search_of_body(body: bytes) -> Search:
         _check_query(own, "a query")
         return asked
     if own != OneQuery():
-        told = "queries stand for id, ids, features, text and picture: give one or the other"
-        raise SearchError(told, "invalid")
+        reason = "queries stand for id, ids, features, text and picture: give one or the other"
+        raise SearchError(reason, "invalid")
     if sum(query.picture is not None for query in asked.queries) > 1:
         raise SearchError("several queries bring a picture, at most one is described a request: split them", "oversize")
     for number, query in enumerate(asked.queries, start=1):

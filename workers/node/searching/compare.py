@@ -45,9 +45,9 @@ def compared(before: View, after: View, item: str, k: int, task: str | None, exp
     if not 1 <= k <= DEPTH:
         raise SearchError(f"k is {k}, expected 1 to {DEPTH}", "bad_k")
     first, second = (ranked(view, item, task, expand) for view in (before, after))
-    was, now = ({one.id: rank for rank, one in enumerate(side.items, start=1)} for side in (first, second))
-    ids = dict.fromkeys(one.id for side in (second, first) for one in side.items[:k])
-    moved = [moved_of(one, was, now) for one in ids if was.get(one) != now.get(one)]
+    was, now = ({name.id: rank for rank, name in enumerate(side.items, start=1)} for side in (first, second))
+    ids = dict.fromkeys(name.id for side in (second, first) for name in side.items[:k])
+    moved = [moved_of(name, was, now) for name in ids if was.get(name) != now.get(name)]
     first, second = Side(first.version, first.items[:k]), Side(second.version, second.items[:k])
     return Comparison(after.snapshot.model, item, first, second, moved)
 

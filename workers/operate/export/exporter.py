@@ -228,7 +228,7 @@ class Exporter:
         parts = before.parts if before and changes is not None else ()
         rows, part = now if changes is None else changes, None
         if changes is None or changes.ids or changes.removed:
-            name = f"part-{1 + max((number(one.name) for one in before.parts), default=0) if before else 1:06}"
+            name = f"part-{1 + max((number(stored.name) for stored in before.parts), default=0) if before else 1:06}"
             files = write_part(self.folder, name, self.options.format, rows)
             part = Part(
                 name=name, whole=changes is None, version=snapshot.version, serial=pointer.serial, rows=len(rows.ids),
@@ -242,7 +242,7 @@ class Exporter:
             generation=snapshot.generation, parts=(*parts, part) if part else parts,
         )  # fmt: skip
         self.manifest.write(self.folder)
-        named = {one.name for manifest in (before, self.manifest) if manifest for one in manifest.parts}
+        named = {stored.name for manifest in (before, self.manifest) if manifest for stored in manifest.parts}
         for entry in self.folder.iterdir():
             if OURS.fullmatch(entry.name) and entry.name not in named:
                 shutil.rmtree(entry, ignore_errors=True)
